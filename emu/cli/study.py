@@ -133,8 +133,8 @@ class _Work:
         for case in self.cases:
             attempts = self.home.attempt(case)
             if attempts.is_dir() and self.home.result(case) is not None:
-                with Claim(self.home.path / CLAIMS, case.key).held() as mine:
-                    if mine:
+                with Claim(self.home.path / CLAIMS, case.key).hold() as is_ours:
+                    if is_ours:
                         shutil.rmtree(attempts, ignore_errors=True)
         if (folder := self.home.path / ATTEMPTS).is_dir() and not any(folder.iterdir()):
             folder.rmdir()

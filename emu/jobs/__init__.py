@@ -2,18 +2,18 @@
 
     with open_engine("local", workers=2) as engine:
         engine.submit("a", pow, 2, 10)
-        for one in engine.ended():
-            print(one.key, one.value)
+        for job in engine.ended():
+            print(job.key, job.value)
 
-`lease` says which process works on a run or a trial, and whether it still does.
+`lease` tells which process works on a run or a trial, and whether it still does.
 
-An engine runs functions that a module defines, with plain data (JSON) as arguments and result. It starts processes,
-spreads jobs over them and replaces processes that die. `Runs` gives an engine training runs, each described by a `Job`:
+An engine calls functions that a module defines, with plain data (JSON) as arguments and result. It starts processes,
+distributes jobs among them and replaces processes that die. `Runs` submits training runs, each described by a `Job`:
 
     with Runs(open_engine("local", workers=2)) as runs:
         runs.submit(Job.of("a", recipe, device, "out/runs/a"))
-        for one in runs.ended():
-            print(one.key, one.failure)
+        for run in runs.ended():
+            print(run.key, run.failure)
 
 Source: docs/many-machines.md.
 """

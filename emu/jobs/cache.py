@@ -1,10 +1,10 @@
-"""The cache of runs: what was trained once is never trained again, in whatever study or search.
+"""The cache of runs: a run that was trained in one study or search is not trained again in another.
 
-    ADDRESS/        a finished run folder, its files shared by hard links with the runs that have it
-    ADDRESS.json    size and SHA-256 of each file; renewed when the run is used
+    ADDRESS/        a finished run folder; its files are hard links, shared with the folders of studies and searches
+    ADDRESS.json    size and SHA-256 of each file; its modification time is when the run was last used
 
-An address is the hash of recipe, device, data, backend, cost and emu's code: of all that decides the files of a run. A
-file that was changed in place, perhaps through another of its names, no longer has its hash; its entry is dropped.
+An address is the hash of recipe, device, data, backend, cost and emu's code: of everything that decides the files of a
+run. If a file was changed in place, perhaps through another link, its hash differs, and the entry is dropped.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from emu.errors import ConfigError
 from emu.jobs.placing import place
 from emu.training.loop import Loop
 
-#: Most bytes of all entries, unless EMU_RUN_CACHE_BYTES says otherwise: 20 GiB.
+#: Size limit of the cache, unless EMU_RUN_CACHE_BYTES gives another: 20 GiB.
 MOST_BYTES = 20 * 2**30
 
 
 def address_of(loop: Loop) -> str | None:
-    """Return the address of a run; None if its bits depend on how fast the computer is."""
+    """Return the address of a run; None if its bits depend on the speed of the computer."""
     recipe = loop.bench.recipe
     stop = recipe.training.stop
     if stop is not None and stop.seconds is not None:
         return None
-    parts = {  # the identity holds device and data
+    parts = {  # the identity is a hash of device and data, too
         "identity": loop.checkpoint.identity.identity,
         "recipe": recipe.model_dump(mode="json"),
         "backend": loop.bench.runners.backend,
@@ -91,7 +91,7 @@ class RunCache:
         return False
 
     def publish(self, address: str, folder: Path) -> None:
-        """Keep the finished run of a folder; a cache that cannot be written keeps nothing."""
+        """Store the finished run of a folder; do nothing if the cache cannot be written."""
         if self._note(address).is_file():
             return
         with suppress(OSError, ConfigError):
@@ -103,12 +103,12 @@ class RunCache:
             replace_file(self._note(address), lambda file: file.write(text.encode()))
 
     def drop(self, address: str) -> None:
-        """Forget a run."""
+        """Remove a run from the cache."""
         self._note(address).unlink(missing_ok=True)
         shutil.rmtree(self.path / address, ignore_errors=True)
 
     def trim(self, limit_bytes: int) -> None:
-        """Drop the runs that were used least recently, until the others fit a limit."""
+        """Drop the runs that were used least recently until the cache fits a limit."""
         used: list[tuple[int, int, str]] = []
         for note in self.path.glob("*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""The engine that a name stands for."""
+"""Choose an engine by its name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def open_engine(on: str = LOCAL, workers: int | None = None) -> Engine:
     Args:
         on: "local" for processes of this machine, "dask:ADDRESS" for the scheduler of a Dask cluster, e.g.
             "dask:tcp://10.0.0.1:8786", "dask" for a Dask cluster of processes of this machine.
-        workers: processes of this machine; None is one per processor. A cluster elsewhere has its own number.
+        workers: processes of this machine; None for one per processor. A cluster elsewhere has its own number.
 
     Raises:
-        ConfigError: no such engine, a number of workers where there is a cluster, a package that is not installed, or a
-            scheduler that does not answer.
+        ConfigError: no engine has this name, `workers` is given for a cluster elsewhere, a package is not installed, or
+            the scheduler does not answer.
     """
     kind, _, address = on.partition(":")
     if workers is not None:

@@ -1,6 +1,6 @@
-"""Who trains a run: a lock of the system, and beside it the holder's lease.
+"""The claim of a process to train a run: a lock of the operating system, and a file with the holder's lease.
 
-A process that ends gives its locks back, however it ends. One that hangs keeps them, but its count stands still.
+A process that ends, for any reason, releases its locks. A process that hangs keeps them, but its count stands still.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Claim:
 
     Attributes:
         lock: path of the lock.
-        holder: path of the file that says who holds it.
+        holder: path of the file that names the holder.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
         self.lock, self.holder = folder / f"{key}.lock", folder / f"{key}.process"
 
     @contextmanager
-    def held(self) -> Generator[bool, None, None]:
-        """Hold it as long as the block runs; gives whether it could be had."""
+    def hold(self) -> Generator[bool, None, None]:
+        """Hold the claim while the block runs; yield whether it was free."""
         self.lock.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.lock)
         try:
@@ -45,8 +45,8 @@ class Claim:
             self.holder.unlink(missing_ok=True)
             lock.release()
 
-    def seen(self) -> str:
-        """Return who holds it, with the count; empty where nobody does, or did until its process ended."""
+    def read(self) -> str:
+        """Return the text of the holder's file, with its count; empty if there is none."""
         try:
             return self.holder.read_text(encoding="utf-8")
         except OSError:

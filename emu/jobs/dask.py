@@ -1,4 +1,4 @@
-"""Jobs on a Dask cluster: its scheduler spreads them, and gives those of lost workers to others."""
+"""Jobs on a Dask cluster: its scheduler distributes them, and repeats the jobs of lost workers on other workers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from emu.jobs.engine import Ended, Engine, processors
 
 #: Seconds within which a scheduler must answer.
 ANSWER_S = 20
-#: Held by the job that runs in this process.
-_ONE = threading.Lock()
+#: Locked by the job that runs in this process, so that a worker with several threads runs one job at a time.
+_JOB = threading.Lock()
 
 
 class DaskEngine(Engine):
@@ -77,17 +77,17 @@ class DaskEngine(Engine):
         """Return the jobs that have ended since the last call; see `Engine`.
 
         Raises:
-            ConfigError: the scheduler is gone; what is finished stays.
+            ConfigError: the connection to the scheduler has ended; finished runs stay.
         """
-        found: list[Ended] = []
+        ended: list[Ended] = []
         try:
             key = self._done.get(timeout=timeout_s) if self._jobs else None
             while key is not None:
-                found.append(self._settled(key, self._jobs.pop(key)))
+                ended.append(self._settled(key, self._jobs.pop(key)))
                 key = self._done.get_nowait()
         except queue.Empty:
             pass
-        return found
+        return ended
 
     def _settled(self, key: str, future: Any) -> Ended:
         if future.status == "finished":
@@ -108,7 +108,7 @@ class DaskEngine(Engine):
 
     @override
     def close(self) -> None:
-        """Take back what has not ended, and leave the cluster."""
+        """Cancel the jobs that have not ended, and disconnect from the cluster."""
         for future in self._jobs.values():
             future.cancel()
         self._client.close()
@@ -117,7 +117,7 @@ class DaskEngine(Engine):
 
 
 def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a job: one at a time in a process, with one thread unless the worker was started with another number."""
-    with _ONE:
+    """Run a job, with one thread for its kernels unless the worker's EMU_THREADS is set."""
+    with _JOB:
         os.environ.setdefault("EMU_THREADS", "1")
         return function(*arguments)

@@ -1,4 +1,4 @@
-"""What every engine does."""
+"""The interface of engines, which run jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 #: How often a job may lose its process before it counts as failed.
 MOST_LOSSES = 2
-#: Engines by the first part of their name; what follows a colon is an address.
+#: Names of engines; a colon and an address may follow.
 LOCAL, DASK = "local", "dask"
 
 
@@ -19,9 +19,9 @@ class Ended(NamedTuple):
     """A job that has ended.
 
     Attributes:
-        key: its name.
-        value: what its function returned; None where it did not.
-        failure: why it did not return; None where it did.
+        key: name of the job.
+        value: what its function returned; None if it failed.
+        failure: why it failed; None if it did not.
     """
 
     key: str
@@ -30,10 +30,10 @@ class Ended(NamedTuple):
 
 
 class Closing(Protocol):
-    """What a `with` statement closes."""
+    """Something that a `with` statement closes."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
         ...
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class Engine(Closing, Protocol):
     """Processes that run jobs.
 
     Attributes:
-        slots: jobs that run at the same time, at most, as far as is known.
+        slots: largest number of jobs that run at the same time, as far as is known.
     """
 
     slots: int
@@ -65,24 +65,24 @@ class Engine(Closing, Protocol):
         ...
 
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
-        """Return the jobs that have ended since the last call; wait for the first one no longer than this."""
+        """Return the jobs that have ended since the last call; wait at most `timeout_s` seconds for the first."""
         ...
 
     def running(self) -> int:
-        """Return how many jobs were submitted and have not ended."""
+        """Return the number of jobs that were submitted and have not ended."""
         ...
 
     @override
     def close(self) -> None:
-        """End the processes, and what they run; an engine elsewhere goes on without these jobs."""
+        """End the processes and their jobs; a cluster elsewhere continues without these jobs."""
         ...
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def of_signal(code: int | None) -> str:
-    """Return how a process ended, in words."""
+    """Return, in words, how a process ended."""
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"

@@ -1,4 +1,4 @@
-"""One training run as plain data: whoever gets it, anywhere, trains the same bits."""
+"""A training run as plain data, from which any process on any machine trains the same bits."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from emu.training import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """A run that shall lie in a folder.
+    """A run that is to be produced in a folder.
 
     Attributes:
         key: name of the run.
-        recipe: as plain data (JSON), the seed in it.
-        device: as plain data (JSON).
-        folder: where the finished run will lie: the path `.../runs/KEY` of a folder that all processes see, or the
-            address of a store, such as `s3://bucket/study/runs/KEY`. Beside `runs` lie `attempts` and `claims`.
+        recipe: recipe, with its seed, as plain data (JSON).
+        device: device as plain data (JSON).
+        folder: where the finished run is put: the path `.../runs/KEY` of a folder that all processes see, or the
+            address of a store, such as `s3://bucket/study/runs/KEY`. `attempts` and `claims` are next to `runs`.
         backend: "auto", "reference", "numba" or "cuda": the bits are the same.
-        cache: folder of the cache of runs; None trains whatever was trained before.
-        sources: hash of the code of who asks; whoever has other code refuses.
+        cache: folder of the cache of runs; None uses no cache.
+        sources: hash of the submitter's code; a worker with other code refuses the job.
     """
 
     key: str
@@ -38,11 +38,11 @@ class Job:
     @classmethod
     def of(cls, key: str, recipe: Recipe, device: Device, folder: str, **options: Any) -> Self:
         """Return the job of a recipe on a device; `options` are `backend` and `cache`."""
-        what, where = json.loads(recipe.model_dump_json()), json.loads(device.model_dump_json())
-        return cls(key, what, where, folder, sources=_paths.sources_sha256(), **options)
+        plain_recipe, plain_device = json.loads(recipe.model_dump_json()), json.loads(device.model_dump_json())
+        return cls(key, plain_recipe, plain_device, folder, sources=_paths.sources_sha256(), **options)
 
     def plain(self) -> dict[str, Any]:
-        """Return the job as plain data (JSON): `Job(**plain)` gives it back."""
+        """Return the job as plain data (JSON); `Job(**plain)` is the job again."""
         return asdict(self)
 
     def setup(self) -> tuple[Recipe, Device]:

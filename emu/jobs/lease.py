@@ -1,10 +1,10 @@
-"""Leases: which process works on something that several share, and whether it still does.
+"""Leases: which process works on a run or a trial that several processes share, and whether it still does.
 
-    the holder    writes who it is, and a count that goes on while it works
-    all others    take over if the holder's process has ended, or if its count stands still for long
+    the holder    writes its name, and a count that increases while it works
+    all others    take over if the holder's process has ended, or if its count has stood still for long
 
-Where a lease is written is up to what is leased: a run has a file beside it (`emu.jobs.claim`), a trial an attribute in
-the storage of its search (`emu.search.ledger`).
+A lease is written in a file next to a run (`emu.jobs.claim`), or in an attribute of a trial in the storage of its
+search (`emu.search.ledger`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease.
+    """The holder of a lease.
 
     Attributes:
         computer: name of the computer.
         process: number of the process.
-        token: what tells two holders of one process apart; empty where a process has one.
-        count: how often the holder has said that it works.
+        token: distinguishes two holders in one process; empty if a process has only one.
+        count: number that increases while the holder works.
     """
 
     computer: str
@@ -41,7 +41,7 @@ class Holder:
         return cls(platform.node(), os.getpid(), token, count)
 
     def lines(self) -> str:
-        """Return the holder as lines of a file."""
+        """Return the holder as the text of a file."""
         return f"{self.computer}:{self.process}\n{self.count}\n"
 
     def plain(self) -> dict[str, Any]:
@@ -50,47 +50,47 @@ class Holder:
 
 
 def has_ended(holder: Mapping[str, Any]) -> bool:
-    """Return whether a holder, as plain data, was a process of this computer and has ended."""
+    """Return whether a holder, given as plain data, was a process of this computer and has ended."""
     return holder.get("computer") == platform.node() and not _lives(holder.get("process"))
 
 
 def _lives(process: object) -> bool:
-    """Return whether a process of this computer lives, as far as can be seen."""
+    """Return whether a process of this computer runs, as far as this process may know."""
     if not isinstance(process, int):
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # it runs, but belongs to another user
         return True
     return True
 
 
 class Counts:
-    """The counts of holders, as somebody sees them who waits; each as long as it has stood still."""
+    """The counts of holders as a waiting process sees them, and how long each has stood still."""
 
     def __init__(self, patience_s: float) -> None:
-        """Know no holder.
+        """Begin without holders.
 
         Args:
-            patience_s: seconds without another count after which a holder counts as lost.
+            patience_s: seconds without a new count after which a holder counts as lost.
         """
         self._patience_s = patience_s
         self._last: dict[Hashable, tuple[object, float]] = {}
 
     def note(self, key: Hashable, holder: object) -> None:
-        """Note what a holder says: its count, among other things.
+        """Note what a holder has written.
 
         Args:
-            key: what is leased.
-            holder: what the holder has written; another text or another table is another count.
+            key: run or trial that is leased.
+            holder: text or table that contains the holder's count; any difference counts as a new count.
         """
         if key not in self._last or self._last[key][0] != holder:
             self._last[key] = holder, time.monotonic()
 
     def stands_still(self, key: Hashable) -> bool:
-        """Return whether the count of a lease has not changed for longer than the patience."""
+        """Return whether the count of a lease has stood still for longer than `patience_s`."""
         return key in self._last and time.monotonic() - self._last[key][1] > self._patience_s
 
     def forget(self, key: Hashable) -> None:
@@ -100,10 +100,10 @@ class Counts:
 
 @contextmanager
 def counting(write: Callable[[int], None], every_s: float) -> Generator[None]:
-    """Write a count that goes on while the block runs, from 0; an error of the system counts only at the beginning.
+    """Write a count that increases from 0 while the block runs. Only the first write may raise an OSError.
 
     Args:
-        write: writes the count; called in a thread of its own.
+        write: writes a count; called in a thread of its own.
         every_s: seconds between two counts.
     """
     done = threading.Event()

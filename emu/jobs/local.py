@@ -1,4 +1,4 @@
-"""Jobs on processes of this machine, by Pebble: a process that dies fails its own job and is replaced."""
+"""Jobs on processes of this machine, with Pebble: a process that dies is replaced, and its job is tried once more."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from typing_extensions import override
 from emu.errors import EmuWarning
 from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal
 
-#: Seconds between two looks at whether the parent is there.
+#: Seconds between two checks whether the parent process still runs.
 LOOK_S = 0.5
 
 
 class LocalEngine(Engine):
-    """Processes that are kept from job to job.
+    """Processes that each run one job after the other.
 
     Attributes:
-        slots: how many there are.
+        slots: number of processes.
     """
 
     def __init__(self, slots: int, threads: int = 1) -> None:
-        """Start nothing yet: processes start with the first jobs.
+        """Prepare the engine; processes start with the first jobs.
 
         Args:
-            slots: processes.
-            threads: threads that kernels use in each, unless `EMU_THREADS` is set.
+            slots: number of processes.
+            threads: threads that kernels use in each process, unless `EMU_THREADS` is set.
         """
         from pebble import ProcessPool
 
         self.slots = slots
-        spawning: Any = multiprocessing.get_context("spawn")  # threads of the parent survive no fork
+        spawning: Any = multiprocessing.get_context("spawn")  # a fork would lose the parent's threads
         self._pool = ProcessPool(
             max_workers=slots,
             context=spawning,
@@ -59,18 +59,18 @@ class LocalEngine(Engine):
 
     @override
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
-        found: list[Ended] = []
+        ended: list[Ended] = []
         try:
-            first = self._done.get(timeout=timeout_s) if self._jobs else None
-            while first is not None:
-                found += self._settled(*first)
-                first = self._done.get_nowait()
+            job = self._done.get(timeout=timeout_s) if self._jobs else None
+            while job is not None:
+                ended += self._settled(*job)
+                job = self._done.get_nowait()
         except queue.Empty:
             pass
-        return found
+        return ended
 
     def _settled(self, key: str, done: Any) -> list[Ended]:
-        """Return the job, or nothing where it was started once more."""
+        """Return the job, or nothing if its process died and the job was started once more."""
         from pebble import ProcessExpired
 
         function, arguments, losses = self._jobs.pop(key)
@@ -95,9 +95,9 @@ class LocalEngine(Engine):
 
 
 def _begin(parent: int, threads: str) -> None:
-    """Prepare a process: its number of threads, and its end where its parent has ended."""
+    """Prepare a process: set its number of threads, and let it end if its parent ends."""
     os.environ["EMU_THREADS"] = threads
-    warnings.simplefilter("ignore", EmuWarning)  # each process would say it
+    warnings.simplefilter("ignore", EmuWarning)  # every process would repeat the warning
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

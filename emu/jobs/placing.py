@@ -1,4 +1,4 @@
-"""Folders that appear in one step: whole or not at all, and the first one stays."""
+"""Folders that appear atomically: complete or not at all; a folder that exists is kept."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from emu.errors import ConfigError
 
 
 def place(source: Path, target: Path) -> bool:
-    """Let a folder's files lie in another place, too: by hard links where the file system has them, else by copies.
+    """Copy a folder to another path atomically, by hard links if the file system has them.
 
     Args:
-        source: folder.
-        target: path that it gets; what is there already stays.
+        source: folder to copy.
+        target: path of the copy.
 
     Returns:
-        Whether it was placed; False where a folder is there.
+        Whether it was copied; False if `target` is a folder already.
 
     Raises:
-        ConfigError: the target cannot be written, or a file is in its place.
+        ConfigError: the target cannot be written, or is a file.
     """
     if target.is_dir():
         return False
@@ -30,7 +30,7 @@ def place(source: Path, target: Path) -> bool:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, beside, copy_function=_link)
-        os.rename(beside, target)  # refused where a folder with files is
+        os.rename(beside, target)  # fails if the target is a folder with files
     except OSError as error:
         if target.is_dir():
             return False
@@ -41,7 +41,7 @@ def place(source: Path, target: Path) -> bool:
 
 
 def unwritable(folder: Path, error: OSError) -> ConfigError:
-    """Return what is said of a folder that cannot be written."""
+    """Return the error for a folder that cannot be written."""
     return ConfigError(
         f"the folder of a run must be writable, got {error.strerror or str(error)!r} for {folder}; choose another one "
         "with --out"

@@ -1,9 +1,9 @@
-"""What a worker does with a job: it takes the run from the cache, or trains it, and puts it where the job wants it.
+"""What a worker does with a job: take the run from the cache, or train it, and put it into the job's folder.
 
-    attempt in a folder of its own ──► page ──► cache ──► published in one step
+    attempt in a folder of its own ──► page ──► cache ──► published atomically
 
-Nobody else writes into the folder of an attempt, so a process that hangs and comes back when another has done its work
-changes nothing: the first run of a name stays.
+No other process writes into the folder of an attempt. So a process that hangs, and continues after another one has done
+its work, changes nothing: the first run of a name is kept.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
 
     Args:
         plain: the job as plain data.
-        alone: whether to train it even if another process holds it, which may hang.
+        alone: whether to train it even if another process holds it, because that process hangs.
 
     Returns:
-        Plain data: `failure`, why it failed, or None; and `held`, who holds it, empty if it could be had.
+        Plain data: `failure`, why it failed, or None; and `holder`, the process that works on it, or an empty text.
     """
     job = Job(**plain)
     try:
-        return {"failure": None, "held": _finished(job, alone)}
+        return {"failure": None, "holder": _finish(job, alone)}
     except EmuError as error:
-        return {"failure": str(error), "held": ""}
-    except Exception as error:  # shown with the run; the others go on
+        return {"failure": str(error), "holder": ""}
+    except Exception as error:  # reported as the failure of this run, so that other runs continue
         last = traceback.extract_tb(error.__traceback__)[-1]
         line = f"{Path(last.filename).name}, line {last.lineno}"
-        return {"failure": f"{type(error).__name__}: {error} (in {line})", "held": ""}
+        return {"failure": f"{type(error).__name__}: {error} (in {line})", "holder": ""}
 
 
-def _finished(job: Job, alone: bool) -> str:
+def _finish(job: Job, alone: bool) -> str:
+    """Produce the run's folder, unless another process holds it; return that holder, or an empty text."""
     if job.sources not in ("", _paths.sources_sha256()):
         raise ConfigError(
             "a worker must have the emu of who sends it runs, got other code; install the same version there"
@@ -71,16 +72,16 @@ def _finished(job: Job, alone: bool) -> str:
         return ""
     folder = Path(job.folder)
     claim = Claim(folder.parent.parent / CLAIMS, folder.name)
-    with claim.held() as mine:
-        if not mine and not alone:
-            return claim.seen() or "somebody"
+    with claim.hold() as is_ours:
+        if not is_ours and not alone:
+            return claim.read() or "somebody"
         if failure := _failure(folder):
             raise ConfigError(failure)
         if is_finished(folder):
-            if not (folder / FILE_NAME).is_file():  # killed before its page by an older version
+            if not (folder / FILE_NAME).is_file():  # an older version was killed before it wrote the page
                 build_report(folder)
         else:
-            with _scratch(folder, mine) as scratch:
+            with _scratch(folder, is_ours) as scratch:
                 _publish(job, scratch)
     return ""
 
@@ -97,11 +98,16 @@ def _failure(folder: Path) -> str:
 
 
 @contextmanager
-def _scratch(folder: Path, mine: bool) -> Generator[Path, None, None]:
-    """Give the folder of an attempt, removed when it succeeds."""
+def _scratch(folder: Path, is_ours: bool) -> Generator[Path, None, None]:
+    """Yield the folder of an attempt, and remove it if the block succeeds.
+
+    Args:
+        folder: folder of the finished run.
+        is_ours: whether this process holds the run; if not, it continues in a copy of the holder's attempt.
+    """
     scratch = folder.parent.parent / ATTEMPTS / folder.name
-    if mine:
-        if (folder / RUN).is_file() and not scratch.is_dir():  # an older version trained in place
+    if is_ours:
+        if (folder / RUN).is_file() and not scratch.is_dir():  # an older version trained in the run's own folder
             scratch.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(scratch)
         yield scratch
@@ -116,7 +122,10 @@ def _scratch(folder: Path, mine: bool) -> Generator[Path, None, None]:
 
 
 def _copy_attempt(source: Path, target: Path) -> None:
-    """Copy how far another attempt is: its checkpoint before its tables, which reach at least as far at any time."""
+    """Copy the state of another attempt.
+
+    The checkpoint is copied before the tables: the attempt may go on meanwhile, and tables must not be older than it.
+    """
     if not (source / CHECKPOINT).is_file():
         return
     target.mkdir(parents=True)
@@ -125,7 +134,7 @@ def _copy_attempt(source: Path, target: Path) -> None:
 
 
 def _publish(job: Job, scratch: Path) -> None:
-    """Train in a folder, or take the run from the cache, and copy it to where the job wants it."""
+    """Train in a folder, or take the run from the cache, and copy it to the job's folder."""
     where, _, name = job.folder.rpartition("/")
     address, cache = None, RunCache(Path(job.cache)) if job.cache else None
     if not is_finished(scratch):
@@ -139,7 +148,7 @@ def _publish(job: Job, scratch: Path) -> None:
         if cache and address:
             cache.publish(address, scratch)
     finally:
-        open_store(where).publish(name, scratch)  # a finished run counts, even without its page
+        open_store(where).publish(name, scratch)  # a finished run is published even if its page failed
 
 
 def _train(loop: Loop, scratch: Path, cache: RunCache | None, address: str | None) -> None:

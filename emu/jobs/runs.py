@@ -1,4 +1,4 @@
-"""Runs on an engine: those that another process holds are asked for again, until they are finished or it hangs."""
+"""Runs on an engine: a run that another process holds is tried again until it is finished, or its holder hangs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from emu.jobs.job import Job
 from emu.jobs.lease import Counts
 from emu.jobs.run import attempt
 
-#: Seconds until a run that another process holds is asked for again.
+#: Seconds until a run that another process holds is tried again.
 AGAIN_S = 1.0
 #: Seconds without a count after which the holder of a run counts as hung.
 HUNG_S = 20.0
 
 
 class Runs(Closing):
-    """Training runs that an engine does.
+    """Training runs on an engine.
 
     Attributes:
-        engine: who runs them.
+        engine: the engine.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -33,34 +33,35 @@ class Runs(Closing):
 
     @property
     def slots(self) -> int:
-        """Runs at a time, at most, as far as is known."""
+        """Largest number of runs at the same time, as far as is known."""
         return self.engine.slots
 
     def submit(self, job: Job) -> None:
-        """Let a run be done; one of the same key must have ended."""
+        """Submit a run; an earlier run of the same key must have ended."""
         self._jobs[job.key] = job
         self.engine.submit(job.key, attempt, job.plain(), False)
 
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
-        """Return the runs that have ended since the last call; wait for the first one no longer than this."""
+        """Return the runs that have ended since the last call; wait at most `timeout_s` seconds for the first."""
         now = time.monotonic()
         for key in [key for key, due in self._waiting.items() if due <= now]:
             del self._waiting[key]
             self.engine.submit(key, attempt, self._jobs[key].plain(), self._counts.stands_still(key))
         if not self.engine.running():
             time.sleep(timeout_s if self._waiting else 0)
-        return [found for one in self.engine.ended(timeout_s) if (found := self._settled(one))]
+        return [run for attempted in self.engine.ended(timeout_s) if (run := self._settled(attempted))]
 
-    def _settled(self, one: Ended) -> Ended | None:
-        """Return a run that has ended, None where another process holds it."""
-        value: dict[str, Any] = one.value or {"failure": one.failure, "held": ""}
-        if holder := value["held"]:
-            self._counts.note(one.key, holder)
-            self._waiting[one.key] = time.monotonic() + AGAIN_S
+    def _settled(self, attempted: Ended) -> Ended | None:
+        """Return a run whose attempt has ended; None if another process holds it, so that it is tried again."""
+        key = attempted.key
+        value: dict[str, Any] = attempted.value or {"failure": attempted.failure, "holder": ""}
+        if holder := value["holder"]:
+            self._counts.note(key, holder)
+            self._waiting[key] = time.monotonic() + AGAIN_S
             return None
-        del self._jobs[one.key]
-        self._counts.forget(one.key)
-        return Ended(one.key, None, value["failure"])
+        del self._jobs[key]
+        self._counts.forget(key)
+        return Ended(key, None, value["failure"])
 
     def running(self) -> list[str]:
         """Return the keys of the runs that were submitted and have not ended."""
@@ -68,5 +69,5 @@ class Runs(Closing):
 
     @override
     def close(self) -> None:
-        """Take back what has not ended, and close the engine."""
+        """Cancel the runs that have not ended, and close the engine."""
         self.engine.close()

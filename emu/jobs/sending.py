@@ -1,4 +1,4 @@
-"""How the runs of a folder get to an engine, and back into the folder."""
+"""Send the runs of a study's or search's folder to an engine, and bring them back into the folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sending:
 
     Attributes:
         home: the folder.
-        backend: of every run.
+        backend: backend of all runs.
         cache: whether runs are taken from the cache of runs, and kept there.
     """
 
@@ -26,12 +26,12 @@ class Sending:
 
         Args:
             home: the folder.
-            backend: of every run.
+            backend: backend of all runs.
             cache: whether runs are taken from the cache of runs, and kept there.
-            store: address of a store of objects that workers bring runs to; None if they see the folder.
+            store: address of an object store to which workers bring runs; None if they see the folder.
 
         Raises:
-            ConfigError: it is no address, or cannot be reached.
+            ConfigError: `store` is not an address, or cannot be reached.
         """
         self.home, self.backend, self.cache = home, backend, cache
         if store is not None and not is_address(store):
@@ -44,7 +44,7 @@ class Sending:
         self._store: Store | None = open_store(self._address) if self._address else None
 
     def job(self, run: Planned) -> Job:
-        """Return what an engine gets."""
+        """Return the job that trains a run."""
         folder = f"{self._address}/{run.key}" if self._address else self.home.run_folder(run).as_posix()
         cache = str(cache_path().resolve()) if self.cache else None
         return Job.of(run.key, run.recipe, run.machine, folder, backend=self.backend, cache=cache)
@@ -55,10 +55,12 @@ class Sending:
             return failure
         if self._store is not None:
             self._store.fetch(run.key, self.home.run_folder(run))
-        where = self.home.run_folder(run)
-        return self.home.result(run) or (f"no finished run is in {where}; workers must see this folder, or use --store")
+        folder = self.home.run_folder(run)
+        return self.home.result(run) or (
+            f"no finished run is in {folder}; workers must see this folder, or use --store"
+        )
 
     def close(self) -> None:
-        """Drop the runs of the cache that were used least recently, where they are too many."""
+        """Drop the runs of the cache that were used least recently, if it is too large."""
         if self.cache:
             RunCache(cache_path()).trim(self._most_bytes)

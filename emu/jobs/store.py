@@ -1,7 +1,7 @@
-"""Where finished runs lie: in a folder that all processes see, or in a store of objects that fsspec reaches.
+"""Stores of finished runs: a folder that all processes see, or an object store that fsspec reaches.
 
-path               /data/study/runs/KEY/               a run folder
-store of objects   s3://bucket/study/runs/KEY.zip      the same folder as one archive, which appears in one step
+path           /data/study/runs/KEY/               a run folder
+object store   s3://bucket/study/runs/KEY.zip      the same folder as an archive, which appears atomically
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Store(Protocol):
     """Finished runs by their name."""
 
     def exists(self, key: str) -> bool:
-        """Return whether a run is there."""
+        """Return whether the store has a run."""
         ...
 
     def fetch(self, key: str, folder: Path) -> bool:
-        """Let a run lie in a folder, in one step; return False where it is not there, or the folder is."""
+        """Copy a run to `folder` atomically. Return False if the run is missing or `folder` exists."""
         ...
 
     def publish(self, key: str, folder: Path) -> None:
-        """Take over the finished run of a folder, in one step; the first of a name stays."""
+        """Store the finished run of a folder atomically; an earlier run of the same name is kept."""
         ...
 
 
@@ -52,7 +52,7 @@ def open_store(where: str) -> Store:
 
 
 class FolderStore(Store):
-    """Runs in a folder, one folder each."""
+    """Runs in a folder, each as a folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,10 +71,10 @@ class FolderStore(Store):
 
 
 class ObjectStore(Store):
-    """Runs in a store of objects, one archive each."""
+    """Runs in an object store, each as an archive."""
 
     def __init__(self, address: str) -> None:
-        """Find out how to reach it.
+        """Find the file system of an address.
 
         Raises:
             ConfigError: fsspec, or what it needs for this kind of address, is not installed.
@@ -87,12 +87,12 @@ class ObjectStore(Store):
                 "pip install 'emu-numerics[remote]'"
             ) from None
         try:
-            found: tuple[Any, str] = url_to_fs(address)
+            system: tuple[Any, str] = url_to_fs(address)
         except (ImportError, ValueError) as error:
             raise ConfigError(
                 f"the address of a store must be of a kind that fsspec reaches here, got {address}: {error}"
             ) from None
-        self.address, (self._files, self._root) = address, found
+        self.address, (self._files, self._root) = address, system
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}.zip"
@@ -108,7 +108,7 @@ class ObjectStore(Store):
         beside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
         try:
             with zipfile.ZipFile(io.BytesIO(self._asked(self._files.cat_file, self._path(key)))) as archive:
-                archive.extractall(beside)  # never outside of it; checks every file
+                archive.extractall(beside)  # writes nothing outside, and checks the CRC of each file
             return place(beside, folder)
         except zipfile.BadZipFile as error:
             raise ConfigError(
@@ -131,7 +131,7 @@ class ObjectStore(Store):
     def _asked(self, function: Any, *arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
-        except Exception as error:  # every kind of store has errors of its own
+        except Exception as error:  # each kind of store raises errors of its own
             raise ConfigError(
                 f"the store must be reachable, got {type(error).__name__} from {self.address}: {error}; check address "
                 "and credentials. What is finished stays"

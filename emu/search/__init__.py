@@ -2,8 +2,8 @@
 
     search.toml ──► file ──► space      values of variables ──► recipe and device
                          ├─► metrics    shapes, runs, baseline ──► objectives and constraints
-                         ├─► plan       which values trial n has
-                         ├─► ledger     who holds which trial; storage keeps them in a study of Optuna
+                         ├─► design     which values trial n has
+                         ├─► ledger     which process holds which trial; storage keeps them in a study of Optuna
                          └─► drive      trials ──► runs ──► `emu.jobs`; snapshot ──► `emu.report.search`
 
 Source: docs/search.md.

@@ -1,4 +1,4 @@
-"""A search from a file to its report: on an engine, with a bar meanwhile."""
+"""Run a search from its file to its report: on an engine, with a progress bar."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from emu.jobs.engine import LOCAL
 from emu.jobs.sending import Sending
 from emu.report.search import build_search_report, read_search
 from emu.report.search.page import DEVICES, device_file
+from emu.search.design import Design
 from emu.search.device_file import device_toml
 from emu.search.drive import Drive
 from emu.search.file import Search, Values, load_search
 from emu.search.ledger import Ledger
 from emu.search.metrics import Metrics, of_shapes
-from emu.search.plan import Plan
 from emu.search.snapshot import Snapshot
 from emu.search.space import Space
 from emu.training.folders.run_folder import RunFolder
@@ -30,16 +30,15 @@ SEARCHES = Path("searches")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a search is run; its trials are the same.
+    """How a search is run. These options do not change its trials.
 
     Attributes:
-        on: the engine: see `emu.jobs.open_engine`.
-        workers: processes of this machine; None is one per processor.
-        backend: backend of every run.
+        on: name of the engine; see `emu.jobs.open_engine`.
+        workers: processes of this machine; None for one per processor.
+        backend: backend of all runs.
         cache: whether runs are taken from the cache of runs, and kept there.
-        store: address of a store of objects that workers bring their runs to; None if they see the search's folder.
-        storage: URL of a database that keeps the trials, which other commands may share; None keeps a journal in the
-            folder.
+        store: address of an object store to which workers bring their runs; None if they see the search's folder.
+        storage: URL of a database for the trials, which other commands may share; None for a journal in the folder.
     """
 
     on: str = LOCAL
@@ -51,17 +50,17 @@ class SearchOptions:
 
 
 def run_search(search_file: Path, out: Path | None = None, options: SearchOptions | None = None) -> Path:
-    """Go on with a search until its trials have ended, and build its report; return the report's path.
+    """Start or continue a search until its trials have ended, and build its report; return the report's path.
 
     Args:
         search_file: the TOML file.
-        out: folder of the search; None is `searches/NAME`.
+        out: folder of the search; None for `searches/NAME`.
         options: how it is run.
 
     Raises:
-        ConfigError: the search breaks a rule or an option does; the folder or the storage has trials of another search;
-            the engine or the storage cannot be reached; or the baseline cannot be trained. Finished runs and trials
-            stay.
+        ConfigError: the search or an option breaks a rule; the folder or the storage has trials of another search; the
+            engine or the storage cannot be reached; or the baseline cannot be trained. Finished runs and trials are
+            kept.
     """
     options = options or SearchOptions()
     if options.workers is not None and options.workers < 1:
@@ -78,12 +77,12 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
             return False
 
     home = StudyFolder((out or SEARCHES / search.name).resolve())
-    ledger = Ledger(search, Plan(search, is_possible), home.path, options.storage)
+    ledger = Ledger(search, Design(search, is_possible), home.path, options.storage)
     snapshot = Snapshot(home)
     snapshot.begin(ledger)
     if not ledger.is_done():
         sending = Sending(home, options.backend, options.cache, options.store)
-        _go(search, space, metrics, ledger, sending, snapshot, options)
+        _run_trials(search, space, metrics, ledger, sending, snapshot, options)
     snapshot.write(ledger)
     _write_devices(search, space, home)
     report = build_search_report(home.path)
@@ -92,7 +91,7 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
 
 
 def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
-    """Write the devices on the front as files, and remove those that are no more on it."""
+    """Write the devices on the front as files, and remove the files of devices that have left it."""
     files: dict[str, str] = {}
     for trial in read_search(home.path).front():
         comment = f"Found by the search {search.name}: trial {trial.number}."
@@ -106,7 +105,7 @@ def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
         RunFolder(folder).write_text(name, text)
 
 
-def _go(
+def _run_trials(
     search: Search,
     space: Space,
     metrics: Metrics,
@@ -117,18 +116,18 @@ def _go(
 ) -> None:
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+    progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
     ended = 0
 
     def count() -> int:
-        return sum(one.state.is_finished() for one in ledger.trials())
+        return sum(trial.state.is_finished() for trial in ledger.trials())
 
     def say(line: str) -> None:
         nonlocal ended
         ended = count()
         bar.console.print(f"{ended}/{search.trials}  {line}", highlight=False, markup=False, soft_wrap=True)
 
-    with Runs(open_engine(options.on, options.workers)) as runs, shown as bar:
+    with Runs(open_engine(options.on, options.workers)) as runs, progress as bar:
         ended = count()
         task = bar.add_task("trials", total=search.trials, completed=ended)
         drive = Drive(space, metrics, ledger, sending, snapshot, say)

@@ -1,4 +1,4 @@
-"""A device as a TOML file, so that what a search found can be used anywhere: `--device FILE`."""
+"""Write a device as a TOML file, so that the device of a trial can be used anywhere: `--device FILE`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def device_toml(device: Device, comment: str) -> str:
 
     Args:
         device: the device.
-        comment: what the first line says.
+        comment: comment of the first line.
     """
     content = device.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     return "\n".join([f"# {comment}", "", *_table(content, ())]).rstrip() + "\n"
 
 
 def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    """Return a table's own values, then its tables."""
+    """Return the lines of a table: its own values, then its tables."""
     own = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not _is_below(value)]
     lines = [*own, ""] if own else []
     for key, value in table.items():
         name = (*path, _key(key))
         if isinstance(value, Mapping):
             inner = _table(cast("Mapping[str, Any]", value), name)
-            is_plain = any(not _is_below(one) for one in cast("Mapping[str, Any]", value).values())
+            is_plain = any(not _is_below(inside) for inside in cast("Mapping[str, Any]", value).values())
             lines += [f"[{'.'.join(name)}]", *inner] if is_plain or not inner else inner
         elif _is_below(value):
             for item in value:

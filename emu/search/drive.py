@@ -1,7 +1,7 @@
-"""What a process does for a search: takes trials, trains their runs seed by seed, and tells what they are worth.
+"""What a process does for a search: it takes trials, trains their runs seed by seed, and records their results.
 
-baseline, every seed ──► trials, as many at a time as the engine has slots
-take ──► seed 1 ──► hopeless? ──► seed 2 ──► ... ──► tell
+baseline, all seeds ──► trials, as many at a time as the engine has slots
+take ──► seed 1 ──► pruned? ──► seed 2 ──► ... ──► tell
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from emu.search.snapshot import Snapshot
 from emu.search.space import Setup, Space
 from emu.training.planned import PlannedRun
 
-#: Seconds between two looks at what others do, while there is nothing of ours to do.
+#: Seconds between two checks for free trials, while this process has nothing else to do.
 LOOK_S = 1.0
 
 
 @dataclass
-class _Course:
-    """A trial that is ours.
+class _Trial:
+    """A trial that this process holds.
 
     Attributes:
-        number: of the trial.
-        setup: what it trains.
-        shapes: what is known of it before training.
+        number: number of the trial.
+        setup: recipe and device that it trains.
+        shapes: metrics that are known before training.
         runs: metrics by seed, of the seeds that are trained.
     """
 
@@ -48,7 +48,7 @@ class Drive:
     """A search on an engine.
 
     Attributes:
-        ledger: where its trials are kept.
+        ledger: the trials of the search.
     """
 
     def __init__(
@@ -60,29 +60,29 @@ class Drive:
         snapshot: Snapshot,
         say: Callable[[str], None],
     ) -> None:
-        """Run nothing.
+        """Prepare; `run` begins.
 
         Args:
-            space: what values stand for.
-            metrics: what trials are measured by.
-            ledger: where trials are kept.
-            sending: how runs are trained.
-            snapshot: what a report is made of; written when a trial ends.
-            say: gets a line when a trial ends.
+            space: makes recipe and device from values.
+            metrics: measures trials.
+            ledger: the trials of the search.
+            sending: sends runs to the engine, and brings them back.
+            snapshot: files that the report is made of; written when a trial ends.
+            say: prints a line when a trial ends.
         """
         self.ledger = ledger
         self._space, self._metrics, self._sending, self._snapshot, self._say = space, metrics, sending, snapshot, say
         self._search = ledger.search
         self._baseline: dict[int, Measured] = {}
-        self._courses: dict[int, _Course] = {}
+        self._trials: dict[int, _Trial] = {}
         self._planned: dict[str, tuple[PlannedRun, int, int]] = {}
 
     def run(self, runs: Runs, tick: Callable[[], None]) -> None:
-        """Go on until every trial has ended, ours and those of others.
+        """Train until all trials have ended, those of other processes included.
 
         Args:
             runs: the engine.
-            tick: called some times a second.
+            tick: called several times a second.
 
         Raises:
             ConfigError: a run of the baseline failed, or storage or engine cannot be reached.
@@ -98,124 +98,125 @@ class Drive:
         self._snapshot.write(self.ledger)
 
     def doing(self, runs: Runs) -> str:
-        """Return in a few words what runs."""
+        """Return, in a few words, what runs now."""
         return ", ".join(sorted(runs.running())) or "trials of other processes"
 
     def _give_back(self) -> None:
-        with suppress(ConfigError):  # else they count as lost after a while
+        with suppress(ConfigError):  # if not, they count as lost after a while
             self.ledger.let_go()
 
     def _run_baseline(self, runs: Runs, tick: Callable[[], None]) -> None:
         left: dict[str, tuple[PlannedRun, int]] = {}
         setup = self._space.baseline
         for seed in self._search.seeds:
-            one = PlannedRun(f"baseline-seed{seed}", setup.seeded(seed), setup.device)
-            if (info := self._finished(one)) is not None:
+            run = PlannedRun(f"baseline-seed{seed}", setup.seeded(seed), setup.device)
+            if (info := self._finished(run)) is not None:
                 self._baseline[seed] = of_run(info)
             else:
-                left[one.key] = one, seed
-                runs.submit(self._sending.job(one))
+                left[run.key] = run, seed
+                runs.submit(self._sending.job(run))
         while left:
             tick()
             for ended in runs.ended():
-                one, seed = left.pop(ended.key)
-                info = self._sending.arrived(one, ended.failure)
+                run, seed = left.pop(ended.key)
+                info = self._sending.arrived(run, ended.failure)
                 if isinstance(info, str):
                     raise ConfigError(f"the baseline of a search must train, got a failure with seed {seed}: {info}")
                 self._baseline[seed] = of_run(info)
 
-    def _finished(self, one: PlannedRun) -> dict[str, Any] | None:
-        self._sending.home.require_own(one)
-        return self._sending.home.result(one)
+    def _finished(self, run: PlannedRun) -> dict[str, Any] | None:
+        self._sending.home.require_own(run)
+        return self._sending.home.result(run)
 
     def _run_trials(self, runs: Runs, tick: Callable[[], None]) -> None:
         looked = 0.0
         while True:
             tick()
             for number in self.ledger.renew():
-                self._courses.pop(number, None)
-            free = len(self._courses) < runs.slots
-            if free and (time.monotonic() - looked > LOOK_S or not self._courses):
+                self._trials.pop(number, None)
+            free = len(self._trials) < runs.slots
+            if free and (time.monotonic() - looked > LOOK_S or not self._trials):
                 taken = self.ledger.take()
                 if taken is not None:
                     self._begin(*taken, runs)
                     continue
                 looked = time.monotonic()
-                if not self._courses:
+                if not self._trials:
                     if self.ledger.is_done():
                         return
                     self._snapshot.write(self.ledger)
                     time.sleep(LOOK_S)
             for ended in runs.ended():
-                one, number, seed = self._planned.pop(ended.key)
+                run, number, seed = self._planned.pop(ended.key)
                 looked = 0.0
-                if number in self._courses:
-                    self._settle(self._courses[number], seed, self._sending.arrived(one, ended.failure), runs)
+                if number in self._trials:
+                    self._settle(self._trials[number], seed, self._sending.arrived(run, ended.failure), runs)
 
     def _begin(self, number: int, values: Values, runs: Runs) -> None:
         try:
             setup = self._space.setup(values)
-            course = _Course(number, setup, of_shapes(setup))
+            trial = _Trial(number, setup, of_shapes(setup))
         except EmuError as error:
             self._fail(number, None, str(error))
             return
-        self._courses[number] = course
-        self._go_on(course, runs)
+        self._trials[number] = trial
+        self._go_on(trial, runs)
 
-    def _go_on(self, course: _Course, runs: Runs) -> None:
+    def _go_on(self, trial: _Trial, runs: Runs) -> None:
         """Train the next seed of a trial."""
-        seed = next(one for one in self._search.seeds if one not in course.runs)
+        seed = next(seed for seed in self._search.seeds if seed not in trial.runs)
         try:
-            one = PlannedRun(f"trial-{course.number:04}-seed{seed}", course.setup.seeded(seed), course.setup.device)
-            info = self._finished(one)
+            run = PlannedRun(f"trial-{trial.number:04}-seed{seed}", trial.setup.seeded(seed), trial.setup.device)
+            info = self._finished(run)
         except EmuError as error:
-            self._fail(course.number, course, str(error))
+            self._fail(trial.number, trial, str(error))
             return
         if info is not None:
-            self._settle(course, seed, info, runs)
+            self._settle(trial, seed, info, runs)
             return
-        if one.key not in self._planned:  # one that another process took, and lost, may be at it
-            runs.submit(self._sending.job(one))
-        self._planned[one.key] = one, course.number, seed
+        # the run may still be on the engine: the trial was lost to another process, and then taken back from it
+        if run.key not in self._planned:
+            runs.submit(self._sending.job(run))
+        self._planned[run.key] = run, trial.number, seed
 
-    def _settle(self, course: _Course, seed: int, info: dict[str, Any] | str, runs: Runs) -> None:
+    def _settle(self, trial: _Trial, seed: int, info: dict[str, Any] | str, runs: Runs) -> None:
         if isinstance(info, str):
-            self._fail(course.number, course, f"seed {seed}: {info}")
+            self._fail(trial.number, trial, f"seed {seed}: {info}")
             return
-        course.runs[seed] = of_run(info)
+        trial.runs[seed] = of_run(info)
         try:
-            verdict = self._metrics.verdict(course.shapes, course.runs, self._baseline)
+            verdict = self._metrics.verdict(trial.shapes, trial.runs, self._baseline)
         except ConfigError as error:
-            self._fail(course.number, course, str(error))
+            self._fail(trial.number, trial, str(error))
             return
-        if not verdict.hopeless and len(course.runs) < len(self._search.seeds):
-            self._go_on(course, runs)
+        if not verdict.pruned and len(trial.runs) < len(self._search.seeds):
+            self._go_on(trial, runs)
             return
-        self._tell(course, verdict)
+        self._tell(trial, verdict)
 
-    def _tell(self, course: _Course, verdict: Verdict) -> None:
-        told = self._told(course) | {"metrics": verdict.means, "pruned": verdict.hopeless}
-        self.ledger.tell(course.number, verdict.values, verdict.violations, told)
-        named = zip(self._search.objective, verdict.values, strict=True)
-        said = ", ".join(f"{one.metric} {value:.4g}" for one, value in named)
+    def _tell(self, trial: _Trial, verdict: Verdict) -> None:
+        results = self._results(trial) | {"metrics": verdict.means, "pruned": verdict.pruned}
+        self.ledger.tell(trial.number, verdict.values, verdict.violations, results)
+        objectives = zip(self._search.objective, verdict.values, strict=True)
+        reached = ", ".join(f"{objective.metric} {value:.4g}" for objective, value in objectives)
         note = "" if verdict.is_feasible else ", breaks a constraint"
-        seeds = f" after {len(course.runs)} of {len(self._search.seeds)} seeds" if verdict.hopeless else ""
-        self._ended(course.number, f"{said}{note}{seeds}")
+        seeds = f" after {len(trial.runs)} of {len(self._search.seeds)} seeds" if verdict.pruned else ""
+        self._ended(trial.number, f"{reached}{note}{seeds}")
 
-    def _fail(self, number: int, course: _Course | None, why: str) -> None:
-        self.ledger.fail(number, (self._told(course) if course else {}) | {"failure": why})
+    def _fail(self, number: int, trial: _Trial | None, why: str) -> None:
+        self.ledger.fail(number, (self._results(trial) if trial else {}) | {"failure": why})
         self._ended(number, f"failed: {why}")
 
-    def _told(self, course: _Course) -> dict[str, Any]:
+    def _results(self, trial: _Trial) -> dict[str, Any]:
         return {
-            "device": course.setup.device.name,
-            "shapes": course.shapes,
-            "runs": {str(seed): f"trial-{course.number:04}-seed{seed}" for seed in course.runs},
+            "device": trial.setup.device.name,
+            "shapes": trial.shapes,
+            "runs": {str(seed): f"trial-{trial.number:04}-seed{seed}" for seed in trial.runs},
             "computer": platform.node(),
             "folder": str(self._sending.home.path),
         }
 
-    def _ended(self, number: int, said: str) -> None:
-        self._courses.pop(number, None)
+    def _ended(self, number: int, outcome: str) -> None:
+        self._trials.pop(number, None)
         self._snapshot.write(self.ledger)
-        self._say(f"trial {number}: {said}")
+        self._say(f"trial {number}: {outcome}")

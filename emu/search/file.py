@@ -1,4 +1,4 @@
-"""A search: which values of device and recipe are tried, and what counts as good, as one TOML file.
+"""A search as a TOML file: the values of device and recipe that are tried, objectives and constraints.
 
     name, description, model, device, baseline, seeds, trials, warm_start, settings
     [sampler]        name, seed, batch
@@ -7,7 +7,7 @@
     [[objective]]    metric, direction
     [[constraint]]   metric, at_least or at_most, confidence, prune_margin
 
-Whatever is misspelt is refused before anything runs.
+Misspelt names are refused before anything runs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Value = int | float | str | bool
 #: Values of all variables, by name.
 Values = dict[str, Value]
 _NAME = r"^[a-z_][a-z0-9_]*$"
-#: A variable in a text.
-PLACE = re.compile(r"\{([^{}]*)\}")
+#: A variable in braces.
+IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 class Sampler(Table):
-    """Who proposes the next trials.
+    """The sampler, which proposes trials.
 
     Attributes:
         name: `tpe` (tree-structured Parzen estimators), `nsga2` (a genetic algorithm) or `random`.
-        seed: of the sampler: trial n is drawn by a sampler that is seeded with this and n.
-        batch: trials that are drawn from the same history; as many can run at a time.
+        seed: seed of the sampler: trial n is drawn by a sampler that is seeded with this and n.
+        batch: number of trials that are drawn from the same history, and can therefore run at the same time.
     """
 
     name: Literal["tpe", "nsga2", "random"] = "tpe"
@@ -46,18 +46,18 @@ class Sampler(Table):
 
 
 class Variable(Table):
-    """What a search may choose.
+    """A variable of a search: a range, or a list of choices.
 
     Attributes:
-        name: what `value` of a `[[set]]` calls it.
-        low: least value of a range; whole numbers give whole numbers.
-        high: largest value.
-        step: distance of two values; 1 between whole numbers, None for any value between others.
-        log: whether the range is searched by its logarithm.
-        choices: the values, where it is no range.
-        start: the value of the first trial.
-        probe: the value that is tried alone in a warm start; None is the end of the range that is farther from `start`,
-            or the choice after it.
+        name: name in `value` of a `[[set]]`.
+        low: least value of a range; a range between whole numbers has whole numbers only.
+        high: largest value of a range.
+        step: distance between values; by default 1 for whole numbers, and any value for others.
+        log: whether the logarithm of the range is searched.
+        choices: the values of a variable that is not a range.
+        start: value in the first trial.
+        probe: value that is tried alone in a warm start; None for the end of the range that is farther from `start`, or
+            for the choice after `start`.
     """
 
     name: str = Field(pattern=_NAME)
@@ -77,7 +77,7 @@ class Variable(Table):
                 f"{'both' if self.choices else 'neither'}; give one of them"
             )
         if self.choices is not None:
-            if len({(type(one), one) for one in self.choices}) < max(len(self.choices), 2):
+            if len({(type(choice), choice) for choice in self.choices}) < max(len(self.choices), 2):
                 raise ConfigError(
                     f"`choices` of variable `{self.name}` must be at least two different values, got "
                     f"{list(self.choices)}; add or remove some"
@@ -101,7 +101,7 @@ class Variable(Table):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its range has whole numbers only."""
+        """Whether the range has whole numbers only."""
         return all(not isinstance(end, float) for end in (self.low, self.high, self.step))
 
     @property
@@ -116,19 +116,19 @@ class Variable(Table):
 
     @property
     def grid(self) -> int | float | None:
-        """Distance of two values of a range; None where any value between them is one."""
+        """Distance between values of a range; None if all numbers between `low` and `high` are values."""
         return 1 if self.step is None and self.is_whole else self.step
 
     def has(self, value: Value) -> bool:
-        """Return whether a value is one of its values."""
+        """Return whether `value` is a value of the variable."""
         if self.choices is not None:
-            return any(type(value) is type(one) and value == one for one in self.choices)
+            return any(type(value) is type(choice) and value == choice for choice in self.choices)
         if isinstance(value, bool | str) or (self.is_whole and not isinstance(value, int)):
             return False
         return self._low <= value <= self._high and math.isclose(value, self._on_grid(value), rel_tol=1e-12)
 
     def described(self) -> str:
-        """Return its values in words."""
+        """Return the values in words."""
         if self.choices is not None:
             return ", ".join(map(str, self.choices))
         step = f" in steps of {self.grid}" if self.grid not in (None, 1) else ""
@@ -140,7 +140,7 @@ class Variable(Table):
         return self._low + round((value - self._low) / self.grid) * self.grid
 
     def probed(self) -> Value:
-        """Return the value that is tried alone."""
+        """Return the value that is tried alone in a warm start."""
         if self.probe is not None:
             return self.probe
         if self.choices is not None:
@@ -151,7 +151,7 @@ class Variable(Table):
         return farther if last == farther else min(last, self._on_grid(self._high - (self.grid or 0)))
 
     def between(self, share: float) -> Value:
-        """Return the value that lies at a share of the way from `start` to the probed value.
+        """Return the value at a share of the way from `start` to the probed value.
 
         Examples:
             >>> width = Variable(name="width", low=4, high=16, start=16)
@@ -163,37 +163,37 @@ class Variable(Table):
         start, end = self.start, self.probed()
         if share in (0.0, 1.0) or isinstance(start, str | bool) or isinstance(end, str | bool) or self.choices:
             return end if share == 1.0 else start
-        way = start * (end / start) ** share if self.log else start + share * (end - start)
-        found = self._on_grid(way)
-        return round(found) if self.is_whole else found
+        exact = start * (end / start) ** share if self.log else start + share * (end - start)
+        value = self._on_grid(exact)
+        return round(value) if self.is_whole else value
 
 
 class Assignment(Table):
-    """What keys get.
+    """A value for keys of device or recipe.
 
     Attributes:
         keys: key paths such as `device.precision.weight.format`, `device.precision.layers[conv*].error.rounding`, or
             `recipe.training.optimiser.learning_rate`.
-        value: text with variables in braces, such as `ap_fixed<{width},{integer}>`. A text that is one variable gives
-            its value: `{rate}` is a number.
+        value: text with variables in braces, such as `ap_fixed<{width},{integer}>`. A text that is only a variable
+            becomes that variable's value: `{rate}` is a number.
     """
 
     keys: Items[str] = Field(min_length=1)
     value: Value
 
     def filled(self, values: Values) -> Value:
-        """Return the value, its variables replaced."""
+        """Return the value with its variables replaced."""
         if not isinstance(self.value, str):
             return self.value
-        alone = PLACE.fullmatch(self.value)
-        return values[alone[1]] if alone else PLACE.sub(lambda found: str(values[found[1]]), self.value)
+        alone = IN_BRACES.fullmatch(self.value)
+        return values[alone[1]] if alone else IN_BRACES.sub(lambda name: str(values[name[1]]), self.value)
 
 
 class Objective(Table):
-    """What is to be small or large; a trial has the mean over its seeds.
+    """A metric to minimise or maximise; a trial has its mean over the seeds.
 
     Attributes:
-        metric: see docs/search.md for those there are.
+        metric: name of the metric; docs/search.md lists them.
         direction: `minimize` or `maximize`.
     """
 
@@ -202,14 +202,14 @@ class Objective(Table):
 
 
 class Constraint(Table):
-    """What must hold of a device that works.
+    """A bound that a feasible trial must hold.
 
     Attributes:
-        metric: as of an objective.
-        at_least: least value.
-        at_most: largest value.
-        confidence: how surely the mean over all seeds that there could be must hold it, by a one-sided interval of
-            Student's t; None asks it of the mean of the trial's own seeds.
+        metric: name of the metric, as of an objective.
+        at_least: lower bound.
+        at_most: upper bound.
+        confidence: probability with which the mean over all possible seeds must hold the bound, by a one-sided interval
+            of Student's t; None requires it of the mean over the trial's own seeds.
         prune_margin: a trial whose mean misses the bound by more than this after any seed is not trained further.
     """
 
@@ -230,29 +230,29 @@ class Constraint(Table):
 
     @property
     def name(self) -> str:
-        """What it is called where trials are kept."""
+        """Name of the constraint in the storage."""
         return f"{self.metric} at least" if self.at_least is not None else f"{self.metric} at most"
 
 
 class Search(Table):
-    """What is searched, and for what.
+    """Variables, objectives and constraints of a search.
 
     Attributes:
         name: name of the search: its folder, unless another is given.
         description: one sentence.
         model: name or path of the recipe.
         device: name or path of the device that `[[set]]` changes.
-        baseline: name or path of the device that differences are to.
-        seeds: seeds of the runs of every trial.
-        trials: how many there are.
-        warm_start: whether the first trials are: the device as it is, each variable's probe alone, and four devices
-            made of those that held every constraint.
-        settings: key path -> value, laid over the recipe, of the baseline too.
-        sampler: who proposes.
-        variable: what may be chosen.
-        set: what the choices change.
-        objective: what is to be small or large.
-        constraint: what must hold.
+        baseline: name or path of the device that trials are compared with.
+        seeds: seeds of the runs of each trial.
+        trials: number of trials.
+        warm_start: whether the first trials are: the device as it is, each variable's probe alone, and four mixtures of
+            the probes that held all constraints.
+        settings: key path -> value, laid over the recipe, also for the baseline.
+        sampler: proposes trials after the warm start.
+        variable: what the search varies.
+        set: the keys that variables change.
+        objective: metrics to minimise or maximise.
+        constraint: bounds of feasible trials.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -272,17 +272,18 @@ class Search(Table):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        names = [one.name for one in self.variable]
-        for what, found in (
+        names = [variable.name for variable in self.variable]
+        for what, listed in (
             ("variable", names),
-            ("objective", [one.metric for one in self.objective]),
-            ("constraint", [one.name for one in self.constraint]),
+            ("objective", [objective.metric for objective in self.objective]),
+            ("constraint", [constraint.name for constraint in self.constraint]),
             ("seed", list(map(str, self.seeds))),
         ):
-            for name in found:
-                if found.count(name) > 1:
+            for name in listed:
+                if listed.count(name) > 1:
                     raise ConfigError(f"every {what} must be listed once, got {name!r} twice; remove one of them")
-        used: list[str] = [name for one in self.set if isinstance(one.value, str) for name in PLACE.findall(one.value)]
+        texts = [assignment.value for assignment in self.set if isinstance(assignment.value, str)]
+        used: list[str] = [name for text in texts for name in IN_BRACES.findall(text)]
         for name in used:
             if name not in names:
                 raise ConfigError(
@@ -294,21 +295,21 @@ class Search(Table):
                     f"every variable must be used by a [[set]], got {name!r}, which none has in braces; use it, or "
                     "remove it"
                 )
-        for one in self.constraint:
-            if one.confidence is not None and len(self.seeds) < 2:
+        for constraint in self.constraint:
+            if constraint.confidence is not None and len(self.seeds) < 2:
                 raise ConfigError(
                     f"a constraint with `confidence` must have at least two `seeds` to see how they spread, got one "
-                    f"({one.name}); add seeds, or remove `confidence`"
+                    f"({constraint.name}); add seeds, or remove `confidence`"
                 )
         return self
 
     def starts(self) -> Values:
         """Return the values of the first trial."""
-        return {one.name: one.start for one in self.variable}
+        return {variable.name: variable.start for variable in self.variable}
 
 
 def load_search(path: Path) -> Search:
-    """Return the search a TOML file describes.
+    """Return the search that a TOML file describes.
 
     Raises:
         ConfigError: the file breaks a rule; keys of devices and recipes, and metrics, are checked by `Space` and

@@ -1,7 +1,8 @@
-"""The journal in the folder of a search: a line of JSON for each change, which a process that is killed may tear.
+"""The journal in the folder of a search: a line of JSON for each change.
 
-A torn line at the end says nothing. It is cut off under the lock that every writer of the journal takes: when the
-journal is opened, and before a line is written, which would otherwise end up behind the torn one in the same line.
+A process that is killed may leave half a line at the end, which means nothing. It is cut off under the lock that all
+writers of the journal take: when the journal is opened, and before a line is written, because the new line would
+otherwise be appended to the torn one.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Any
 
 from emu.errors import ConfigError
 
-#: Bytes from the end that are read at a time when the last line is looked for.
+#: Bytes that are read at a time, from the end backwards, to find the last line.
 _BLOCK = 1 << 16
 
 
 def open_journal(path: Path) -> Any:
-    """Return Optuna's journal of a file, made if it is not there; a torn line at its end is cut off, and that is said.
+    """Return Optuna's journal of a file, which is made if it does not exist.
+
+    A torn line at the end is cut off, and a message about it is printed.
 
     Raises:
         ConfigError: a line before the last one is damaged.
@@ -32,10 +35,10 @@ def open_journal(path: Path) -> Any:
     lock = JournalFileSymlinkLock(str(path))
 
     class Journal(JournalFileBackend):
-        """Writes behind whole lines alone."""
+        """Appends to complete lines only."""
 
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
-            """Write lines at the end, in one piece."""
+            """Append lines in a single write."""
             lines = b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
             with _locked(lock):
                 _cut(path, _torn(path))
@@ -60,7 +63,7 @@ def _locked(lock: Any) -> Generator[None]:
 
 
 def _torn(path: Path) -> int:
-    """Return how many bytes at the end belong to a line that has none."""
+    """Return the number of bytes after the last end of a line."""
     with path.open("rb") as file:
         left = file.seek(0, os.SEEK_END)
         torn = 0
@@ -75,7 +78,7 @@ def _torn(path: Path) -> int:
 
 
 def _damaged_end(path: Path) -> int:
-    """Return how many bytes at the end are no whole line of JSON; refuse damage before the last line."""
+    """Return the number of bytes of a last line that is not JSON; raise ConfigError if an earlier line is damaged."""
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         if not _is_whole(line):

@@ -1,10 +1,10 @@
-"""Who holds which trial of a search, where several processes and machines share its storage.
+"""The trials of a search, and which process holds which, if several processes and machines share the storage.
 
     waiting ──take──► running, leased to a process ──tell──► finished
                          │  the process has ended, or its count stands still
                          └──► waiting
 
-A trial that runs says who holds it (`emu.jobs.lease`): computer, process, a token, and a count that goes on.
+A running trial names its holder (`emu.jobs.lease`): computer, process, a token, and a count that increases.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from emu.errors import ConfigError
 from emu.jobs.lease import Counts, Holder, has_ended
+from emu.search.design import Design, Past, distribution
 from emu.search.file import Search, Values
-from emu.search.plan import Past, Plan, distribution
 from emu.search.storage import Storage, state
 
 #: Seconds between two counts of a trial that is held.
@@ -27,8 +27,8 @@ BEAT_S = 10.0
 #: Seconds without a count after which a trial's process counts as lost.
 LOST_S = 60.0
 #: User attributes of a study and of its trials.
-SEARCH, HOLDER, TOLD = "search", "holder", "emu"
-#: What a search may change while its trials stay.
+SEARCH, HOLDER, RESULTS = "search", "holder", "emu"
+#: Keys of a search that may be changed without invalidating its trials.
 _FREE = {"trials", "description"}
 
 
@@ -37,34 +37,34 @@ class Ledger:
 
     Attributes:
         search: the search.
-        plan: which values they have.
+        design: gives each trial its values.
     """
 
-    def __init__(self, search: Search, plan: Plan, folder: Path, address: str | None = None) -> None:
+    def __init__(self, search: Search, design: Design, folder: Path, address: str | None = None) -> None:
         """Open the storage, or make it.
 
         Args:
             search: the search.
-            plan: its plan.
+            design: gives each trial its values.
             folder: folder of the search.
-            address: URL of a database such as `postgresql://user@host/name`; None keeps a journal in the folder.
+            address: URL of a database such as `postgresql://user@host/name`; None for a journal in the folder.
 
         Raises:
-            ConfigError: it does not answer, is damaged, or holds another search of this name.
+            ConfigError: it does not answer, is damaged, or has another search of this name.
         """
-        self.search, self.plan = search, plan
+        self.search, self.design = search, design
         self._storage = Storage(search, folder, address)
         self._token = uuid.uuid4().hex
         self._held: set[int] = set()
         self._counts = Counts(LOST_S)
-        self._beaten = time.monotonic()
+        self._renewed_at = time.monotonic()
         self._require_own()
 
     def _require_own(self) -> None:
         own = json.dumps(self.search.model_dump(mode="json", exclude=_FREE), sort_keys=True)
-        there = self._storage.attribute(SEARCH, own)
-        if there != own:
-            before, now = json.loads(there), json.loads(own)
+        stored = self._storage.attribute(SEARCH, own)
+        if stored != own:
+            before, now = json.loads(stored), json.loads(own)
             changed = [key for key in now if now[key] != before.get(key)]
             raise ConfigError(
                 f"trials of one search must be kept under its name, got {self.search.name!r} in "
@@ -72,48 +72,48 @@ class Ledger:
                 "choose another `name` or --out, or change the file back"
             )
 
-    # ---- what there is ----
+    # ---- trials ----
 
     def trials(self) -> list[Any]:
-        """Return the trials of the search, by number, as Optuna has them."""
+        """Return the trials of the search, by number, as objects of Optuna."""
         return self._storage.trials()[: self.search.trials]
 
     def past(self, trials: Sequence[Any]) -> list[Past]:
         """Return the trials that have ended."""
         return [
-            Past(one.number, one.params, tuple(one.values) if one.values else None, dict(one.constraints))
-            for one in trials
-            if one.state.is_finished()
+            Past(trial.number, trial.params, tuple(trial.values) if trial.values else None, dict(trial.constraints))
+            for trial in trials
+            if trial.state.is_finished()
         ]
 
     def is_done(self) -> bool:
         """Return whether every trial has ended."""
         trials = self.trials()
-        return len(trials) == self.search.trials and all(one.state.is_finished() for one in trials)
+        return len(trials) == self.search.trials and all(trial.state.is_finished() for trial in trials)
 
-    # ---- a trial's way ----
+    # ---- take a trial, hold it, end it ----
 
     def take(self) -> tuple[int, Values] | None:
-        """Take the first trial that nobody holds and that can be drawn; return its number and values, None if none can.
+        """Take the first free trial whose values can be drawn; return its number and values, or None if there is none.
 
-        The trial is ours until `tell` or `fail`, or until `renew` says that it was lost.
+        This process holds the trial until `tell` or `fail`, or until `renew` returns it as lost.
         """
         trials = self.trials()
-        ended = [one.state.is_finished() for one in trials]
-        for one in trials:
-            if one.number in self._held or one.state.is_finished():
+        ended = [trial.state.is_finished() for trial in trials]
+        for trial in trials:
+            if trial.number in self._held or trial.state.is_finished():
                 continue
-            if not all(ended[: self.plan.waits_for(one.number)]):
-                return None  # those behind it wait for as much
-            if self._claim(one):
-                return one.number, self._drawn(one, trials)
+            if not all(ended[: self.design.waits_for(trial.number)]):
+                return None  # later trials wait for at least as many
+            if self._claim(trial):
+                return trial.number, self._drawn(trial, trials)
         if len(trials) < self.search.trials:
             self._storage.add()
             return self.take()
         return None
 
     def _claim(self, trial: Any) -> bool:
-        """Return whether a trial is ours now."""
+        """Take a trial if it is free or its holder is lost; return whether this process holds it now."""
         if trial.state == state("RUNNING") and not self._is_lost(trial):
             return False
         if not self._storage.begin(trial):
@@ -131,7 +131,7 @@ class Ledger:
         return self._counts.stands_still(trial.number)
 
     def _drawn(self, trial: Any, trials: Sequence[Any]) -> Values:
-        values = self.plan.values(trial.number, self.past(trials))
+        values = self.design.values(trial.number, self.past(trials))
         for variable in self.search.variable:
             if variable.name not in trial.params:
                 spread, value = distribution(variable), values[variable.name]
@@ -139,36 +139,36 @@ class Ledger:
         return values
 
     def renew(self) -> list[int]:
-        """Say, now and then, that our trials are still held; return those that another process took."""
-        if time.monotonic() - self._beaten < BEAT_S:
+        """Renew the leases of this process if that is due; return the trials that another process has taken."""
+        if time.monotonic() - self._renewed_at < BEAT_S:
             return []
-        self._beaten = time.monotonic()
+        self._renewed_at = time.monotonic()
         lost: list[int] = []
         for number in sorted(self._held):
             if self._is_ours(number):
-                self._write_lease(number, round(self._beaten))
+                self._write_lease(number, round(self._renewed_at))
             else:
                 self._held.remove(number)
                 lost.append(number)
         return lost
 
-    def tell(self, number: int, values: Sequence[float], violations: dict[str, float], told: dict[str, Any]) -> None:
-        """Keep the result of a trial; one that another process took meanwhile is that one's."""
-        self._end(number, told, values, violations)
+    def tell(self, number: int, values: Sequence[float], violations: dict[str, float], results: dict[str, Any]) -> None:
+        """Record the results of a trial, unless another process has taken it."""
+        self._end(number, results, values, violations)
 
-    def fail(self, number: int, told: dict[str, Any]) -> None:
-        """Keep that a trial failed; one that another process took meanwhile is that one's."""
-        self._end(number, told, None, {})
+    def fail(self, number: int, results: dict[str, Any]) -> None:
+        """Record that a trial failed, unless another process has taken it."""
+        self._end(number, results, None, {})
 
     def _end(
-        self, number: int, told: dict[str, Any], values: Sequence[float] | None, violations: Mapping[str, float]
+        self, number: int, results: dict[str, Any], values: Sequence[float] | None, violations: Mapping[str, float]
     ) -> None:
         if self._is_ours(number):
-            self._storage.end(number, {TOLD: told}, values, violations)
+            self._storage.end(number, {RESULTS: results}, values, violations)
         self._held.discard(number)
 
     def let_go(self) -> None:
-        """Give back what is held: the command ends before its trials do."""
+        """Give back all trials that this process holds, because the command ends before them."""
         for number in sorted(self._held):
             if self._is_ours(number):
                 self._storage.put_back(number)
@@ -184,5 +184,5 @@ class Ledger:
         self._storage.set_attribute(number, HOLDER, Holder.here(count, self._token).plain())
 
     def importances(self) -> dict[str, dict[str, float]]:
-        """Return by objective how much each variable matters (PED-ANOVA); empty where there are too few trials."""
+        """Return, by objective, how much each variable matters (PED-ANOVA); empty if there are too few trials."""
         return self._storage.importances()

@@ -1,4 +1,4 @@
-"""What a trial is measured by: from shapes, from its runs, and against the baseline seed by seed; what is hopeless.
+"""The metrics of a trial: from shapes, from its runs, and compared with the baseline seed by seed.
 
 joules_per_step, joules_per_inference, area_mm2      of recipe and device alone: known before anything runs
 test_accuracy, overflow_rate, bytes_sent, ...        `metrics` of run.json, and `simulated_seconds`
@@ -21,12 +21,12 @@ from emu.training.cost import cost_of
 from emu.training.loop import Loop
 from emu.training.workbench import Workbench
 
-#: What a metric's name ends with where it is a difference to the baseline.
+#: Ending of the name of a metric that is a difference to the baseline.
 DIFFERENCE = "_difference"
 SIMULATED_SECONDS = "simulated_seconds"
-#: What is known before training.
+#: Metrics that are known before training.
 OF_SHAPES = ("joules_per_step", "joules_per_inference", "area_mm2")
-#: How surely a trial must be beyond a bound to be given up, where its constraint says no confidence.
+#: Confidence with which a trial must miss a bound to be pruned, if its constraint has no `confidence`.
 _SURE = 0.95
 
 #: Metrics of one run.
@@ -34,34 +34,34 @@ Measured = dict[str, float]
 
 
 class Verdict(NamedTuple):
-    """What a trial is worth after some of its seeds.
+    """The result of a trial after some of its seeds.
 
     Attributes:
-        values: of the objectives.
-        violations: by the name of the constraint: above 0 where it does not hold.
-        means: of every metric that objectives and constraints name.
-        hopeless: why no further seed is trained; empty where one may be.
+        values: values of the objectives.
+        violations: by how much each constraint is missed, by its name; 0 or less if it holds.
+        means: means of all metrics that objectives and constraints name.
+        pruned: why no further seed is trained; empty if more seeds may be trained.
     """
 
     values: tuple[float, ...]
     violations: dict[str, float]
     means: dict[str, float]
-    hopeless: str
+    pruned: str
 
     @property
     def is_feasible(self) -> bool:
-        """Whether every constraint holds."""
+        """Whether all constraints hold."""
         return all(violation <= 0 for violation in self.violations.values())
 
 
 def of_shapes(setup: Setup) -> Measured:
-    """Return what recipe and device alone decide."""
-    found = cost_of(setup.recipe, setup.device).described()
-    return {name: found[name] for name in OF_SHAPES if found.get(name) is not None}
+    """Return the metrics that depend only on recipe and device."""
+    cost = cost_of(setup.recipe, setup.device).summary()
+    return {name: cost[name] for name in OF_SHAPES if cost.get(name) is not None}
 
 
 def of_run(info: Mapping[str, Any]) -> Measured:
-    """Return the numbers of a finished run, from `run.json`."""
+    """Return the metrics of a finished run, from `run.json`."""
     named = {**info["metrics"], SIMULATED_SECONDS: info.get(SIMULATED_SECONDS)}
     return {name: float(value) for name, value in named.items() if isinstance(value, int | float)}
 
@@ -71,22 +71,22 @@ class Metrics:
 
     Attributes:
         search: the search.
-        needs_baseline: whether one of them is a difference.
-        bounds_shapes: whether a constraint is on what recipe and device alone decide.
+        needs_baseline: whether a metric is a difference to the baseline.
+        bounds_shapes: whether a constraint is on a metric that depends only on recipe and device.
     """
 
     def __init__(self, search: Search, space: Space, file: str) -> None:
-        """Look up every metric.
+        """Check that all metrics exist.
 
         Raises:
-            ConfigError: no run of the search has one.
+            ConfigError: a metric is not one that runs of the search have.
         """
         self.search = search
         first = space.setup(search.starts())
         loop = Loop(Workbench.of(first.recipe, first.recipe.machine(first.device)))
         runs = [*loop.log.metrics(), *([SIMULATED_SECONDS] if can_be_timed(first.device) else [])]
         known = [*of_shapes(first), *runs, *(f"{name}{DIFFERENCE}" for name in runs)]
-        self.names = [one.metric for one in (*search.objective, *search.constraint)]
+        self.names = [named.metric for named in (*search.objective, *search.constraint)]
         for name in self.names:
             if name not in known:
                 wanted = "; its device has no clock, so no time is simulated" if SIMULATED_SECONDS in name else ""
@@ -94,36 +94,38 @@ class Metrics:
                     f"a metric must be a number that every run of the search has, got {name!r} in {file}"
                     f"{wanted or nearest_name(name, known)}"
                 )
-        self.bounds_shapes = any(one.metric in OF_SHAPES for one in search.constraint)
+        self.bounds_shapes = any(constraint.metric in OF_SHAPES for constraint in search.constraint)
         self.needs_baseline = any(name.endswith(DIFFERENCE) for name in self.names)
 
     def before_training(self, shapes: Measured) -> str:
-        """Return which constraint recipe and device alone break, so that training is of no use; empty if none."""
-        for one in self.search.constraint:
-            if one.metric in shapes and _violation(one, shapes[one.metric]) > 0:
-                return f"{one.metric} is {shapes[one.metric]:.6g} {_bound(one)}, whatever is trained"
+        """Return which constraint recipe and device break before any training, in words; empty if none."""
+        for constraint in self.search.constraint:
+            metric = constraint.metric
+            if metric in shapes and _violation(constraint, shapes[metric]) > 0:
+                return f"{metric} is {shapes[metric]:.6g} {_bound(constraint)}, whatever is trained"
         return ""
 
     def verdict(self, shapes: Measured, runs: Mapping[int, Measured], baseline: Mapping[int, Measured]) -> Verdict:
-        """Return what a trial is worth.
+        """Return the result of a trial after some of its seeds.
 
         Args:
-            shapes: what is known before training.
-            runs: metrics by seed, at least one unless every metric is known before training.
-            baseline: the baseline's by seed, where a metric is a difference.
+            shapes: metrics that are known before training.
+            runs: metrics by seed; may be empty only if all metrics are known before training.
+            baseline: metrics of the baseline by seed, if a metric is a difference.
 
         Raises:
-            ConfigError: a metric is no number after a run, such as a loss that is NaN.
+            ConfigError: a metric is not a finite number after a run, such as a loss that is NaN.
         """
         samples = {name: self._samples(name, shapes, runs, baseline) for name in dict.fromkeys(self.names)}
         means = {name: mean(values) for name, values in samples.items() if values}
-        violations = {one.name: _violation(one, _judged(one, samples[one.metric])) for one in self.search.constraint}
-        hopeless = ""
+        constraints = [(constraint, samples[constraint.metric]) for constraint in self.search.constraint]
+        violations = {bound.name: _violation(bound, _judged(bound, numbers)) for bound, numbers in constraints}
+        pruned = ""
         if len(runs) < len(self.search.seeds):
-            reasons = [_hopeless(one, samples[one.metric]) for one in self.search.constraint]
-            hopeless = next((reason for reason in reasons if reason), "")
-        values = tuple(means[one.metric] for one in self.search.objective)
-        return Verdict(values, violations, means, hopeless)
+            reasons = [_reason_to_prune(bound, numbers) for bound, numbers in constraints]
+            pruned = next((reason for reason in reasons if reason), "")
+        values = tuple(means[objective.metric] for objective in self.search.objective)
+        return Verdict(values, violations, means, pruned)
 
     def _samples(
         self,
@@ -132,9 +134,10 @@ class Metrics:
         runs: Mapping[int, Measured],
         baseline: Mapping[int, Measured],
     ) -> list[float]:
+        """Return the values of a metric: one for each seed that is trained, or the one that is known before."""
         if name in shapes:
             return [shapes[name]]
-        found: list[float] = []
+        numbers: list[float] = []
         for seed, metrics in runs.items():
             own = name.removesuffix(DIFFERENCE)
             value = metrics.get(own, math.nan) - (baseline[seed].get(own, math.nan) if own != name else 0.0)
@@ -142,42 +145,42 @@ class Metrics:
                 raise ConfigError(
                     f"{name} must be a number after every run, got {value} with seed {seed}; the trial counts as failed"
                 )
-            found.append(value)
-        return found
+            numbers.append(value)
+        return numbers
 
 
-def _bound(one: Constraint) -> str:
-    return f"(at least {one.at_least:g})" if one.at_least is not None else f"(at most {one.at_most:g})"
+def _bound(bound: Constraint) -> str:
+    return f"(at least {bound.at_least:g})" if bound.at_least is not None else f"(at most {bound.at_most:g})"
 
 
-def _violation(one: Constraint, value: float) -> float:
-    """Return by how much a value misses the bound; 0 or less where it holds it."""
-    if one.at_least is not None:
-        return one.at_least - value
-    assert one.at_most is not None
-    return value - one.at_most
+def _violation(bound: Constraint, value: float) -> float:
+    """Return by how much a value misses the bound; 0 or less if it holds."""
+    if bound.at_least is not None:
+        return bound.at_least - value
+    assert bound.at_most is not None
+    return value - bound.at_most
 
 
 def _half(samples: Sequence[float], confidence: float) -> float:
-    """Return how far the one-sided interval of a mean reaches."""
+    """Return the distance from a mean to the end of its one-sided interval, by Student's t."""
     return quantile(confidence, len(samples) - 1) * stdev(samples) / math.sqrt(len(samples))
 
 
-def _judged(one: Constraint, samples: Sequence[float]) -> float:
+def _judged(bound: Constraint, samples: Sequence[float]) -> float:
     """Return the value that must hold the bound: the mean, or the end of its interval that is nearer to the bound."""
-    if one.confidence is None or one.metric in OF_SHAPES or len(samples) < 2:
+    if bound.confidence is None or bound.metric in OF_SHAPES or len(samples) < 2:
         return mean(samples)
-    half = _half(samples, one.confidence)
-    return mean(samples) - half if one.at_least is not None else mean(samples) + half
+    half = _half(samples, bound.confidence)
+    return mean(samples) - half if bound.at_least is not None else mean(samples) + half
 
 
-def _hopeless(one: Constraint, samples: Sequence[float]) -> str:
-    """Return why a constraint cannot be met any more; empty where it may be."""
-    missed = _violation(one, mean(samples))
-    where = f"{one.metric} is {mean(samples):.6g} {_bound(one)} after {len(samples)} of the seeds"
-    if one.prune_margin is not None and missed > one.prune_margin:
+def _reason_to_prune(bound: Constraint, samples: Sequence[float]) -> str:
+    """Return why a constraint will not be met after more seeds either; empty if it may be."""
+    missed = _violation(bound, mean(samples))
+    where = f"{bound.metric} is {mean(samples):.6g} {_bound(bound)} after {len(samples)} of the seeds"
+    if bound.prune_margin is not None and missed > bound.prune_margin:
         return f"{where}, missed by more than prune_margin"
-    sure = one.confidence or _SURE
+    sure = bound.confidence or _SURE
     if len(samples) > 1 and missed - _half(samples, sure) > 0:
         return f"{where}, and its interval of {sure:.0%} lies beyond"
     return ""

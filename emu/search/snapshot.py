@@ -1,4 +1,4 @@
-"""What the report of a search is made of: a file in its folder, written when a trial ends, read without Optuna.
+"""The files of a search's folder that its report is made of: written when a trial ends, read without Optuna.
 
 search.json   the search
 trials.json   its trials, and how much each variable matters
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from emu.report.search.trials import SEARCH, TRIALS
-from emu.search.ledger import TOLD, Ledger
+from emu.search.ledger import RESULTS, Ledger
 from emu.training.folders.run_folder import RunFolder
 from emu.training.folders.study_folder import StudyFolder
 
@@ -27,23 +27,23 @@ class Snapshot:
         self.home = home
 
     def begin(self, ledger: Ledger) -> None:
-        """Write what is searched."""
+        """Write the search."""
         RunFolder(self.home.path).write_json(SEARCH, ledger.search.model_dump(mode="json"))
 
     def write(self, ledger: Ledger) -> None:
-        """Write how the trials stand; the same trials give the same bytes."""
-        trials = [_plain(one) for one in ledger.trials()]
+        """Write the states and results of the trials; the same trials give the same bytes."""
+        trials = [_plain(trial) for trial in ledger.trials()]
         content = {"trials": trials, "importances": ledger.importances()}
         RunFolder(self.home.path).write_json(TRIALS, content)
 
 
 def _plain(trial: Any) -> dict[str, Any]:
-    told: dict[str, Any] = trial.user_attrs.get(TOLD, {})
+    results: dict[str, Any] = trial.user_attrs.get(RESULTS, {})
     return {
         "number": trial.number,
         "state": _STATES[trial.state.name],
         "values": trial.params,
         "objectives": trial.values,
         "violations": trial.constraints,
-        **told,
+        **results,
     }

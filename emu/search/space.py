@@ -28,48 +28,48 @@ DEVICE, RECIPE, PRECISION, LAYERS = "device", "recipe", "precision", "layers"
 _DIGITS = 8
 
 
-class _Step(NamedTuple):
-    """A part of a key path: a key, and for `layers[conv*]` the glob in it."""
+class _Part(NamedTuple):
+    """A part of a key path: a key, and the glob of `layers[conv*]`."""
 
     key: str
     layers: str | None
 
 
-def steps_of(path: str) -> list[_Step]:
+def parts_of(path: str) -> list[_Part]:
     """Return the parts of a key path.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is not a key path.
 
     Examples:
-        >>> [step.key for step in steps_of("device.precision.layers[conv*.1].weight.format")]
+        >>> [part.key for part in parts_of("device.precision.layers[conv*.1].weight.format")]
         ['device', 'precision', 'layers', 'weight', 'format']
     """
-    steps: list[_Step] = []
+    parts: list[_Part] = []
     at = 0
     while at < len(path):
-        found = _PART.match(path, at)
-        end = found.end() if found else at
-        if found is None or (end < len(path) and (path[end] != "." or end + 1 == len(path))):
+        part = _PART.match(path, at)
+        end = part.end() if part else at
+        if part is None or (end < len(path) and (path[end] != "." or end + 1 == len(path))):
             raise ConfigError(
                 f"a key of [[set]] must be written as part.part, with a glob of layers in brackets, got {path!r}; e.g. "
                 "device.precision.layers[conv*].weight.format"
             )
-        steps.append(_Step(found["name"], found["layers"]))
+        parts.append(_Part(part["name"], part["layers"]))
         at = end + 1
-    if not steps or steps[0].key not in (DEVICE, RECIPE) or len(steps) < 2 or steps[0].layers:
+    if not parts or parts[0].key not in (DEVICE, RECIPE) or len(parts) < 2 or parts[0].layers:
         raise ConfigError(
             f"a key of [[set]] must begin with `device.` or `recipe.`, got {path!r}; write where it belongs in front"
         )
-    return steps
+    return parts
 
 
 class Setup(NamedTuple):
-    """What a trial trains.
+    """Recipe and device of a trial.
 
     Attributes:
-        recipe: with everything but the seed.
-        device: before the recipe's `[precision]` is laid over it.
+        recipe: the recipe, complete except for the seed.
+        device: the device, before the recipe's `[precision]` is laid over it.
     """
 
     recipe: Recipe
@@ -81,18 +81,18 @@ class Setup(NamedTuple):
 
 
 class Space:
-    """What a search can choose between.
+    """Makes recipe and device from the values of a search's variables.
 
     Attributes:
         search: the search.
-        baseline: what differences are to.
+        baseline: recipe and device that trials are compared with.
     """
 
     def __init__(self, search: Search, file: str) -> None:
-        """Load model and devices, and try every value that a variable can have alone.
+        """Load model and devices, and check each variable alone: all choices, or both ends of its range.
 
         Raises:
-            ConfigError: a key is none of device or recipe, a glob matches no layer, or a value breaks a rule.
+            ConfigError: device or recipe has no such key, a glob matches no layer, or a value breaks a rule.
         """
         self.search, self._file = search, file
         if SEED in search.settings:
@@ -101,21 +101,21 @@ class Space:
         self._device = load_device(search.device)
         self.baseline = Setup(self._recipe, load_device(search.baseline))
         names = build_network(self._recipe.network).names
-        self._assignments = [(one, [steps_of(key) for key in one.keys]) for one in search.set]
-        for one, keys in self._assignments:
-            for key, steps in zip(one.keys, keys, strict=True):
-                _require_places(key, steps, names)
+        self._assignments = [(assignment, [parts_of(key) for key in assignment.keys]) for assignment in search.set]
+        for assignment, keys in self._assignments:
+            for key, parts in zip(assignment.keys, keys, strict=True):
+                _require_sound(key, parts, names)
         for values in self._alone():
             self.setup(values)
 
     def _alone(self) -> list[Values]:
-        """The first trial, and each end or choice of each variable alone."""
+        """Return the values of the first trial, and each of them with one choice or end of one variable."""
         start = self.search.starts()
-        found = [start]
-        for one in self.search.variable:
-            ends = one.choices if one.choices is not None else (one.low, one.high)
-            found += [{**start, one.name: end} for end in ends if end is not None]
-        return found
+        values = [start]
+        for variable in self.search.variable:
+            ends = variable.choices if variable.choices is not None else (variable.low, variable.high)
+            values += [{**start, variable.name: end} for end in ends if end is not None]
+        return values
 
     def setup(self, values: Values) -> Setup:
         """Return recipe and device.
@@ -124,15 +124,15 @@ class Space:
             ConfigError: they break a rule with these values.
         """
         recipe, device, precision = cast("tuple[dict[str, Any], ...]", ({}, {}, {}))
-        for one, keys in self._assignments:
-            value = one.filled(values)
-            for steps in keys:
-                if steps[0].key == RECIPE:
-                    recipe[_dotted(steps)] = value
-                elif steps[1].key == PRECISION:
-                    _put(precision, steps[2:], value)
+        for assignment, keys in self._assignments:
+            value = assignment.filled(values)
+            for parts in keys:
+                if parts[0].key == RECIPE:
+                    recipe[_dotted(parts)] = value
+                elif parts[1].key == PRECISION:
+                    _put(precision, parts[2:], value)
                 else:
-                    device[_dotted(steps)] = value
+                    device[_dotted(parts)] = value
         return Setup(self._recipe_with(recipe), self._device_with(device, precision))
 
     def _recipe_with(self, settings: Mapping[str, Any]) -> Recipe:
@@ -141,53 +141,53 @@ class Space:
         return self._recipe.with_settings(settings, file=f"[[set]] of {self._file}")
 
     def _device_with(self, settings: Mapping[str, Any], precision: Mapping[str, Any]) -> Device:
-        """Return the device, a hash of what is different in its name: equal devices are called the same."""
-        found = self._device
-        place = f"[[set]] of {self._file}"
+        """Return the changed device; its name has a hash of the changes, so equal devices have equal names."""
+        device = self._device
+        origin = f"[[set]] of {self._file}"
         if settings:
-            data = apply_settings(found.model_dump(mode="json", exclude_unset=True), settings)
-            found = checked(Device, data, file=place)
+            data = apply_settings(device.model_dump(mode="json", exclude_unset=True), settings)
+            device = checked(Device, data, file=origin)
         if precision:
-            over = checked(PrecisionTable, precision, file=f"{place}: device.precision")
-            found = found.with_precision(over, origin=place)
+            table = checked(PrecisionTable, precision, file=f"{origin}: device.precision")
+            device = device.with_precision(table, origin=origin)
         if not settings and not precision:
-            return found
+            return device
         text = json.dumps([settings, precision], sort_keys=True)
         digits = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-        return found.model_copy(update={"name": f"{self._device.name}-{digits}"})
+        return device.model_copy(update={"name": f"{self._device.name}-{digits}"})
 
 
-def _require_places(key: str, steps: list[_Step], names: list[str]) -> None:
-    """Refuse the seed, and globs that are in no place for them, or match no layer."""
+def _require_sound(key: str, parts: list[_Part], names: list[str]) -> None:
+    """Raise ConfigError for the seed, a glob in the wrong part of a key, or a glob that matches no layer."""
     if key == f"{RECIPE}.{SEED}":
         raise ConfigError(f"`{SEED}` must be given by `seeds` of the search, got it in a [[set]]; remove it there")
-    for depth, step in enumerate(steps):
-        is_place = steps[0].key == DEVICE and depth == 2 and steps[1].key == PRECISION and step.key == LAYERS
-        if is_place != (step.layers is not None) or (is_place and len(steps) < 4):
+    for depth, part in enumerate(parts):
+        takes_glob = parts[0].key == DEVICE and depth == 2 and parts[1].key == PRECISION and part.key == LAYERS
+        if takes_glob != (part.layers is not None) or (takes_glob and len(parts) < 4):
             raise ConfigError(
                 "a glob of layers must stand in device.precision.layers[GLOB].KEY, and only there, got "
                 f"{key!r}; e.g. device.precision.layers[conv*].weight.format"
             )
-        if step.layers is not None and not any(fnmatchcase(name, step.layers) for name in names):
+        if part.layers is not None and not any(fnmatchcase(name, part.layers) for name in names):
             raise ConfigError(
-                f"a glob of layers must match a layer of the network, got {step.layers!r} in {key!r}; there are "
+                f"a glob of layers must match a layer of the network, got {part.layers!r} in {key!r}; there are "
                 f"{', '.join(names)}"
             )
 
 
-def _dotted(steps: list[_Step]) -> str:
-    return ".".join(step.key for step in steps[1:])
+def _dotted(parts: list[_Part]) -> str:
+    return ".".join(part.key for part in parts[1:])
 
 
-def _put(table: dict[str, Any], steps: list[_Step], value: Value) -> None:
-    """Set a value in nested tables; a glob makes one more table of layers, or finds its own."""
-    for step in steps[:-1]:
-        if step.layers is None:
-            table = table.setdefault(step.key, {})
+def _put(table: dict[str, Any], parts: list[_Part], value: Value) -> None:
+    """Set a value in nested tables; a glob selects the table of `layers` with this `match`, or adds it."""
+    for part in parts[:-1]:
+        if part.layers is None:
+            table = table.setdefault(part.key, {})
             continue
-        items: list[dict[str, Any]] = table.setdefault(step.key, [])
-        own = next((item for item in items if item["match"] == step.layers), None)
+        items: list[dict[str, Any]] = table.setdefault(part.key, [])
+        own = next((item for item in items if item["match"] == part.layers), None)
         if own is None:
-            items.append(own := {"match": step.layers})
+            items.append(own := {"match": part.layers})
         table = own
-    table[steps[-1].key] = value
+    table[parts[-1].key] = value

@@ -1,6 +1,6 @@
 """The storage of a search: a study of Optuna in a journal or a database, which several processes may share.
 
-Whatever a storage raises when it does not answer becomes one `ConfigError` that names the storage.
+Errors of a storage that does not answer are raised as a `ConfigError` that names the storage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from emu.search.journal import open_journal
 
 #: Seconds to wait for a database before it counts as unreachable.
 CONNECT_S = 10
-#: How often a database is opened again, and the seconds between.
+#: How often opening a database is tried again, and the seconds between.
 MAKING, AGAIN_S = 3, 1.0
 #: The storage in the folder of a search.
 JOURNAL = "journal.log"
@@ -27,10 +27,10 @@ JOURNAL = "journal.log"
 class Storage:
     """The trials of a search, by their numbers.
 
-    Storage lets one process alone begin a waiting trial.
+    Only one process can begin a waiting trial.
 
     Attributes:
-        address: where they are kept, without a password.
+        address: address of the storage, without a password.
     """
 
     def __init__(self, search: Search, folder: Path, address: str | None) -> None:
@@ -39,7 +39,7 @@ class Storage:
         Args:
             search: the search.
             folder: folder of the search.
-            address: URL of a database such as `postgresql://user@host/name`; None keeps a journal in the folder.
+            address: URL of a database such as `postgresql://user@host/name`; None for a journal in the folder.
 
         Raises:
             ConfigError: it does not answer, or is damaged.
@@ -57,41 +57,41 @@ class Storage:
             self._study = optuna.create_study(
                 storage=self._trials,
                 study_name=search.name,
-                directions=[one.direction for one in search.objective],
+                directions=[objective.direction for objective in search.objective],
                 load_if_exists=True,
             )
             self._study_id: int = self._trials.get_study_id_from_name(search.name)
-            with suppress(ValueError), _quiet():  # one that is there with other objectives is refused by the ledger
-                self._study.set_metric_names([one.metric for one in search.objective])
+            with suppress(ValueError), _quiet():  # the ledger refuses a stored study with other objectives
+                self._study.set_metric_names([objective.metric for objective in search.objective])
 
     def attribute(self, name: str, default: str) -> str:
         """Return an attribute of the study; set it to `default` if there is none."""
         with self._reaching():
-            there = self._study.user_attrs.get(name)
-            if there is None:
+            stored = self._study.user_attrs.get(name)
+            if stored is None:
                 self._study.set_user_attr(name, default)
-            return default if there is None else there
+            return default if stored is None else stored
 
     def trials(self) -> list[Any]:
-        """Return all trials, by number, as Optuna has them."""
+        """Return all trials, by number, as objects of Optuna."""
         with self._reaching():
             return cast("list[Any]", self._study.get_trials(deepcopy=False))
 
     def trial(self, number: int) -> Any:
-        """Return a trial as it is now."""
+        """Return the present state of a trial."""
         with self._reaching():
             return self._trials.get_trial(self._id(number))
 
     def add(self) -> None:
-        """Add a trial that waits."""
+        """Add a waiting trial."""
         with self._reaching():
             self._study.add_trial(_optuna().trial.create_trial(state=state("WAITING")))
 
     def begin(self, trial: Any) -> bool:
-        """Let a trial run; return False if another process has begun or ended it since it was read.
+        """Mark a trial as running; return False if another process has begun or ended it since it was read.
 
         Args:
-            trial: waits; or runs, and is taken from its holder.
+            trial: a waiting trial, or a running one that is taken from its holder.
         """
         with self._reaching():
             try:
@@ -105,7 +105,7 @@ class Storage:
                 return False
 
     def put_back(self, number: int) -> None:
-        """Let a trial wait again."""
+        """Mark a trial as waiting."""
         with self._reaching():
             self._trials.set_trial_state_values(self._id(number), state("WAITING"))
 
@@ -118,10 +118,10 @@ class Storage:
         """Set a parameter of a trial.
 
         Args:
-            number: of the trial.
-            name: of the parameter.
-            spread: Optuna's distribution of it.
-            value: what it is.
+            number: number of the trial.
+            name: name of the parameter.
+            spread: Optuna's distribution of the parameter.
+            value: value of the parameter.
         """
         with self._reaching():
             self._trials.set_trial_param(self._id(number), name, spread.to_internal_repr(value), spread)
@@ -133,13 +133,13 @@ class Storage:
         values: Sequence[float] | None,
         violations: Mapping[str, float],
     ) -> None:
-        """End a trial; nothing happens to one that has ended.
+        """End a trial; do nothing if it has ended.
 
         Args:
-            number: of the trial.
-            attributes: to be kept with it.
-            values: of its objectives; None if it has failed.
-            violations: by how much it breaks constraints, by their names.
+            number: number of the trial.
+            attributes: attributes to store with it.
+            values: values of its objectives; None if it has failed.
+            violations: by how much it misses each constraint, by its name.
         """
         with self._reaching(), suppress(_optuna().exceptions.UpdateFinishedTrialError):
             own = self._id(number)
@@ -156,27 +156,27 @@ class Storage:
         return self._trials.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
     def importances(self) -> dict[str, dict[str, float]]:
-        """Return by objective how much each variable matters (PED-ANOVA); empty where there are too few trials."""
+        """Return, by objective, how much each variable matters (PED-ANOVA); empty if there are too few trials."""
         optuna = _optuna()
-        found: dict[str, dict[str, float]] = {}
-        for index, one in enumerate(self._objectives):
+        importances: dict[str, dict[str, float]] = {}
+        for index, objective in enumerate(self._objectives):
 
             def less_is_better(
-                trial: Any, index: int = index, sign: int = -1 if one.direction == "maximize" else 1
+                trial: Any, index: int = index, sign: int = -1 if objective.direction == "maximize" else 1
             ) -> float:
                 return sign * trial.values[index]
 
             with suppress(ValueError, RuntimeError), self._reaching(), _quiet():
-                found[one.metric] = optuna.importance.get_param_importances(
+                importances[objective.metric] = optuna.importance.get_param_importances(
                     self._study,
                     evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
                     target=less_is_better,
                 )
-        return {metric: shares for metric, shares in found.items() if shares}
+        return {metric: shares for metric, shares in importances.items() if shares}
 
     @contextmanager
     def _reaching(self) -> Generator[None]:
-        """Turn what storages raise when they cannot be reached into an error of one line."""
+        """Raise a ConfigError of one line instead of the errors of storages that cannot be reached."""
         optuna = _optuna()
         import sqlalchemy.exc
 
@@ -210,19 +210,19 @@ def _optuna() -> Any:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Silence warnings about parts of Optuna that may change, and about few trials."""
+    """Silence warnings about experimental parts of Optuna, and about few trials."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def state(name: str) -> Any:
-    """Return a state of trials by its name, as Optuna has it."""
+    """Return Optuna's state of trials by its name."""
     return _optuna().trial.TrialState[name]
 
 
 def _database(address: str) -> Any:
-    """Open a database; once more if it answers with an error, as while another process makes its tables."""
+    """Open a database; try again if it answers with an error, for example while another process makes its tables."""
     import sqlalchemy.exc
 
     optuna = _optuna()
@@ -233,14 +233,14 @@ def _database(address: str) -> Any:
         except sqlalchemy.exc.NoSuchModuleError:
             raise
         except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
-            if time.monotonic() - began > CONNECT_S / 2:  # no answer: another try would be as long
+            if time.monotonic() - began > CONNECT_S / 2:  # no answer: another try would take as long
                 raise
             time.sleep(AGAIN_S)
     return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
 
 
 def _impatient(address: str) -> dict[str, Any]:
-    """Return options that end the wait for a database that does not answer."""
+    """Return options that limit the wait for a database that does not answer."""
     kind = address.partition(":")[0].partition("+")[0]
     if kind in ("postgresql", "mysql", "mariadb"):
         return {"connect_args": {"connect_timeout": CONNECT_S}, "pool_pre_ping": True}

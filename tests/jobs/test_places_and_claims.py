@@ -125,17 +125,17 @@ def test_an_archive_that_is_damaged_is_named(source: Path, tmp_path: Path):
 
 def test_one_of_two_holds_a_run_and_says_who_it_is(tmp_path: Path):
     first, second = Claim(tmp_path / "claims", "run"), Claim(tmp_path / "claims", "run")
-    assert first.seen() == ""
-    with first.held() as mine:
+    assert first.read() == ""
+    with first.hold() as mine:
         assert mine
-        assert second.seen() == f"{HERE}\n0\n"
-        with second.held() as theirs:
+        assert second.read() == f"{HERE}\n0\n"
+        with second.hold() as theirs:
             assert not theirs
-        assert second.seen() == f"{HERE}\n0\n"
-        with Claim(tmp_path / "claims", "other").held() as other:
+        assert second.read() == f"{HERE}\n0\n"
+        with Claim(tmp_path / "claims", "other").hold() as other:
             assert other
-    assert second.seen() == ""
-    with second.held() as again:
+    assert second.read() == ""
+    with second.hold() as again:
         assert again
 
 
@@ -143,7 +143,7 @@ def test_the_count_of_a_holder_goes_on_one_by_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(claim, "BEAT_S", 0.001)
     said: list[str] = []
     monkeypatch.setattr(Path, "write_text", lambda self, text, **_: said.append(text))
-    with Claim(tmp_path, "run").held():
+    with Claim(tmp_path, "run").hold():
         while len(said) < 4:
             time.sleep(0.001)
     assert said[:4] == [f"{HERE}\n{count}\n" for count in range(4)]
@@ -166,7 +166,7 @@ def test_nobody_counts_behind_the_end_of_a_claim(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(lease.threading, "Thread", Noted)
     mine = Claim(tmp_path, "run")
-    with mine.held():
+    with mine.hold():
         assert did == ["started"]
     assert did == ["started", "joined, done True, named True"]
     assert not mine.holder.exists()
@@ -245,11 +245,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def test_a_run_is_trained_in_the_folder_of_attempts_which_is_removed(trained: list[Path], tmp_path: Path):
     wanted = job(folder=tmp_path / "runs")
-    assert attempt(wanted.plain(), alone=False) == {"failure": None, "held": ""}
+    assert attempt(wanted.plain(), alone=False) == {"failure": None, "holder": ""}
     assert trained == [tmp_path / ATTEMPTS / "run"]
     assert is_finished(tmp_path / "runs" / "run")
     assert not trained[0].exists()
-    assert attempt(wanted.plain(), alone=False) == {"failure": None, "held": ""}
+    assert attempt(wanted.plain(), alone=False) == {"failure": None, "holder": ""}
     assert len(trained) == 1, "a finished run is not trained again"
     assert (tmp_path / "runs" / "run" / "report.html").is_file(), "one without its page gets it"
 
@@ -261,11 +261,11 @@ def test_a_run_that_is_held_is_left_to_its_holder_or_trained_in_a_folder_of_its_
     theirs.mkdir(parents=True)
     for name in ("checkpoint.safetensors", "history.parquet", "run.json", "notes.txt"):
         (theirs / name).write_text(name)
-    with Claim(tmp_path / CLAIMS, "run").held():
-        assert attempt(wanted.plain(), alone=False) == {"failure": None, "held": f"{HERE}\n0\n"}
+    with Claim(tmp_path / CLAIMS, "run").hold():
+        assert attempt(wanted.plain(), alone=False) == {"failure": None, "holder": f"{HERE}\n0\n"}
         assert trained == []
         shutil.copytree(theirs, tmp_path / "before")
-        assert attempt(wanted.plain(), alone=True) == {"failure": None, "held": ""}
+        assert attempt(wanted.plain(), alone=True) == {"failure": None, "holder": ""}
     assert trained[0].parent == theirs.parent
     assert trained[0].name.startswith("run.")
     assert not trained[0].exists()
@@ -289,7 +289,7 @@ def test_a_copy_of_an_attempt_has_its_checkpoint_and_its_tables(trained: list[Pa
 def test_a_run_that_failed_in_another_command_is_not_trained_again(trained: list[Path], tmp_path: Path):
     (tmp_path / FAILURES).mkdir()
     (tmp_path / FAILURES / "run.json").write_text('{"reason": "no memory"}')
-    assert attempt(job(folder=tmp_path / "runs").plain(), alone=False) == {"failure": "no memory", "held": ""}
+    assert attempt(job(folder=tmp_path / "runs").plain(), alone=False) == {"failure": "no memory", "holder": ""}
     assert trained == []
 
 
@@ -306,7 +306,7 @@ def test_a_run_that_an_older_version_began_in_place_is_gone_on_with(trained: lis
 
 def test_a_run_that_left_no_attempt_has_ended_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("emu.jobs.run._publish", lambda wanted, scratch: None)
-    assert attempt(job(folder=tmp_path / "runs").plain(), alone=False) == {"failure": None, "held": ""}
+    assert attempt(job(folder=tmp_path / "runs").plain(), alone=False) == {"failure": None, "holder": ""}
 
 
 def test_an_error_of_a_run_says_where_it_happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -316,4 +316,4 @@ def test_an_error_of_a_run_says_where_it_happened(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("emu.jobs.run._publish", broken)
     found = attempt(job(folder=tmp_path / "runs").plain(), alone=True)
     line = broken.__code__.co_firstlineno + 1
-    assert found == {"failure": f"ZeroDivisionError: no lanes (in {Path(__file__).name}, line {line})", "held": ""}
+    assert found == {"failure": f"ZeroDivisionError: no lanes (in {Path(__file__).name}, line {line})", "holder": ""}

@@ -41,7 +41,7 @@ class Held:
 
 
 def held_by(who: str) -> dict[str, Any]:
-    return {"failure": None, "held": who}
+    return {"failure": None, "holder": who}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def job(key: str = "run") -> Job:
 
 
 def test_a_run_ends_as_its_attempt_does_and_one_whose_process_ended_with_the_reason(clock: list[float]):
-    engine = Held({"failure": None, "held": ""}, {"failure": "broken", "held": ""}, "its process ended 2 times")
+    engine = Held({"failure": None, "holder": ""}, {"failure": "broken", "holder": ""}, "its process ended 2 times")
     with Runs(engine) as runs:
         for key in "abc":
             runs.submit(job(key))
@@ -72,7 +72,7 @@ def test_a_run_ends_as_its_attempt_does_and_one_whose_process_ended_with_the_rea
 
 
 def test_a_run_that_another_process_holds_is_asked_for_again_a_second_later(clock: list[float]):
-    engine = Held(held_by("them 0"), held_by("them 1"), {"failure": None, "held": ""})
+    engine = Held(held_by("them 0"), held_by("them 1"), {"failure": None, "holder": ""})
     runs = Runs(engine)
     runs.submit(job())
     times: list[float] = []

@@ -260,7 +260,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/": OwnTests((*_SEARCH_FILE, "tests/search/test_search_runs.py")),
     "emu/search/file.py": OwnTests(_SEARCH_FILE),
     "emu/search/space.py": OwnTests(_SEARCH_FILE),
-    "emu/search/plan.py": OwnTests(("tests/search/test_search_plan.py", "tests/search/test_search_ledger.py")),
+    "emu/search/design.py": OwnTests(("tests/search/test_search_design.py", "tests/search/test_search_ledger.py")),
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/storage.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),

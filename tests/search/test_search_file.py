@@ -11,7 +11,7 @@ from emu.hardware import load_device
 from emu.search import load_search
 from emu.search.file import Variable
 from emu.search.metrics import Metrics
-from emu.search.space import Space, steps_of
+from emu.search.space import Space, parts_of
 from searches import SEARCH, written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ def test_the_ends_of_ranges_are_taken(tmp_path: Path):
     search = load_search(written(tmp_path, "seed = 3\nbatch = 2", "seed = 4294967295\nbatch = 1"))
     assert (search.sampler.seed, search.sampler.batch) == (4294967295, 1)
     assert Variable(name="x", low=0.0, high=1.0, start=0.5, step=0.5).has(1.0)
-    assert [step.key for step in steps_of("device.a.b")] == ["device", "a", "b"]
+    assert [part.key for part in parts_of("device.a.b")] == ["device", "a", "b"]
     everything_of(written(tmp_path, "at_least = -0.25", "at_least = -0.25\nconfidence = 0.95"))  # of two seeds
 
 
@@ -128,9 +128,9 @@ def test_a_share_of_the_way_lies_on_the_grid_of_the_variable():
         assert width.has(width.between(share))
 
 
-def test_steps_of_a_key_keep_dots_and_brackets_of_a_glob_together():
-    steps = steps_of("device.precision.layers[relu[12]*.x].error.format")
-    assert [(step.key, step.layers) for step in steps] == [
+def test_parts_of_a_key_keep_dots_and_brackets_of_a_glob_together():
+    parts = parts_of("device.precision.layers[relu[12]*.x].error.format")
+    assert [(part.key, part.layers) for part in parts] == [
         ("device", None), ("precision", None), ("layers", "relu[12]*.x"), ("error", None), ("format", None),
     ]  # fmt: skip
 

@@ -16,8 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from emu.errors import ConfigError
 from emu.search import Search, ledger, load_search, storage
+from emu.search.design import Design
 from emu.search.ledger import Ledger
-from emu.search.plan import Plan
 from searches import SEARCH, written
 
 
@@ -32,7 +32,7 @@ def search(tmp_path: Path) -> Search:
 
 
 def opened(search: Search, folder: Path, address: str | None) -> Ledger:
-    return Ledger(search, Plan(search), folder, address)
+    return Ledger(search, Design(search), folder, address)
 
 
 def told(ledger: Ledger, number: int, value: float = 1.0) -> None:
@@ -119,7 +119,7 @@ def test_what_is_told_of_a_trial_is_kept_with_it(search: Search, tmp_path: Path,
         assert first.take() is not None
     told(first, 0, 0.5)
     first.fail(1, {"failure": "broken"})
-    kept = [trial.user_attrs[ledger.TOLD] for trial in second.trials()]
+    kept = [trial.user_attrs[ledger.RESULTS] for trial in second.trials()]
     assert kept == [{"metrics": {"test_accuracy": 0.5}}, {"failure": "broken"}]
 
 

@@ -43,7 +43,7 @@ def test_objectives_are_means_over_seeds_paired_with_the_baseline(tmp_path: Path
     assert verdict.values == (5e-5, pytest.approx((-0.01 + 0.01 - 0.02) / 3))
     assert verdict.violations == {"test_accuracy_difference at least": pytest.approx(-0.005 + 0.02 / 3)}
     assert not verdict.is_feasible
-    assert not verdict.hopeless
+    assert not verdict.pruned
 
 
 def test_a_confidence_asks_the_bound_of_the_end_of_a_one_sided_interval(tmp_path: Path):
@@ -73,9 +73,9 @@ def test_a_confidence_asks_the_bound_of_the_end_of_a_one_sided_interval(tmp_path
 def test_a_trial_is_given_up_where_its_seeds_leave_no_hope(
     tmp_path: Path, constraint: str, accuracies: tuple[float, ...], said: str
 ):
-    hopeless = metrics_of(tmp_path, constraint).verdict(SHAPES, runs(*accuracies), BASE).hopeless
-    assert said in hopeless
-    assert bool(hopeless) == bool(said)
+    pruned = metrics_of(tmp_path, constraint).verdict(SHAPES, runs(*accuracies), BASE).pruned
+    assert said in pruned
+    assert bool(pruned) == bool(said)
 
 
 def test_a_bound_on_what_shapes_decide_is_known_before_training(tmp_path: Path):

@@ -200,7 +200,7 @@ class _Step:
             gradients[state.name] = exact.holding(runner.run(write, role, state.layer))
         arrived = _taken(runner)
         scale = 1.0 if self._takes_out else self._scale
-        Update(self._recipe, self._optimiser).apply(self.model.states, gradients, 1.0, scale, runner)
+        Update.of(self._recipe, self._optimiser).apply(self.model.states, gradients, 1.0, scale, runner)
         return arrived, _taken(runner)
 
 

@@ -9,6 +9,7 @@ Both are the same update, and in float32 the same bits, unless something over- o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from emu.autodiff import Operation, RowsValue, Runner, Value
@@ -17,9 +18,14 @@ from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.recipe import Recipe
 
 
+def compensation_of(scaling: LossScaling) -> Sequence[str]:
+    """Return where S is divided out again: `gradient`, or `learning_rate` and what depends on it."""
+    return getattr(scaling, "compensation", ("gradient",))
+
+
 def leaves_gradients(scaling: LossScaling) -> bool:
     """Return whether S is divided out of the gradients; if not, it is divided out of the learning rate."""
-    return "gradient" in getattr(scaling, "compensation", ("gradient",))
+    return "gradient" in compensation_of(scaling)
 
 
 def gradient_role(scaling: LossScaling) -> str:
@@ -38,10 +44,15 @@ class Update:
         slot_scale: S that the optimiser's slots carry.
     """
 
-    def __init__(self, recipe: Recipe, optimiser: Optimiser) -> None:
-        self.optimiser, self.clip_norm = optimiser, recipe.training.clip_norm
-        self.in_gradient = leaves_gradients(recipe.loss_scaling)
+    def __init__(self, optimiser: Optimiser, compensation: Sequence[str], clip_norm: float | None) -> None:
+        self.optimiser, self.clip_norm = optimiser, clip_norm
+        self.in_gradient = "gradient" in compensation
         self.applied, self.slot_scale = 0, 1.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, optimiser: Optimiser) -> Update:
+        """Return the update of a recipe."""
+        return cls(optimiser, compensation_of(recipe.loss_scaling), recipe.training.clip_norm)
 
     def apply(
         self, states: list[ParameterState], gradients: dict[str, Value], rate: float, scale: float, runner: Runner

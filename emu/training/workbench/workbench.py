@@ -72,7 +72,7 @@ class Workbench:
         settings, name = recipe.training, load(backend).name
         batches, policy = Batches.of(recipe), Policy(device.precision)
         optimiser = build_optimiser(settings.optimiser)
-        update = Update(recipe, optimiser)
+        update = Update.of(recipe, optimiser)
         built = network or build_network(recipe.network)
         built.require_own_names()
         require_rows(built, optimiser)

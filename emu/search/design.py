@@ -1,12 +1,13 @@
-"""Which values trial n has: a function of the search, n, and the trials that must be finished before it.
+"""The values of trial n: a function of the search, n, and the trials that must have ended before it.
 
     n = 0                          the device as it is                       with a warm start
     n = 1 .. V                     each of V variables at its probe, alone   (sensitivity)
-    n = V + 1 .. V + 4             those that held, and those that did not, at shares of the way to their probes
+    n = V + 1 .. V + 4             variables whose probe held the constraints, and all others, at shares of the way to
+                                   their probes
     from then on, in batches       drawn by a sampler of Optuna that is seeded with (seed, n), from all trials before
                                    the batch
 
-Whoever draws trial n gets the same values: another process, another machine, or the same search once more.
+So each process and machine that draws trial n gets the same values, and so does the same search at another time.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from emu.search.file import Search, Values, Variable
 if TYPE_CHECKING:
     import optuna
 
-#: Shares of the way to the probes: of variables that held the constraints alone, and of those that did not.
+#: Shares of the way to the probes: for variables whose probe held the constraints, and for all others.
 MIXTURES = ((1.0, 0.25), (1.0, 0.5), (1.0, 0.75), (1.0, 1.0))
-#: Draws of a trial until one is new and possible: by the sampler, then at random; then the last one is taken.
+#: Most draws for a trial, until one is new and possible: by the sampler, then at random; after that the last is taken.
 MOST_DRAWS = 50, 50
 RANDOM = "random"
-#: Where Optuna's NSGA-II finds the generation of a trial.
+#: Attribute in which Optuna's NSGA-II keeps the generation of a trial.
 _GENERATION = "NSGAIISampler:generation"
-#: Word of 32 bits that separates the draws of a trial from those of others.
+#: Word of the seed sequence that separates these draws from other uses of the same seed: "emu" in ASCII.
 _SEPARATE = 0x656D75
 
 
@@ -38,10 +39,10 @@ class Past(NamedTuple):
     """A trial that has ended.
 
     Attributes:
-        number: its number.
-        values: of the variables.
-        objectives: of a finished one; None of one that failed.
-        violations: by the name of the constraint; above 0 where it does not hold.
+        number: number of the trial.
+        values: values of the variables.
+        objectives: values of the objectives; None if it failed.
+        violations: by how much each constraint is missed, by its name; 0 or less if it holds.
     """
 
     number: int
@@ -51,23 +52,23 @@ class Past(NamedTuple):
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it was finished, and every constraint holds."""
-        return self.objectives is not None and all(one <= 0 for one in self.violations.values())
+        """Whether it was finished, and all constraints hold."""
+        return self.objectives is not None and all(violation <= 0 for violation in self.violations.values())
 
 
-class Plan:
-    """The trials of a search.
+class Design:
+    """The design of a search: the values of its trials.
 
     Attributes:
         search: the search.
     """
 
     def __init__(self, search: Search, is_possible: Callable[[Values], bool] = lambda values: True) -> None:
-        """Run nothing.
+        """Prepare the design.
 
         Args:
             search: the search.
-            is_possible: whether values give a device that may hold the constraints; others are not drawn.
+            is_possible: returns whether values give a device that may hold the constraints; others are not drawn.
         """
         self.search = search
         self._is_possible = is_possible
@@ -75,7 +76,7 @@ class Plan:
         self._probes, self._warm = probes, probes + (len(MIXTURES) if search.warm_start else 0)
 
     def waits_for(self, number: int) -> int:
-        """Return how many trials, from the first, must have ended before a trial can be drawn."""
+        """Return the n for which trials 0 .. n - 1 must have ended before a trial can be drawn."""
         if number < self._probes:
             return 0
         if number < self._warm:
@@ -87,31 +88,31 @@ class Plan:
         """Return the values of a trial.
 
         Args:
-            number: of the trial.
-            past: trials that have ended; those of `waits_for` are among them.
+            number: number of the trial.
+            past: trials that have ended, at least those of `waits_for`.
         """
         if number < self._probes:
             return self._probe(number)
         first = self.waits_for(number)
-        known = sorted((one for one in past if one.number < first), key=lambda one: one.number)
+        known = sorted((trial for trial in past if trial.number < first), key=lambda trial: trial.number)
         if number < self._warm:
             return self._mixed(*MIXTURES[number - self._probes], known)
-        drawn: list[Values] = []  # the batch up to this trial, so that none is there twice
-        for one in range(first, number + 1):
-            drawn.append(self._drawn(one, known, drawn))
+        drawn: list[Values] = []  # the batch up to this trial, so that no values occur twice
+        for in_batch in range(first, number + 1):
+            drawn.append(self._drawn(in_batch, known, drawn))
         return drawn[-1]
 
     def _probe(self, number: int) -> Values:
-        found = self.search.starts()
+        values = self.search.starts()
         if number:
             variable = self.search.variable[number - 1]
-            found[variable.name] = variable.probed()
-        return found
+            values[variable.name] = variable.probed()
+        return values
 
-    def _mixed(self, held: float, broke: float, known: Sequence[Past]) -> Values:
-        feasible = {one.number for one in known if one.is_feasible}
+    def _mixed(self, share_if_feasible: float, share_if_not: float, known: Sequence[Past]) -> Values:
+        feasible = {trial.number for trial in known if trial.is_feasible}
         return {
-            variable.name: variable.between(held if index in feasible else broke)
+            variable.name: variable.between(share_if_feasible if index in feasible else share_if_not)
             for index, variable in enumerate(self.search.variable, 1)
         }
 
@@ -119,22 +120,20 @@ class Plan:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        taken = {_text(values) for values in (*(one.values for one in known), *beside)}
+        taken = {_text(values) for values in (*(trial.values for trial in known), *beside)}
         words = np.random.SeedSequence([self.search.sampler.seed, _SEPARATE, number]).generate_state(sum(MOST_DRAWS))
-        ranges = {one.name: distribution(one) for one in self.search.variable}
-        found: Values = {}
+        ranges = {variable.name: distribution(variable) for variable in self.search.variable}
+        values: Values = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of Optuna that may change; their version is pinned
             study = self._study(known)
             for index, word in enumerate(words):
                 study.sampler = self._sampler(self.search.sampler.name if index < MOST_DRAWS[0] else RANDOM, int(word))
-                found = self._whole(study.ask(ranges).params)
-                if _text(found) not in taken and self._is_possible(found):
+                params = study.ask(ranges).params
+                values = {variable.name: params[variable.name] for variable in self.search.variable}
+                if _text(values) not in taken and self._is_possible(values):
                     break
-        return found
-
-    def _whole(self, params: dict[str, Any]) -> Values:
-        return {one.name: params[one.name] for one in self.search.variable}
+        return values
 
     def _sampler(self, name: str, seed: int) -> optuna.samplers.BaseSampler:
         import optuna
@@ -146,11 +145,11 @@ class Plan:
         return optuna.samplers.TPESampler(multivariate=True, constant_liar=False, seed=seed)
 
     def _study(self, known: Sequence[Past]) -> optuna.Study:
-        """Return a study in memory that holds what is known, and nothing else."""
+        """Return a study of Optuna in memory with exactly these trials."""
         import optuna
 
-        study = optuna.create_study(directions=[one.direction for one in self.search.objective])
-        ranges = {one.name: distribution(one) for one in self.search.variable}
+        study = optuna.create_study(directions=[objective.direction for objective in self.search.objective])
+        ranges = {variable.name: distribution(variable) for variable in self.search.variable}
         for past in known:
             if past.objectives is None:
                 continue
@@ -168,7 +167,7 @@ class Plan:
 
 
 def distribution(variable: Variable) -> Any:
-    """Return a variable as Optuna has it."""
+    """Return Optuna's distribution of a variable."""
     import optuna
 
     if variable.choices is not None:

@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from emu.search import Search, load_search
-from emu.search.plan import MIXTURES, Past, Plan
+from emu.search.design import MIXTURES, Design, Past
 from searches import SEARCH
 
 
@@ -25,11 +25,11 @@ def with_sampler(search: Search, name: str, **sampler: int) -> Search:
     return search.model_copy(update={"sampler": changed, "trials": 40})
 
 
-def past_of(plan: Plan, count: int) -> list[Past]:
+def past_of(design: Design, count: int) -> list[Past]:
     """Trials with objectives that follow from their values."""
     past: list[Past] = []
     for number in range(count):
-        values = plan.values(number, past)
+        values = design.values(number, past)
         width, is_bad = int(values["width"]), values["mode"] == "stochastic"
         lost = max(0.0, 9.0 - width) / 10 + 0.01 * is_bad
         past.append(Past(number, values, (float(width), -lost), {"lost": lost - 0.25}))
@@ -37,8 +37,8 @@ def past_of(plan: Plan, count: int) -> list[Past]:
 
 
 def test_the_first_trials_are_the_device_as_it_is_each_probe_alone_and_mixtures_of_those_that_held(search: Search):
-    plan = Plan(search)
-    found = [one.values for one in past_of(plan, 3 + len(MIXTURES))]
+    design = Design(search)
+    found = [one.values for one in past_of(design, 3 + len(MIXTURES))]
     assert found[:3] == [
         {"width": 16, "mode": "nearest_even"},
         {"width": 4, "mode": "nearest_even"},  # breaks the constraint
@@ -53,22 +53,22 @@ def test_the_first_trials_are_the_device_as_it_is_each_probe_alone_and_mixtures_
 
 
 def test_a_trial_waits_for_those_that_its_values_follow_from(search: Search):
-    plan = Plan(search)  # batches of 2
-    assert [plan.waits_for(number) for number in range(13)] == [0, 0, 0, 3, 3, 3, 3, 7, 7, 9, 9, 11, 11]
-    cold = Plan(search.model_copy(update={"warm_start": False}))
+    design = Design(search)  # batches of 2
+    assert [design.waits_for(number) for number in range(13)] == [0, 0, 0, 3, 3, 3, 3, 7, 7, 9, 9, 11, 11]
+    cold = Design(search.model_copy(update={"warm_start": False}))
     assert [cold.waits_for(number) for number in range(5)] == [0, 0, 2, 2, 4]
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
 def test_values_follow_from_the_seed_and_the_trials_before_the_batch_alone(search: Search, name: str):
     chosen = with_sampler(search, name)
-    past = past_of(Plan(chosen), 20)
+    past = past_of(Design(chosen), 20)
     for number in (7, 8, 11, 14, 19):
-        waited = Plan(chosen).waits_for(number)
-        alone = Plan(chosen).values(number, past[:waited])
-        late = Plan(chosen).values(number, [*reversed(past), Past(30, past[0].values, None, {})])
+        waited = Design(chosen).waits_for(number)
+        alone = Design(chosen).values(number, past[:waited])
+        late = Design(chosen).values(number, [*reversed(past), Past(30, past[0].values, None, {})])
         assert alone == late == past[number].values
-    other = past_of(Plan(with_sampler(search, name, seed=4)), 20)
+    other = past_of(Design(with_sampler(search, name, seed=4)), 20)
     assert [one.values for one in other] != [one.values for one in past]
 
 
@@ -85,10 +85,10 @@ def test_a_sampler_is_told_the_constraints_and_the_generation_of_every_trial_bef
         drawn.append(self.get_trial_generation(study, trial))
         return sample(self, study, trial, search_space)
 
-    plan = Plan(with_sampler(search, "nsga2"))
-    past = past_of(plan, 12)
+    design = Design(with_sampler(search, "nsga2"))
+    past = past_of(design, 12)
     monkeypatch.setattr(sampler, "sample_relative", watched)
-    plan.values(12, past)
+    design.values(12, past)
     generations = [0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2]
     assert seen == [(one.violations, generation) for one, generation in zip(past[:11], generations, strict=True)]
     assert {one.violations["lost"] > 0 for one in past[:11]} == {False, True}
@@ -98,41 +98,41 @@ def test_a_sampler_is_told_the_constraints_and_the_generation_of_every_trial_bef
 def test_a_trial_is_the_last_that_is_drawn_of_its_batch_and_optuna_says_nothing(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ):
-    plan = Plan(with_sampler(search, "random", batch=3))
-    past, drawn = past_of(plan, 13), list[int]()
+    design = Design(with_sampler(search, "random", batch=3))
+    past, drawn = past_of(design, 13), list[int]()
     optuna.logging.set_verbosity(optuna.logging.INFO)
-    plan.values(13, past)
+    design.values(13, past)
     assert optuna.logging.get_verbosity() == optuna.logging.ERROR
-    monkeypatch.setattr(Plan, "_drawn", lambda self, number, known, beside: drawn.append(number) or {"n": number})
-    assert [plan.values(number, past)["n"] for number in (7, 9, 11)] == [7, 9, 11]
+    monkeypatch.setattr(Design, "_drawn", lambda self, number, known, beside: drawn.append(number) or {"n": number})
+    assert [design.values(number, past)["n"] for number in (7, 9, 11)] == [7, 9, 11]
     assert drawn == [7, 7, 8, 9, 10, 11]
 
 
 @pytest.mark.parametrize(("batch", "population"), [(1, 2), (2, 2), (5, 5)])
 def test_a_generation_is_as_large_as_a_batch_and_has_two_at_least(search: Search, batch: int, population: int):
-    sampler = Plan(with_sampler(search, "nsga2", batch=batch))._sampler("nsga2", 1)
+    sampler = Design(with_sampler(search, "nsga2", batch=batch))._sampler("nsga2", 1)
     assert isinstance(sampler, optuna.samplers.NSGAIISampler)
     assert sampler.population_size == population
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
 def test_no_trial_is_drawn_twice_while_there_are_others(search: Search, name: str):
-    past = past_of(Plan(with_sampler(search, name, batch=3)), 19)
+    past = past_of(Design(with_sampler(search, name, batch=3)), 19)
     drawn = [json.dumps(one.values, sort_keys=True) for one in past[7:]]
     assert len(set(drawn)) == len(drawn)
     assert not set(drawn) & {json.dumps(one.values, sort_keys=True) for one in past[:7]}
 
 
 def test_what_cannot_hold_a_constraint_is_not_drawn(search: Search):
-    plan = Plan(with_sampler(search, "random"), lambda values: int(values["width"]) % 2 == 0)
-    assert {int(one.values["width"]) % 2 for one in past_of(plan, 15)[7:]} == {0}
+    design = Design(with_sampler(search, "random"), lambda values: int(values["width"]) % 2 == 0)
+    assert {int(one.values["width"]) % 2 for one in past_of(design, 15)[7:]} == {0}
 
 
 def test_a_trial_that_failed_takes_no_part(search: Search):
-    plan = Plan(with_sampler(search, "tpe"))
-    past = past_of(plan, 9)
+    design = Design(with_sampler(search, "tpe"))
+    past = past_of(design, 9)
     failed = [one._replace(objectives=None, violations={}) if one.number == 5 else one for one in past]
-    assert plan.values(9, failed) != {}
+    assert design.values(9, failed) != {}
     assert not failed[5].is_feasible
 
 
@@ -145,9 +145,9 @@ def test_samplers_learn_from_the_trials_before(search: Search, name: str):
     wide = search.model_copy(update={"variable": variables, "objective": search.objective[:1], "warm_start": False})
 
     def last_sums(sampler: str) -> float:
-        plan, past = Plan(with_sampler(wide, sampler, batch=8)), list[Past]()
+        design, past = Design(with_sampler(wide, sampler, batch=8)), list[Past]()
         for number in range(80):
-            values = plan.values(number, past)
+            values = design.values(number, past)
             past.append(Past(number, values, (float(sum(map(int, values.values()))),), {}))
         return sum(one.objectives[0] for one in past[-16:] if one.objectives) / 16
 
