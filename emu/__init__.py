@@ -61,7 +61,7 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-#: Names that load only when used: they bring the training machinery with them.
+#: Names that load only when used, because they import the whole of training.
 _LAZY = {
     "device": ("emu.hardware", "load_device"),
     "model": ("emu.training", "load_recipe"),

@@ -1,9 +1,9 @@
-"""TOML files in, checked tables out: loading, merging, `--set`, and errors of one line.
+"""Load TOML files, merge tables, apply `--set`, and check them; errors are one line.
 
     file.toml ──► load_toml ──► merge ──► apply_settings ──► checked(Model, ...) ──► frozen model
                                                                    └── ConfigError: key, rule, value, file, remedy
 
-Every table of a device or a recipe derives from `Table`, which refuses unknown keys by naming the nearest known one.
+All tables of devices and recipes derive from `Table`, which refuses unknown keys and names the nearest known one.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 InitT = TypeVar("InitT", bound=Callable[..., None])
 
-#: How devices and recipes may be called: runs are put in folders of that name.
+#: Pattern of the names of devices and recipes, which are names of folders of runs as well.
 FILE_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
-#: A TOML array, kept as a tuple: models are frozen and hashable all the way down.
+#: A TOML array, stored as a tuple, so that frozen models are hashable.
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 
 
 def _only_from_python(init: InitT) -> InitT:
-    """Mark an `__init__` that pydantic need not call for tables in tables: their errors keep their keys."""
+    """Mark an `__init__` that pydantic skips for nested tables, so that their errors keep the path of their keys."""
     setattr(init, "__pydantic_base_init__", True)  # noqa: B010 - the type checker has no such attribute
     return init
 
 
 class Table(BaseModel):
-    """A table of a configuration file: frozen, its types taken literally, no unknown keys.
+    """A table of a configuration file: frozen, without conversion of types, without unknown keys.
 
     Raises:
-        ConfigError: made from Python with a value that breaks a rule.
+        ConfigError: it is made from Python with a value that breaks a rule.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -94,7 +94,7 @@ def load_toml(path: Path) -> Data:
 
 
 def _parsed(text: str) -> Data:
-    """Return what TOML says; whatever the parser cannot take is a TOMLDecodeError."""
+    """Return the content of TOML text; all errors of the parser are raised as TOMLDecodeError."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -106,7 +106,7 @@ def _parsed(text: str) -> Data:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, joined: Sequence[str] = ()) -> Data:
-    """Return `base` with the keys of `over` laid on top, table by table; neither is changed.
+    """Return `base` with the keys of `over` laid over it, table by table; neither is changed.
 
     Args:
         base: the lower table.
@@ -153,15 +153,15 @@ def parse_setting(text: str) -> tuple[str, Any]:
                 "quote the whole setting for the shell"
             ) from None
         return key, value
-    # a line break would start another key, and TOML dates are no value of ours
+    # text with a line break would add another key, and no setting is a TOML date
     plain = len(parsed) == 1 and not hasattr(parsed["value"], "isoformat")
     return key, parsed["value"] if plain else value
 
 
 def apply_settings(data: Mapping[str, Any], settings: Mapping[str, Any]) -> Data:
-    """Return `data` with every key path of `settings` set; missing tables on the way are made.
+    """Return `data` with all key paths of `settings` set; missing tables are added.
 
-    An array of tables is entered by position or by the `name` of a table: `network.layers.conv1.kernel`.
+    An item of an array of tables is selected by position or by its `name`: `network.layers.conv1.kernel`.
 
     Raises:
         ConfigError: a path goes through something that is not a table, or names no item of an array.
@@ -203,10 +203,10 @@ def checked(
     """Return `data` as a frozen model.
 
     Args:
-        model: what the data must be.
+        model: class of the result.
         data: tables as TOML has them.
-        file: what messages call the source of the data.
-        settings: key paths set on the command line; an error in one of them names it instead of the file.
+        file: name of the source of the data in messages.
+        settings: key paths set on the command line; an error in such a value names the setting instead of the file.
 
     Raises:
         ConfigError: the data breaks a rule: one line with key, rule, value, place and remedy.
@@ -218,7 +218,7 @@ def checked(
 
 
 def _sentence(error: ValidationError, data: Mapping[str, Any], file: str, settings: Mapping[str, Any]) -> str:
-    """Return the sentence for the first error; a misspelt key comes first, for it causes the others."""
+    """Return the sentence for the first error; a misspelt key comes first, because it causes others."""
     details = [_plain(cast(Data, dict(d))) for d in error.errors(include_url=False)]
     first = min(details, key=lambda d: not isinstance(_cause(d), UnknownKeyError))
     keys, names = _key_path(first, data)
@@ -229,10 +229,10 @@ def _sentence(error: ValidationError, data: Mapping[str, Any], file: str, settin
         return f"`{cause.key}` is not a key of {table} in {source}{cause.hint}"
     source = _source(keys, names, file, settings)
     if isinstance(cause, EmuError):
-        return f"{cause} (in {_place(source, keys, names, file)})"
-    # the offender as it is called in its table: `batch`, `input[2]`
+        return f"{cause} (in {_location(source, keys, names, file)})"
+    # the name of the wrong key within its table: `batch`, `input[2]`
     own = max((depth for depth, key in enumerate(keys) if isinstance(key, str)), default=0)
-    where = _place(source, keys[:own], names, file)
+    where = _location(source, keys[:own], names, file)
     offender = _dotted(keys[own:], {}) or "the file"
     if first["type"] == "missing":
         return f"`{offender}` must be given, got nothing in {where}; add `{offender} = ...` there"
@@ -240,13 +240,13 @@ def _sentence(error: ValidationError, data: Mapping[str, Any], file: str, settin
     return f"`{offender}` must be {rule}, got {_brief(first['input'])} in {where}; {remedy}"
 
 
-def _place(source: str, keys: Sequence[str | int], names: Mapping[int, str], file: str) -> str:
-    """Return the source of a value, with the table it stands in if that is not clear already."""
+def _location(source: str, keys: Sequence[str | int], names: Mapping[int, str], file: str) -> str:
+    """Return the source of a value, and its table if the source does not name it."""
     return f"{source}: {_dotted(keys, names)}" if keys and source.startswith(file) else source
 
 
 def _plain(detail: Data) -> Data:
-    """Return errors about the tag of a tagged union as errors of the key that holds it."""
+    """Return an error about the tag of a tagged union as an error of the key that has the tag."""
     if detail["type"] not in ("union_tag_invalid", "union_tag_not_found"):
         return detail
     key = str(detail["ctx"]["discriminator"]).strip("'")
@@ -267,7 +267,7 @@ def _cause(detail: Data) -> object:
 
 
 def _key_path(detail: Data, data: Mapping[str, Any]) -> tuple[list[str | int], dict[int, str]]:
-    """Return the keys from the top to the offender, and the names of array items by depth."""
+    """Return the keys from the top to the wrong value, and the names of array items by depth."""
     location = cast("tuple[str | int, ...]", detail["loc"])
     missing = location[-1:] if detail["type"] == "missing" else ()
     keys = _steps(data, location[: len(location) - len(missing)], detail["input"]) or []
@@ -281,17 +281,17 @@ def _key_path(detail: Data, data: Mapping[str, Any]) -> tuple[list[str | int], d
 
 
 def _steps(node: object, location: Sequence[str | int], target: object) -> list[str | int] | None:
-    """Return the parts of pydantic's `location` that lead from `node` to `target` through the data, None if none do.
+    """Return the parts of pydantic's `location` that lead from `node` to `target` in the data; None if none do.
 
-    The parts left out are the tags of tagged unions; a tag may be spelt like a key (`momentum`).
+    Parts that are tags of tagged unions are left out; a tag may be spelt like a key (`momentum`).
     """
     if not location:
         return [] if node is target or node == target else None
     part, *rest = location
     items = cast(Any, node)
     inside = part in items if isinstance(node, Mapping) else isinstance(node, Sequence) and isinstance(part, int)
-    if inside and (found := _steps(items[part], rest, target)) is not None:
-        return [part, *found]
+    if inside and (steps := _steps(items[part], rest, target)) is not None:
+        return [part, *steps]
     return _steps(items, rest, target)
 
 
@@ -307,7 +307,7 @@ def _dotted(keys: Sequence[str | int], names: Mapping[int, str]) -> str:
 
 
 def _source(keys: Sequence[str | int], names: Mapping[int, str], file: str, settings: Mapping[str, Any]) -> str:
-    """Return where a value came from: the setting that wrote it, or the file with the settings inside its table."""
+    """Return the origin of a value: the setting that wrote it, or the file with the settings inside its table."""
     by_position = ".".join(str(k) for k in keys)
     by_name = ".".join(names.get(depth, str(k)) for depth, k in enumerate(keys))
     inside: list[str] = []
@@ -374,7 +374,7 @@ _RULES: dict[str, Callable[[Data], tuple[str, str]]] = {
     "greater_than_equal": lambda d: (f"at least {d['ctx']['ge']}", "choose a larger value"),
     "less_than": lambda d: (f"below {d['ctx']['lt']}", "choose a smaller value"),
     "less_than_equal": lambda d: (f"at most {d['ctx']['le']}", "choose a smaller value"),
-    "multiple_of": lambda _: ("a whole number", "choose the nearest one"),  # of 1: no other is asked for
+    "multiple_of": lambda _: ("a whole number", "choose the nearest one"),  # only multiples of 1 are required anywhere
 }
 
 

@@ -1,9 +1,9 @@
-"""What a notebook shows as a picture: a class says that it is one, a register knows who draws it.
+"""Classes that a notebook shows as pictures: they have the base `Drawn`, and registered drawers draw them.
 
-    class ──► Drawn._repr_html_ ──► drawers() ──► what was registered ──► HTML
+    class ──► Drawn._repr_html_ ──► drawers() ──► registered drawers ──► HTML
 
-This module stands below everything that is drawn, so it knows no picture. `emu` registers how the drawers are loaded;
-they are loaded when the first picture is asked for.
+Classes that are drawn import this module, so it must not import their pictures. `emu` registers a function that loads
+the drawers; it is called when a picture is needed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 
 class Drawers(Protocol):
-    """What draws emu's objects: the functions of `emu.notebook`."""
+    """The functions of `emu.notebook` that draw emu's objects."""
 
     def html_of(self, thing: Drawn) -> str:
-        """Return the picture of `thing` as HTML that is complete in itself."""
+        """Return the picture of `thing` as HTML that needs no other file."""
         ...
 
     def plot_register(self, register: Any, fmt: Any) -> Any:
@@ -24,21 +24,21 @@ class Drawers(Protocol):
         ...
 
 
-#: How the drawers are loaded; empty until `emu` is imported.
+#: The function that loads the drawers; empty until `emu` is imported.
 _loaders: list[Callable[[], Drawers]] = []
 
 
 def register_drawers(load: Callable[[], Drawers]) -> None:
-    """Have the pictures drawn by what `load` returns, in place of what was registered before.
+    """Register the function that loads the drawers; it replaces an earlier one.
 
     Args:
-        load: called whenever a picture is asked for; it raises `ImportError` if the drawers cannot be loaded.
+        load: called for each picture; it raises `ImportError` if the drawers cannot be loaded.
     """
     _loaders[:] = [load]
 
 
 def drawers() -> Drawers:
-    """Return what draws emu's objects.
+    """Return the drawers of emu's objects.
 
     Raises:
         ImportError: no drawers are registered, or they cannot be loaded.
@@ -49,12 +49,12 @@ def drawers() -> Drawers:
 
 
 class Drawn:
-    """Base of what a notebook shows as a picture; elsewhere it is the text of `repr`."""
+    """Base of classes that a notebook shows as pictures; elsewhere they are shown by `repr`."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        """Return the picture, or None if it cannot be loaded: a notebook then shows the text of `repr`."""
+        """Return the picture; None if the drawers cannot be loaded: then a notebook shows `repr`."""
         try:
             return drawers().html_of(self)
         except ImportError:

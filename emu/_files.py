@@ -1,4 +1,4 @@
-"""Files written in one step: whole or not at all, whenever the process is killed."""
+"""Files that are written atomically: complete or not at all, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import BinaryIO
 
-#: What NumPy and its archives raise for files that hold no plain arrays.
+#: Errors of NumPy and of its archives for files that are no plain arrays.
 UNREADABLE_ARRAYS = (
     OSError, EOFError, ValueError, KeyError, SyntaxError, TokenError, MemoryError, zlib.error, zipfile.BadZipFile,
     lzma.LZMAError,
     RuntimeError,  # encrypted, an unknown compression, nested too deeply
 )  # fmt: skip
-#: What files that are not finished end in.
+#: Ending of the names of unfinished files.
 TEMPORARY = ".emu-tmp"
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Replace a file by what `write` writes: beside its place, forced to the disk, moved over the old one.
+    """Replace a file by what `write` writes: into a new file, forced to the disk, then moved over the old one.
 
     Raises:
         OSError: it cannot be written; the old file is intact.
@@ -48,12 +48,12 @@ def read_json(path: Path) -> object:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not UTF-8, not JSON, nested too deeply, or has text that no file can hold (half a surrogate).
+        ValueError: it is not UTF-8 or not JSON, is nested too deeply, or has half a surrogate pair, which UTF-8 lacks.
     """
     text = path.read_text(encoding="utf-8")
     try:
         content: object = json.loads(text)
-        if "\\u" in text:
+        if "\\u" in text:  # only an escape can give half a surrogate pair: encoding then raises a ValueError
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("arrays or objects nested too deeply") from None
@@ -61,8 +61,8 @@ def read_json(path: Path) -> object:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the folder's entries to the disk, where the system can."""
-    if os.name == "posix":
+    """Force the entries of a folder to the disk."""
+    if os.name == "posix":  # Windows cannot open folders
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -1,6 +1,6 @@
-"""Places of the files that engineers edit, and of those that are kept from run to run; no other module has them.
+"""Paths of the files that engineers edit, and of caches; no other module has them.
 
-A checkout keeps them beside the package, a wheel inside it:
+In a checkout the files are next to the package, in a wheel inside it:
 
     checkout    emu/_paths.py   devices/*.toml             models/, costs/             kernels/*.cu
     wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/, costs/   emu/_data/kernels/*.cu
@@ -24,10 +24,10 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def content_folder(content: Content | Literal["kernels"], package: Path = _PACKAGE) -> Path:
-    """Return the folder of the shipped devices, models or CUDA kernels, the wheel's before the checkout's.
+    """Return the folder of shipped files: the wheel's, or the checkout's if there is none in the package.
 
     Args:
-        content: which folder.
+        content: kind of files.
         package: folder of the import package.
     """
     inside = package / "_data" / content
@@ -36,7 +36,7 @@ def content_folder(content: Content | Literal["kernels"], package: Path = _PACKA
 
 @lru_cache(maxsize=1)
 def sources_sha256() -> str:
-    """Return the hash of emu's own code, kernels included: what it computes is what these files say."""
+    """Return the hash of emu's own code, kernels included, which decides what it computes."""
     digest = hashlib.sha256()
     for folder, pattern in ((_PACKAGE, "*.py"), (content_folder("kernels"), "*.[ch]*")):
         for source in sorted(folder.rglob(pattern)):
@@ -45,12 +45,12 @@ def sources_sha256() -> str:
 
 
 def cache_folder(part: str = "") -> Path:
-    """Return the folder for what is made once and kept: compiled kernels, tables.
+    """Return the folder of the cache, or a folder in it: compiled kernels, tables of functions, runs.
 
     It is the user's cache, or the folder that EMU_CACHE_DIR names.
 
     Args:
-        part: folder in it.
+        part: name of the folder in the cache.
     """
     chosen = os.environ.get("EMU_CACHE_DIR")
     if chosen:
@@ -66,14 +66,14 @@ def content_names(content: Content) -> list[str]:
 
 
 def find_content(content: Content, name_or_path: str | Path) -> Path:
-    """Return the TOML file that a name or a path stands for.
+    """Return the TOML file of a name or a path.
 
     Args:
-        content: what is looked for.
+        content: kind of files.
         name_or_path: a shipped name (`fixed16`), or a path: anything with a folder in it or ending in `.toml`.
 
     Raises:
-        ConfigError: neither text nor a path, no shipped file has that name, or no file is at that path.
+        ConfigError: it is neither text nor a path, no shipped file has this name, or no file has this path.
     """
     kind, names = _SINGULAR[content], content_names(content)
     if not isinstance(name_or_path, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -99,7 +99,7 @@ def find_content(content: Content, name_or_path: str | Path) -> Path:
 
 
 def shown(path: Path) -> str:
-    """Return `path` as messages write it: shipped files as `devices/x.toml`, others as they were given."""
+    """Return `path` for messages: shipped files as `devices/x.toml`, others as they were given."""
     for content in _SINGULAR:
         if path.parent == content_folder(content):
             return f"{content}/{path.name}"

@@ -1,4 +1,4 @@
-"""`emu.train` and `emu.resume`: training, given what writes the report. Training does not know the report."""
+"""`emu.train` and `emu.resume`: training with emu's report. `emu.training` does not import the report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ def train(
         out: folder of the run; must not exist or be empty.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
         report: whether to write `report.html`.
-        options: by name, `backend`: "auto", "reference", "numba" or "cuda", the bits are the same; `network`: a network
-            from Python, trained instead of the recipe's, whose input, classes, data and training stay; `progress`:
-            receives the progress of every step.
+        options: `backend`: "auto", "reference", "numba" or "cuda", the bits are the same; `network`: a network from
+            Python that is trained instead of the recipe's; `progress`: receives the progress of each step.
 
     Returns:
         The finished run.
@@ -51,8 +50,8 @@ def resume(path: str | Path, *, report: bool = True, **options: Unpack[RunOption
     Args:
         path: folder of the run.
         report: whether to write `report.html`.
-        options: by name, `backend`: another one than the run's; `network`: the run's own, if it was given one from
-            Python; `progress`: receives the progress of every step.
+        options: `backend`: another one than the run's; `network`: the network of the run, if it was given from Python;
+            `progress`: receives the progress of each step.
 
     Raises:
         ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.

@@ -1,4 +1,4 @@
-"""What `emu formats` prints: the table of a number format."""
+"""The output of `emu formats`: the table of a number format."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
 from emu.formats.numerals import exact_number, exact_power
 from emu.formats.parse import modes_of
 
-#: Where the ulp of a float format is shown, besides the ends of its range.
+#: Magnitudes at which the ulp of a float format is shown, besides the ends of its range.
 _MAGNITUDES = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
-#: Codes of more bits are shown in hexadecimal only.
+#: Codes with more bits are shown in hexadecimal only.
 _SHOWN_BITS = 32
 
 
@@ -104,7 +104,7 @@ def _float_codes(fmt: Float) -> dict[str, int]:
 
 
 def _separated(fmt: Format, code: int) -> str:
-    """Return the bits of a code with a space between fields, a point where the point is."""
+    """Return the bits of a code with spaces between fields, and with the binary point."""
     bits = f"{code:0{fmt.width_bits}b}"
     if isinstance(fmt, Float):
         end = fmt.signed + fmt.exponent_bits

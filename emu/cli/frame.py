@@ -1,4 +1,4 @@
-"""The frame around a command line: an error becomes one line and exit code 2, a warning one line."""
+"""Runs a command line: an error becomes one line and exit code 2, a warning one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
 BAD_INPUT = 2
-#: A message is cut to about so many characters.
+#: A message is cut to about this many characters.
 MOST_CHARACTERS = 800
 
 
@@ -24,7 +24,7 @@ def run(app: typer.Typer, name: str) -> None:
 
     Args:
         app: the commands.
-        name: what the user typed, for the help.
+        name: name of the command for the help.
     """
     warnings.showwarning = _show_warning
     try:
@@ -42,7 +42,7 @@ def run(app: typer.Typer, name: str) -> None:
 
 
 def _rank() -> int | None:
-    """Return the number of this process among several that a launcher has started; None of one alone."""
+    """Return the number of this process among several that a launcher has started; None if there is only one."""
     from emu.cluster.launcher import started
 
     rank, ranks = started()
@@ -50,7 +50,7 @@ def _rank() -> int | None:
 
 
 def _refuse(message: str) -> NoReturn:
-    """Print a message as one line, its middle left out where a value in it is very long; end with exit code 2."""
+    """Print a message as one line, without its middle if it is very long; end with exit code 2."""
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
         line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 4 :]}"
@@ -64,7 +64,7 @@ def _refuse(message: str) -> NoReturn:
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
     if _rank():
-        return  # rank 0 says it
+        return  # rank 0 prints it
     if issubclass(category, EmuWarning):
         print("emu: warning:", " ".join(str(message).split()), file=sys.stderr)
     else:

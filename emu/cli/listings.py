@@ -1,4 +1,4 @@
-"""What `emu devices` and `emu models` print: tables of the shipped files, or one file in full."""
+"""The output of `emu devices` and `emu models`: tables of the shipped files, or one file in full."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def print_devices() -> None:
 
 
 def print_backends() -> None:
-    """Print who can compute here, and why others cannot."""
+    """Print which backends can compute here, and why others cannot."""
     console().print(facts(backends()))
 
 
 def print_device(name_or_path: str | Path) -> None:
-    """Print one device: every role's arithmetic, in words of its file."""
+    """Print a device: the arithmetic of each role, in the words of its file."""
     device = load_device(name_or_path)
     precision = device.precision
     stages = {role: precision.stage("", role) for role in ROLES}
     roles = Listing(
         ("role", "format", "rounding", "overflow"),
-        [(role, _format(device, role), one.rounding.value, one.overflow.value) for role, one in stages.items()],
+        [(role, _format(device, role), stage.rounding.value, stage.overflow.value) for role, stage in stages.items()],
     )
     mac = precision.mac_of("")
     bins = precision.register.bins or "as many as the format needs"
@@ -63,7 +63,7 @@ def print_device(name_or_path: str | Path) -> None:
 
 
 def _points(device: Device) -> dict[str, str]:
-    """Return how open points are chosen, in words of the file."""
+    """Return how open binary points are chosen, in the words of the file."""
     table = device.dynamic_point
     if table is None:
         return {}
@@ -91,7 +91,7 @@ def _link(link: Link) -> str:
 
 
 def _crossbar(device: Device) -> dict[str, str]:
-    """Return ports and topology, in words of the file."""
+    """Return ports and topology, in the words of the file."""
     crossbar, topology = device.crossbar, device.topology
     if crossbar is None:
         return {}
@@ -136,7 +136,7 @@ def print_models() -> None:
 
 
 def print_model(name_or_path: str | Path) -> None:
-    """Print one model: its layers with the shapes behind them, and how it is trained."""
+    """Print a model: its layers with the shapes of their outputs, and how it is trained."""
     recipe = load_recipe(name_or_path)
     rows = [("input", "", str(recipe.network.input), "")]
     network = build_network(recipe.network)
@@ -156,7 +156,7 @@ def print_model(name_or_path: str | Path) -> None:
 
 
 def _parameters(layers: Sequence[Layer]) -> int:
-    """Return how many trained values layers have, with those inside them."""
+    """Return the number of parameters of layers, including the layers inside them."""
     return sum(math.prod(parameter.shape) for layer in every(layers) for parameter in layer.parameters())
 
 

@@ -1,4 +1,4 @@
-"""Options of commands that many commands have, or of which a command has many."""
+"""Options that several commands share, and long lists of options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Backend = Annotated[
 
 
 class VectorOptions(TypedDict, total=False):
-    """What golden vectors may say beside their operation and formats; `write` of `emu.cli.vectors` has the meaning."""
+    """Options of golden vectors besides operation and formats; see `write` of `emu.cli.vectors`."""
 
     rounding: Annotated[
         str | None, typer.Option(help="Rounding mode; without: that of ap_fixed<16,8>, or nearest_even.")
@@ -42,7 +42,7 @@ class VectorOptions(TypedDict, total=False):
 
 
 class SimulateOptions(TypedDict, total=False):
-    """What a simulation may say beside its model and device; `simulate_model` of `emu.cli.simulate` has the meaning."""
+    """Options of a simulation besides model and device; see `simulate_model` of `emu.cli.simulate`."""
 
     nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8.")]
     batch: Annotated[str | None, typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880.")]
@@ -54,7 +54,7 @@ class SimulateOptions(TypedDict, total=False):
 
 
 class EngineChoices(TypedDict, total=False):
-    """Who trains the runs of a study or a search, and where they lie."""
+    """Options of the engine that trains the runs of a study or a search."""
 
     on: Annotated[
         str | None,
@@ -74,7 +74,7 @@ class EngineChoices(TypedDict, total=False):
 
 
 class StudyChoices(EngineChoices, total=False):
-    """How a study is run; `StudyOptions` of `emu.cli.study` has the meaning."""
+    """Options of a study; see `StudyOptions` of `emu.cli.study`."""
 
     retry_failed: Annotated[bool | None, typer.Option("--retry-failed", help="Try runs again that failed.")]
     only: Annotated[
@@ -83,7 +83,7 @@ class StudyChoices(EngineChoices, total=False):
 
 
 class SearchChoices(EngineChoices, total=False):
-    """How a search is run; `SearchOptions` of `emu.search` has the meaning."""
+    """Options of a search; see `SearchOptions` of `emu.search`."""
 
     storage: Annotated[
         str | None,
@@ -94,12 +94,12 @@ class SearchChoices(EngineChoices, total=False):
 
 
 def with_options(options: type) -> Callable[[Command], Command]:
-    """Show typer the keys of a `TypedDict` as options of a command that takes them as `**options: Unpack[...]`.
+    """Return a decorator that makes the keys of a `TypedDict` options of a command with `**options: Unpack[...]`.
 
-    Typer reads the signature of a function. The keys stand there by name, without a default value: None.
+    Typer reads the signature of a function, so the decorator adds the keys to it by name, with the default None.
     """
 
-    def shown(command: Command) -> Command:
+    def decorate(command: Command) -> Command:
         own: dict[str, Any] = get_type_hints(command, include_extras=True)
         named = [
             parameter.replace(annotation=own[parameter.name])
@@ -113,4 +113,4 @@ def with_options(options: type) -> Callable[[Command], Command]:
         command.__dict__["__signature__"] = inspect.Signature([*named, *keys])
         return command
 
-    return shown
+    return decorate

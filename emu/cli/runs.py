@@ -1,4 +1,4 @@
-"""What the commands that train, evaluate and report do: read names, show progress, say where things are."""
+"""The commands that train, evaluate and report: read names, show progress, print results and paths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_DEVICE = "float32"
 
 
 class Bar:
-    """A progress bar with loss, accuracy, overflow and underflow rates; plain lines where there is no terminal."""
+    """A progress bar with loss, accuracy, overflow and underflow rates; plain lines if there is no terminal."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -72,7 +72,7 @@ class Bar:
 
 
 def train_model(model: str | None, device: str | None, backend: str, settings: list[str], out: Path | None) -> None:
-    """Train, and print what came out."""
+    """Train, and print the results."""
     if model is None:
         raise ConfigError(
             "`emu train` must be given a model, e.g. `emu train lenet --device fixed16`; `emu models` lists them"
@@ -89,7 +89,7 @@ def train_model(model: str | None, device: str | None, backend: str, settings: l
 def resume_run(
     folder: Path, model: str | None, device: str | None, backend: str | None, settings: list[str], out: Path | None
 ) -> None:
-    """Go on with a run; whatever would make it another run is refused."""
+    """Resume a run; options that would make it another run are refused."""
     given = [
         name for name, value in (("a model", model), ("--device", device), ("--set", settings), ("--out", out)) if value
     ]
@@ -107,7 +107,7 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
     try:
         run = work(bar)
         if ranks > 1:
-            leave()  # the report is made without the others
+            leave()  # rank 0 makes the report alone
         if rank:
             return
         build_report(run.path)
@@ -151,7 +151,7 @@ def _free_folder(name: str) -> Path:
 
 
 def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> None:
-    """Evaluate, and print accuracy and where results overflowed or vanished."""
+    """Evaluate, and print the accuracy and, by tensor, shares of overflow and underflow."""
     recipe = load_recipe(model, settings) if model else None
     if settings and not model:
         raise ConfigError("--set lays values over a recipe, so --model must be given with it; add --model")
@@ -164,7 +164,7 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
     console.print(f"weights {result.weights_sha256}", highlight=False, soft_wrap=True)
     rows: list[tuple[str, ...]] = []
     for (layer, role), counters in result.counters.items():
-        if not counters.elements:  # a selection: nothing was written anew
+        if not counters.elements:  # a selection writes no new values
             continue
         flags, total = counters.flags, counters.elements
         top = counters.register.max_exponent
@@ -175,7 +175,7 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
 
 
 def rebuild_report(folder: Path) -> None:
-    """Build the report of a run, a study or a search, and print where it is."""
+    """Build the report of a run, a study or a search, and print its path."""
     if (folder / SEARCH).is_file():
         print(build_search_report(folder))
     else:

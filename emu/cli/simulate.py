@@ -1,6 +1,6 @@
-"""What `emu simulate` does: energy, area and a table of times, and in a folder their data, a picture and a trace.
+"""The command `emu simulate`: energy, area and a table of times; in a folder their data, a picture and a trace.
 
-A device without a clock has energy and area, and no times.
+A device without a clock has energy and area, but no times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNITS = (("s", SECOND_PS), ("ms", 10**9), ("us", 10**6), ("ns", 10**3))
 
 
 def simulate_model(model: str, device_name: str, options: SimulateOptions) -> None:
-    """Simulate, and print what came out.
+    """Simulate, and print the results.
 
     Raises:
         ConfigError: an option asks for times, and the device has no clock.
@@ -53,24 +53,24 @@ def simulate_model(model: str, device_name: str, options: SimulateOptions) -> No
     recipe = load_recipe(model, [f"cluster.nodes={max(counts, default=1)}", *(options.get("settings") or [])])
     table = options.get("cost")
     costs = [cost_of(recipe, device, batch=batch, table=table) for batch in batches or (recipe.training.batch,)]
-    found = None
+    cluster = None
     if can_be_timed(device) or counts or bits:
-        found = simulate(recipe, device, nodes=counts, batches=batches, bits=bits, keeps_events=out is not None)
+        cluster = simulate(recipe, device, nodes=counts, batches=batches, bits=bits, keeps_events=out is not None)
     if options.get("as_json"):
-        print(json.dumps(rows_of(found, costs), indent=2))
+        print(json.dumps(rows_of(cluster, costs), indent=2))
     else:
         _print_cost(costs[0])
-        _print(found) if found else console().print(Text("\n" + _NO_CLOCK.format(device=device.name)))
+        _print(cluster) if cluster else console().print(Text("\n" + _NO_CLOCK.format(device=device.name)))
     if out is not None:
-        write_simulation(found, costs, out)
+        write_simulation(cluster, costs, out)
 
 
-def rows_of(found: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dict[str, Any]]:
-    """Return plain data (JSON): a row for every step, with the energy of its batch; without times, one for every batch.
+def rows_of(cluster: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dict[str, Any]]:
+    """Return plain data (JSON): a row for each step, with the energy of its batch; without times, one for each batch.
 
     Args:
-        found: times; None of a device without a clock.
-        costs: one for every batch.
+        cluster: simulated times; None for a device without a clock.
+        costs: costs of each batch.
     """
     energies: dict[int, dict[str, Any]] = {
         cost.batch: {
@@ -80,13 +80,13 @@ def rows_of(found: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dict[
         }
         for cost in costs
     }
-    if found is None:
+    if cluster is None:
         named = ({"model": cost.model, "device": cost.device, "batch": cost.batch} for cost in costs)
         return [row | energies[cost.batch] for row, cost in zip(named, costs, strict=True)]
-    return [row | energies[row["batch"]] for row in found.rows()]
+    return [row | energies[row["batch"]] for row in cluster.rows()]
 
 
-def write_simulation(found: SimulatedCluster | None, costs: Sequence[Cost], out: Path) -> None:
+def write_simulation(cluster: SimulatedCluster | None, costs: Sequence[Cost], out: Path) -> None:
     """Write data, picture and trace into a folder.
 
     Raises:
@@ -98,32 +98,32 @@ def write_simulation(found: SimulatedCluster | None, costs: Sequence[Cost], out:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the folder of --out must be writable, got {error.strerror!r} for {out}") from None
-    folder, rows = RunFolder(out), rows_of(found, costs)
+    folder, rows = RunFolder(out), rows_of(cluster, costs)
     folder.write_json(DATA, rows)
     folder.write_bytes(TABLE, _parquet(rows))
     folder.write_json(COST, {"model": costs[0].model, "device": costs[0].device, **costs[0].described()})
     folder.write_bytes(ENERGY, _parquet([row.row() for row in costs[0].rows]))
-    if found is not None:
-        folder.write_text(PICTURE, speed_up_picture(found))
-        folder.write_text(TRACE, json.dumps(chrome_trace(found.device, found.events)))
+    if cluster is not None:
+        folder.write_text(PICTURE, speed_up_picture(cluster))
+        folder.write_text(TRACE, json.dumps(chrome_trace(cluster.device, cluster.events)))
 
 
 def _print_cost(cost: Cost) -> None:
-    """Print energy and area, and what part of the datapath they are of."""
-    places = {unit: sum((row.area_um2 for row in cost.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
+    """Print energy and area, in all and by part of the datapath."""
+    areas = {unit: sum((row.area_um2 for row in cost.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
     whole = cost.area_um2 or Fraction(1)
     rows = [
-        [unit, energy(share * cost.joules_per_step), f"{share:.1%}", _percent_or_none(places[unit] / whole)]
+        [unit, energy(share * cost.joules_per_step), f"{share:.1%}", _percent_or_none(areas[unit] / whole)]
         for unit, share in cost.shares().items()
     ]
-    told = {
+    totals = {
         "a step": f"{energy(cost.joules_per_step)}, of {cost.batch} examples",
         "an inference": energy(cost.joules_per_inference),
         "area": area(cost.area_mm2),
         "cost table": f"{cost.table}, memory {cost.memory}",
     }
     heading = Text(f"{cost.model} on {cost.device}: energy and area\n")
-    console().print(heading, facts(told), Text(), Listing(_COST_COLUMNS, rows, numbers=_COST_COLUMNS[1:]))
+    console().print(heading, facts(totals), Text(), Listing(_COST_COLUMNS, rows, numbers=_COST_COLUMNS[1:]))
 
 
 def _percent_or_none(share: Fraction) -> str:
@@ -141,7 +141,7 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     """Return the whole numbers of an option, separated by commas.
 
     Raises:
-        ConfigError: it holds something else.
+        ConfigError: the option has something else.
     """
     if text is None:
         return ()
@@ -152,18 +152,18 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _print(found: SimulatedCluster) -> None:
-    clips = any(step.time.clip_ps for step in found.steps)
-    place = _COLUMNS.index("update")
-    heads = (*_COLUMNS[:place], *(["clip"] if clips else []), *_COLUMNS[place:])
+def _print(cluster: SimulatedCluster) -> None:
+    clips = any(step.time.clip_ps for step in cluster.steps)
+    after_clip = _COLUMNS.index("update")
+    heads = (*_COLUMNS[:after_clip], *(["clip"] if clips else []), *_COLUMNS[after_clip:])
     rows: list[list[str]] = []
-    longest = max(step.time.step_ps for step in found.steps)
-    unit, size = next((one for one in _UNITS if longest >= one[1]), ("ps", 1))
-    for step in found.steps:
+    longest = max(step.time.step_ps for step in cluster.steps)
+    unit, size = next(((name, size) for name, size in _UNITS if longest >= size), ("ps", 1))
+    for step in cluster.steps:
         cells = _cells(step, size)
-        cells[place:place] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
+        cells[after_clip:after_clip] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
         rows.append(cells)
-    heading = f"\n{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
+    heading = f"\n{cluster.model} on {cluster.device}: {cluster.parameters} parameters; times in {unit}\n"
     table = Listing(heads, rows, keys=_COLUMNS.index("step"), starts=("samples/s",), numbers=heads)
     console().print(Text(heading), table)
 

@@ -1,4 +1,4 @@
-"""What `emu study` does: an engine on what is left, a bar meanwhile, one report at the end."""
+"""The command `emu study`: train the runs that are not finished, show a progress bar, build the report."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ STUDIES = Path("studies")
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How a study is run; the report is the same.
+    """How a study is run. These options do not change its report.
 
     Attributes:
-        on: the engine: see `open_engine`.
-        workers: processes of this machine; None is one per processor.
-        backend: backend of every run.
-        only: patterns of the runs; without any, all of them.
+        on: name of the engine; see `open_engine`.
+        workers: processes of this machine; None for one per processor.
+        backend: backend of all runs.
+        only: patterns of the runs to train; empty for all of them.
         retry_failed: whether runs that failed are tried again.
         cache: whether runs are taken from the cache of runs, and kept there.
-        store: address of a store of objects that workers bring their runs to; None if they see the study's folder.
+        store: address of an object store to which workers bring their runs; None if they see the study's folder.
     """
 
     on: str = LOCAL
@@ -49,43 +49,43 @@ class StudyOptions:
 
 
 def run_study(study_file: Path, out: Path | None = None, options: StudyOptions | None = None) -> Path:
-    """Run what is left of a study, or of the runs that match a pattern, and build its report; return the report's path.
+    """Train the runs of a study that are not finished, and build its report; return the report's path.
 
     Raises:
-        ConfigError: the study breaks a rule, an option does, a pattern matches no run, the folder holds a run that is
-            not the study's, and then stays as it is, or the engine cannot be reached.
+        ConfigError: the study or an option breaks a rule, a pattern matches no run, the folder has a run that is not
+            the study's (it is left unchanged), or the engine cannot be reached.
     """
     options = options or StudyOptions()
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {options.workers}; leave it out to use every processor")
     study = load_study(study_file)
-    every = list(study.cases())
-    cases = chosen(every, options.only)
+    all_cases = list(study.cases())
+    cases = chosen(all_cases, options.only)
     home = StudyFolder((out or STUDIES / study.name).resolve())
-    for case in every:
+    for case in all_cases:
         home.require_own(case)
     RunFolder(home.path).write_json(STUDY, study.model_dump(mode="json"))
     for case in cases:
         if options.retry_failed and home.failure(case) is not None:
             home.forget_failure(case)
             if home.result(case) is None:
-                home.clear(case)  # its checkpoint may be what failed
+                home.clear(case)  # a damaged checkpoint may be the cause
     left = [case for case in cases if not is_settled(case, home)]
     if left:
-        _Work(home, cases, left, options).run()
+        _Remainder(home, cases, left, options).run()
     report = build_study_report(study, home)
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
 
 
 def is_settled(case: Case, home: StudyFolder) -> bool:
-    """Return whether nothing is left to do: the run is finished and has its page, or it failed."""
+    """Return whether a run is finished and has its page, or has failed."""
     has_page = home.result(case) is not None and (home.run_folder(case) / FILE_NAME).is_file()
     return has_page or home.failure(case) is not None
 
 
-class _Work:
-    """What is left of a study, on an engine."""
+class _Remainder:
+    """The runs of a study that are not finished, on an engine."""
 
     def __init__(self, home: StudyFolder, cases: Sequence[Case], left: Sequence[Case], options: StudyOptions) -> None:
         self.home, self.cases, self.options = home, cases, options
@@ -94,42 +94,42 @@ class _Work:
         self.sending = Sending(home, options.backend, options.cache, options.store)
 
     def run(self) -> None:
-        """Keep the engine going until every run is finished or failed."""
+        """Train until all runs are finished or have failed."""
         console = Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+        progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
         on, workers = self.options.on, self.options.workers
         if on == LOCAL:
             workers = min(workers or processors(), len(self.left))
-        with Runs(open_engine(on, workers)) as runs, shown as bar:
+        with Runs(open_engine(on, workers)) as runs, progress as bar:
             task = bar.add_task("runs", total=len(self.cases), completed=self.settled)
             for case in self.left.values():
                 runs.submit(self.sending.job(case))
             while runs.running():
-                for one in runs.ended():
-                    line = self._settle(self.left.pop(one.key), one.failure)
+                for run in runs.ended():
+                    line = self._settle(self.left.pop(run.key), run.failure)
                     bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
                 bar.update(task, completed=self.settled, description=self._running())
         self._tidy()
         self.sending.close()
 
     def _settle(self, case: Case, failure: str | None) -> str:
-        """Write down how a run ended; return the line that says so."""
+        """Record how a run ended; return a line about it."""
         self.settled += 1
         arrived = self.sending.arrived(case, failure)
         if isinstance(arrived, str):
             self.home.fail(case, arrived)
-            said = f"failed: {arrived}"
+            outcome = f"failed: {arrived}"
         else:
-            said = f"{arrived['metrics']['test_accuracy']:.2%}"
-        return f"{self.settled}/{len(self.cases)}  {case.key}: {said}"
+            outcome = f"{arrived['metrics']['test_accuracy']:.2%}"
+        return f"{self.settled}/{len(self.cases)}  {case.key}: {outcome}"
 
     def _running(self) -> str:
         claims = self.home.path / CLAIMS
         return ", ".join(sorted(path.stem for path in claims.glob("*.process"))) or "runs"
 
     def _tidy(self) -> None:
-        """Remove what processes left that are no more."""
+        """Remove attempts that ended processes have left."""
         for case in self.cases:
             attempts = self.home.attempt(case)
             if attempts.is_dir() and self.home.result(case) is not None:

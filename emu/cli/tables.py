@@ -1,4 +1,4 @@
-"""How listings look: the screen they go to, and tables whose cells are never broken."""
+"""The layout of listings: the console, and tables whose cells are never broken."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-#: Columns of the screen where the output is no terminal and COLUMNS does not say.
+#: Columns of the screen if the output is no terminal and COLUMNS is not set.
 PIPE_WIDTH = 100
-#: Before what stands under a row.
+#: Indentation of text under a row.
 INDENT = "    "
 
 
 def console() -> Console:
-    """Return the console listings go to; without a terminal it has COLUMNS, or 100, and no colour."""
+    """Return the console for listings; without a terminal it has COLUMNS, or 100, columns and no colour."""
     plain = Console(highlight=False)
     if plain.is_terminal or os.environ.get("COLUMNS"):
         return plain
@@ -28,21 +28,21 @@ def console() -> Console:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table whose cells are never broken, whatever the width of the screen.
+    """A table whose cells are never broken, for any width of the screen.
 
-    Where it is too wide, columns that may leave it stand under their row, the first of `under` first. Where that is
-    not enough, columns are one space apart instead of two; and where that is not, further tables below have the other
-    columns, each with the first ones again.
+    If it is too wide, the columns of `under` are put under their row, the first of them first. If that is not enough,
+    columns are one space apart instead of two. If that is not enough either, further tables have the other columns, and
+    repeat the first ones.
 
     Attributes:
-        columns: heads.
-        rows: cells.
+        columns: heads of the columns.
+        rows: rows of cells.
         title: a line above.
-        under: heads of the columns that may stand under their row.
-        keys: how many columns a further table repeats.
-        names_under: whether a column that stands under its row alone has its head there, too.
-        starts: heads of the columns that begin a further table, where there must be one.
-        numbers: heads of the columns whose cells end below each other.
+        under: heads of the columns that may be put under their row.
+        keys: number of first columns that a further table repeats.
+        names_under: whether a column under its row has its head there even if it is the only one.
+        starts: heads of the columns that begin a further table, if there must be one.
+        numbers: heads of the columns whose cells are aligned at the right.
     """
 
     columns: Sequence[str]
@@ -73,7 +73,7 @@ class Listing:
                     yield from self._under(row, below, width)
 
     def _below(self, width: int) -> list[int]:
-        """Return the columns that stand under their row, in the table's order."""
+        """Return the columns that are put under their row, in the table's order."""
         left, below = list(range(len(self.columns))), list[int]()
         for head in self.under:
             if self._width(left) <= width:
@@ -83,7 +83,7 @@ class Listing:
         return sorted(below)
 
     def _blocks(self, columns: list[int], width: int) -> list[list[int]]:
-        """Return the columns of each table; none but the keys stands twice."""
+        """Return the columns of each table; only the key columns are repeated."""
         keys, blocks = columns[: self.keys], [columns[: self.keys]]
         starts = self.starts if self._width(columns, 1) > width else ()
         for column in columns[self.keys :]:
@@ -108,7 +108,7 @@ class Listing:
         return (" " * gap).join(parts).rstrip()
 
     def _under(self, row: Sequence[str], below: list[int], width: int) -> Iterable[Text]:
-        """Return the lines under a row; a column that stands there alone needs no head, unless it is asked for."""
+        """Return the lines under a row; a single column there has no head, unless `names_under` is set."""
         cells = [(self.columns[column], row[column]) for column in below if row[column]]
         is_plain = len(below) == 1 and not self.names_under
         text = "; ".join(cell if is_plain else f"{head}: {cell}" for head, cell in cells)
@@ -118,7 +118,7 @@ class Listing:
 
 
 def facts(rows: dict[str, str]) -> Table:
-    """Return a table of names and what they are."""
+    """Return a table of names and descriptions."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""What `emu vectors` and `emu check` do: files out, a dump in."""
+"""The commands `emu vectors`, which writes files, and `emu check`, which compares a dump with them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from emu.errors import ConfigError
 from emu.testing.vectors import Description, check_dump, make_vectors, write_vectors
 from emu.testing.vectors.files import MANIFEST
 
-#: The folder's file that a simulation writes, unless another is named.
+#: File of the folder that a simulation writes, unless another is named.
 DUMP = "dump.hex"
 #: Commas between formats, not those in `ap_fixed<16,8>`.
 _BETWEEN_FORMATS = re.compile(r",(?![^<]*>)")
-#: Options of the unit that multiplies and accumulates, and their keys in its table.
+#: Options of the multiply-accumulate unit, and their keys in its table.
 UNIT = {
     "product": "product",
     "accumulator": "accumulator",
@@ -27,7 +27,7 @@ UNIT = {
 
 
 def write(operation: str, formats: str, out_format: str, out: Path, style: str, options: VectorOptions) -> None:
-    """Write vectors, and print where they are; an option that is None has its default."""
+    """Write vectors, and print their paths; an option that is None has its default."""
     operands = [text.strip() for text in _BETWEEN_FORMATS.split(formats)]
     given = {key: value for key, value in options.items() if value is not None}
     mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
@@ -39,7 +39,7 @@ def write(operation: str, formats: str, out_format: str, out: Path, style: str, 
 
 
 def check(folder: Path, dump: Path | None, *, any_nan: bool) -> None:
-    """Compare a dump; exit code 1 and an explanation where it differs."""
+    """Compare a dump with vectors; if it differs, print an explanation and end with exit code 1."""
     path = dump or folder / DUMP
     if (folder / MANIFEST).exists() and not path.is_file():
         raise ConfigError(f"a dump must be a file, a line per vector, got {str(path)!r}, which does not exist; name it")

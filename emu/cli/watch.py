@@ -1,4 +1,4 @@
-"""What `emu watch` does: a server until Ctrl-C."""
+"""The command `emu watch`: serve a live page until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def watch_folder(folder: Path, port: int = 0, opens: bool = False) -> None:
     """Serve the live page of a folder until the user ends it.
 
     Args:
-        folder: of a run, a study or a search.
-        port: 0 for any that is free.
-        opens: whether a browser is opened.
+        folder: folder of a run, a study or a search.
+        port: port; 0 for any free one.
+        opens: whether to open a browser.
 
     Raises:
-        ConfigError: the folder cannot be watched, or the port cannot be had.
+        ConfigError: the folder cannot be watched, or the port is not free.
     """
     with WatchServer(folder, port) as server:
         print(f"watching {folder} at {server.address} (Ctrl-C ends)", flush=True)

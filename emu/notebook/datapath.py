@@ -11,28 +11,30 @@ from emu.report.html import Html, disclosure
 from emu.report.words import integer
 from emu.testing.order_tree import order_tree
 
-#: Terms of the drawing of an order.
+#: Terms in the drawing of an order, by default and at most.
 _TERMS, _MOST_TERMS = 8, 32
 
 
 @picture.register
 def _(flags: Flags) -> Html:
     raised = sum(map(bool, flags.counts()))
-    said = f"{raised} of {len(FLAG_NAMES)} raised" + (f", underflow: tiny {flags.tininess}" if flags.tininess else "")
+    summary = f"{raised} of {len(FLAG_NAMES)} raised" + (
+        f", underflow: tiny {flags.tininess}" if flags.tininess else ""
+    )
     rows = [[name, integer(count)] for name, count in zip(FLAG_NAMES, flags.counts(), strict=True)]
-    return column(title("flags", said), numbers(["flag", "elements"], rows))
+    return column(title("flags", summary), numbers(["flag", "elements"], rows))
 
 
 @picture.register
 def _(register: StatisticsRegister) -> Html:
     if register.lowest is None or register.bins is None:
-        places = "positions chosen at the first observation"
+        positions = "positions chosen at the first observation"
     else:
-        places = f"positions {register.lowest} .. {register.lowest + register.bins - 1}"
+        positions = f"positions {register.lowest} .. {register.lowest + register.bins - 1}"
     top = register.max_exponent
     largest = "" if top is None else f"; largest exponent {top}"
-    said = f"{integer(register.total)} results; {places}{largest}"
-    return column(title("leading-bit register", said), histogram(register) if register.total else None)
+    summary = f"{integer(register.total)} results; {positions}{largest}"
+    return column(title("leading-bit register", summary), histogram(register) if register.total else None)
 
 
 @picture.register
@@ -41,7 +43,7 @@ def _(mac: Mac) -> Html:
 
 
 def mac_drawing(mac: Mac) -> Html:
-    """Return the way of a product through the unit: multiplier, adder, accumulator."""
+    """Return a drawing of the unit: multiplier, adder, accumulator."""
     middle, product, accumulator = 44.0, str(mac.product), str(mac.accumulator)
     wide = [max(60.0, 7.6 * len(name) + 16) for name in (product, accumulator)]
     x_add = 108 + wide[0] + 34
@@ -78,7 +80,7 @@ def _order(mac: Mac) -> Html | None:
 
 
 def _terms_of(order: Order) -> int:
-    """Return a number of products that shows an order."""
+    """Return a number of products that is enough to show an order."""
     if isinstance(order, Blocks):
         return min(len(order.indices) if order.addend == "after" else 2 * order.n, _MOST_TERMS)
     return min(2 * order.count, _MOST_TERMS) if isinstance(order, Lanes) else _TERMS

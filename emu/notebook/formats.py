@@ -28,7 +28,7 @@ from emu.notebook.picture import picture
 from emu.report.html import Html, element
 from emu.report.words import integer
 
-#: Pixels of a bit, and elements of a value that are listed.
+#: Pixels of a bit, height and margin; and most elements of a value that are listed.
 _BIT, _HEIGHT, _MARGIN, MOST_ELEMENTS = 14, 20, 4, 16
 #: Colours of fields by their letters.
 _COLOURS = {"s": ORANGE, "i": BLUE, "x": BLUE, "e": BLUE, "f": GREEN}
@@ -57,32 +57,32 @@ def _(value: Value) -> Html:
     if getattr(array, "ndim", None) is None:
         return element("pre", repr(value))
     name = "no format" if value.format is None else str(value.format)
-    said = f"shape {array.shape}, {array.dtype}"
+    shape = f"shape {array.shape}, {array.dtype}"
     header, rows = _elements(array, value.format)
     rest = array.size - len(rows)
     more = sentence(f"and {integer(rest)} more") if rest else None
-    return column(title("value in", name), sentence(said), numbers(header, rows), more)
+    return column(title("value in", name), sentence(shape), numbers(header, rows), more)
 
 
 def _elements(array: Any, fmt: Any) -> tuple[list[str], list[list[str]]]:
-    """Return the first elements as rows: index, number, and bits where there is a format."""
-    places = list(islice(np.ndindex(array.shape), MOST_ELEMENTS))
-    first = np.array([array[place] for place in places], array.dtype)
-    rows = [[", ".join(map(str, place)), str(element)] for place, element in zip(places, first.tolist(), strict=True)]
+    """Return the first elements as rows: index, number, and bits if there is a format."""
+    indices = list(islice(np.ndindex(array.shape), MOST_ELEMENTS))
+    first = np.array([array[index] for index in indices], array.dtype)
+    rows = [[", ".join(map(str, index)), str(element)] for index, element in zip(indices, first.tolist(), strict=True)]
     if fmt is None:
         return ["index", "number"], rows
-    codes: list[int] = fmt.encode(first).tolist() if places else []
+    codes: list[int] = fmt.encode(first).tolist() if indices else []
     return ["index", "number", "bits"], [
         [*row, f"{code:0{fmt.width_bits}b}"] for row, code in zip(rows, codes, strict=True)
     ]
 
 
 def _bits(fmt: Format | DynamicFixed, point: int | None) -> Html:
-    """Return the word of a format bit by bit, the highest first.
+    """Return a drawing of a format's word, bit by bit, the highest first.
 
     Args:
         fmt: the format.
-        point: bits before the binary point; None draws none.
+        point: number of bits before the binary point; None draws no point.
     """
     fields = fields_of(fmt)
     shapes: list[Html] = []
@@ -97,9 +97,9 @@ def _bits(fmt: Format | DynamicFixed, point: int | None) -> Html:
     if point is not None:
         at = _MARGIN + _BIT * point
         shapes.append(path(f"M{at} {_MARGIN - 3}V{_MARGIN + _HEIGHT + 5}"))
-    said = ", ".join(f"{field.bits} {field.name}" for field in fields if field.bits)
+    fields_text = ", ".join(f"{field.bits} {field.name}" for field in fields if field.bits)
     shapes.append(
-        text(_MARGIN, _MARGIN + _HEIGHT + 16, f"{said}" + (" | point" if point is not None else ""), anchor="start")
+        text(_MARGIN, _MARGIN + _HEIGHT + 16, fields_text + (" | point" if point is not None else ""), anchor="start")
     )
-    width = max(x + _MARGIN, _MARGIN + 7.4 * (len(said) + 8))
-    return svg(width, _HEIGHT + 26, f"word of {said} bits", *shapes)
+    width = max(x + _MARGIN, _MARGIN + 7.4 * (len(fields_text) + 8))
+    return svg(width, _HEIGHT + 26, f"word of {fields_text} bits", *shapes)

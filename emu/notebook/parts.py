@@ -1,4 +1,4 @@
-"""The parts that pictures are made of: a title, facts, tables, shapes of SVG, and a chart as SVG."""
+"""The parts of pictures: title, facts, tables, shapes of SVG, and charts as SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emu.report.chart import ANYWHERE, Spec, coloured
 from emu.report.html import Html, element, join
 from emu.report.vega import as_svg
 
-#: Colours of areas, readable on light and dark: what text stands upon has a part of them.
+#: Colours of areas, readable on light and dark backgrounds; under text they are nearly transparent.
 BLUE, ORANGE, GREEN, QUIET = ANYWHERE["series-0"], ANYWHERE["series-1"], ANYWHERE["series-2"], ANYWHERE["quiet"]
 _CELL = "padding:.1em .9em .1em 0;text-align:{side};border:0;vertical-align:top;background:none{more}"
 _TABLE = "border-collapse:collapse;margin:.3em 0;color:inherit;font:inherit"
@@ -28,8 +28,8 @@ def sentence(text: str) -> Html:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Return terms and what they are, as a table of two columns."""
-    rows = (element("tr", _cell(term, "left", quiet=True), _cell(said, "left")) for term, said in pairs)
+    """Return terms and their descriptions as a table of two columns."""
+    rows = (element("tr", _cell(term, "left", quiet=True), _cell(description, "left")) for term, description in pairs)
     return element("table", *rows, style=_TABLE)
 
 
@@ -47,7 +47,7 @@ def _cell(text: str, side: str, *, quiet: bool = False) -> Html:
 
 
 def svg(width: float, height: float, label: str, *shapes: Html) -> Html:
-    """Return a picture of shapes; `label` is what a screen reader says."""
+    """Return a picture of shapes; `label` is the text for a screen reader."""
     return element(
         "svg",
         *shapes,
@@ -65,19 +65,19 @@ def svg(width: float, height: float, label: str, *shapes: Html) -> Html:
 
 
 def box(x: float, y: float, width: float, height: float, colour: str) -> Html:
-    """Return an area that text can stand upon."""
-    place = {name: f"{value:g}" for name, value in (("x", x), ("y", y), ("width", width), ("height", height))}
-    return element("rect", **place, rx="2", fill=colour, fill_opacity=".25", stroke=colour)
+    """Return an area for text."""
+    position = {name: f"{value:g}" for name, value in (("x", x), ("y", y), ("width", width), ("height", height))}
+    return element("rect", **position, rx="2", fill=colour, fill_opacity=".25", stroke=colour)
 
 
-def text(x: float, y: float, said: str, *, anchor: str = "middle") -> Html:
-    """Return text that stands on the line `y`."""
-    return element("text", said, x=f"{x:g}", y=f"{y:g}", text_anchor=anchor)
+def text(x: float, y: float, content: str, *, anchor: str = "middle") -> Html:
+    """Return text whose baseline is at `y`."""
+    return element("text", content, x=f"{x:g}", y=f"{y:g}", text_anchor=anchor)
 
 
-def path(way: str, colour: str = "currentColor") -> Html:
+def path(commands: str, colour: str = "currentColor") -> Html:
     """Return a line."""
-    return element("path", d=way, stroke=colour, stroke_width="1.5", fill="none")
+    return element("path", d=commands, stroke=colour, stroke_width="1.5", fill="none")
 
 
 def arrow(x: float, y: float, length: float) -> Html:
@@ -87,16 +87,16 @@ def arrow(x: float, y: float, length: float) -> Html:
 
 
 def chart(spec: Spec, width: int) -> Html:
-    """Return a chart as SVG, drawn as the report draws it.
+    """Return a chart of the report as SVG.
 
     Args:
-        spec: of `emu.report.chart.specification`, with a page's colours.
-        width: pixels of it, axes and titles included.
+        spec: specification of `emu.report.chart.specification`, with a page's colours.
+        width: width in pixels, axes and titles included.
     """
     whole = coloured(spec, _OUTSIDE) | {"width": width}
     drawn = as_svg(whole)
     own = "e" + hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
-    for mark in ('id="', "url(#"):  # several charts stand on one page
+    for mark in ('id="', "url(#"):  # identifiers must be unique, because a page may have several charts
         drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")
     return element("div", Html(drawn), style="max-width:100%;overflow-x:auto")
 
@@ -104,12 +104,12 @@ def chart(spec: Spec, width: int) -> Html:
 def legend(names: Sequence[str]) -> Html:
     """Return the names of a chart's lines in their colours, in the order of `emu.report.chart.SERIES_COLOURS`."""
     spans = (
-        element("span", f"\u2501 {name}", style=f"color:{ANYWHERE[f'series-{place}']};margin-right:1em")
-        for place, name in enumerate(names)
+        element("span", f"\u2501 {name}", style=f"color:{ANYWHERE[f'series-{index}']};margin-right:1em")
+        for index, name in enumerate(names)
     )
     return element("div", *spans)
 
 
 def column(*parts: Html | None) -> Html:
-    """Return parts below each other, those that are there."""
+    """Return parts below each other, without those that are None."""
     return join(part for part in parts if part is not None)

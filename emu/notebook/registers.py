@@ -20,9 +20,8 @@ def plot_register(register: StatisticsRegister, fmt: str | Format | DynamicFixed
     import altair as alt
 
     drawn = bars(register, None if fmt is None else parse(fmt))
-    with alt.data_transformers.enable(
-        consolidate_datasets=False
-    ):  # rows stay in the chart, so that charts can be joined
+    # rows stay in the chart, so that the user can combine charts
+    with alt.data_transformers.enable(consolidate_datasets=False):
         spec = coloured(drawn.to_dict())
     whole = {key: part for key, part in spec.items() if key not in ("$schema", "config")}
     return alt.LayerChart.from_dict(whole)

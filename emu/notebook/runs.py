@@ -10,8 +10,7 @@ from emu.report.build import FILE_NAME
 from emu.report.html import Html, element
 from emu.report.outcome import outcome_of
 from emu.report.pictures.curves import loss_chart
-from emu.report.run_data import Run as RunData
-from emu.report.run_data import read_run
+from emu.report.run_data import RunData, read_run
 from emu.report.words import accuracy, duration, integer, percent
 from emu.training import Run
 from emu.training.cluster_time import SimulatedCluster
@@ -24,17 +23,17 @@ _PICOSECONDS = 1e12
 
 @picture.register
 def _(run: Run) -> Html:
-    held = _read(run)
-    if held is None:
+    data = _read(run)
+    if data is None:
         return column(title("run", run.path.name), sentence(f"The folder {run.path} is not there any more."))
-    model, device = held.name()
-    described = [("weights", run.weights_sha256), ("registers", run.registers_sha256)]
-    said = sentence(outcome_of(held).sentence())
-    return column(title("run", f"{model} on {device}"), said, _losses(held), facts(described), _link(run))
+    model, device = data.name()
+    hashes = [("weights", run.weights_sha256), ("registers", run.registers_sha256)]
+    outcome = sentence(outcome_of(data).sentence())
+    return column(title("run", f"{model} on {device}"), outcome, _losses(data), facts(hashes), _link(run))
 
 
-def _losses(held: RunData) -> Html | None:
-    drawn = None if held.metrics is None else loss_chart(held.metrics)
+def _losses(data: RunData) -> Html | None:
+    drawn = None if data.metrics is None else loss_chart(data.metrics)
     if drawn is None:
         return None
     names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
@@ -56,20 +55,21 @@ def _link(run: Run) -> Html:
 
 
 @picture.register
-def _(found: Evaluation) -> Html:
-    said = f"{accuracy(found.test_accuracy)} of {integer(found.images)} right, loss {number(found.test_loss, 4)}"
+def _(evaluation: Evaluation) -> Html:
+    share, loss = accuracy(evaluation.test_accuracy), number(evaluation.test_loss, 4)
+    result = f"{share} of {integer(evaluation.images)} right, loss {loss}"
     rows: list[list[str]] = []
-    for (layer, role), counters in found.counters.items():
+    for (layer, role), counters in evaluation.counters.items():
         flags, total = counters.flags, counters.elements
         if total:
             shares = [percent(count / total) for count in (flags.overflow, flags.underflow, flags.inexact)]
             rows.append([layer, role, integer(total), *shares])
     table = numbers(["layer", "role", "results", "overflow", "underflow", "inexact"], rows, texts=2)
-    return column(title("evaluation", said), table, facts([("weights", found.weights_sha256)]))
+    return column(title("evaluation", result), table, facts([("weights", evaluation.weights_sha256)]))
 
 
 @picture.register
-def _(found: SimulatedCluster) -> Html:
+def _(cluster: SimulatedCluster) -> Html:
     header = ["nodes", "batch", "bits", "step", "samples per second", "speed-up"]
     rows = [
         [
@@ -78,9 +78,9 @@ def _(found: SimulatedCluster) -> Html:
             integer(round(step.samples_per_s)),
             number(step.speed_up, 3),
         ]
-        for step in found.steps
+        for step in cluster.steps
     ]
-    name = f"{found.model} on {found.device}"
+    name = f"{cluster.model} on {cluster.device}"
     return column(title("simulated steps", name), numbers(header, rows, texts=0))
 
 
@@ -93,6 +93,6 @@ def _(study: Study) -> Html:
         runs = len(grid.models) * len(grid.devices) * len(grid.settings) * len(grid.seeds)
         rows.append([*(", ".join(names) for names in axes), integer(runs)])
     against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
-    said = f"{integer(sum(1 for _ in study.cases()))} runs, compared with {against}, seed by seed"
+    size = f"{integer(sum(1 for _ in study.cases()))} runs, compared with {against}, seed by seed"
     about = [sentence(study.description)] if study.description else []
-    return column(title("study", study.name), *about, sentence(said), numbers(header, rows, texts=4))
+    return column(title("study", study.name), *about, sentence(size), numbers(header, rows, texts=4))

@@ -25,9 +25,11 @@ def _(unit: Unit) -> Html:
         ("adds", f"in the order {unit.mac.order}, {unit.mac.rounding.value}" if not unit.mac.is_exact else "exactly"),
         ("backend", unit.backend),
     ]
-    seen = histogram(register, stage.format) if register is not None and register.total else None
+    drawing = histogram(register, stage.format) if register is not None and register.total else None
     counted = None if unit.flags is None else picture(unit.flags)
-    return column(title("unit that writes", str(stage.format)), mac_drawing(unit.mac), facts(described), seen, counted)
+    return column(
+        title("unit that writes", str(stage.format)), mac_drawing(unit.mac), facts(described), drawing, counted
+    )
 
 
 @picture.register

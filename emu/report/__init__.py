@@ -2,8 +2,8 @@
 
     run folder ──► read ──► sections (a picture each) ──► page ──► report.html
 
-One file per picture in `pictures/`; `page` makes HTML and does not depend on runs, so a study's report is
-another list of sections. Altair is imported when a page is built, never by `import emu.report`.
+Each picture has a file in `pictures/`. `page` makes HTML and does not depend on runs, so a study's report is another
+list of sections. Altair is imported when a page is built, never by `import emu.report`.
 """
 
 from emu.report.build import build_report

@@ -1,4 +1,4 @@
-"""The report of one run: which sections, in which order, under which title."""
+"""The report of a run: its sections, their order, and its title."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from emu.report.pictures import (
 from emu.report.texts import machine, provenance, recipe
 from emu.training.folders.run_folder import RunFolder
 
-#: Sections in reading order: how it went, what the numbers did, what it cost, what the machine is, where it came from.
+#: Sections in reading order: the run's course, its numbers, its costs, the machine, the origin of everything.
 SECTIONS = (
     curves,
     loss_scale,
@@ -49,11 +49,11 @@ FILE_NAME = "report.html"
 def build_report(run_folder: Path) -> Path:
     """Write the report of a run into its folder and return its path.
 
-    The page holds everything it needs: no network, no other file. Equal folders give equal pages.
+    The page needs no network and no other file. Equal folders give equal pages.
 
     Args:
-        run_folder: a folder `emu train` wrote, finished or not. Files other than `run.json` may be missing; the page
-            says so where their pictures would be.
+        run_folder: a folder that `emu train` wrote, finished or not. Files other than `run.json` may be missing; then
+            the page has a sentence instead of their pictures.
 
     Raises:
         ConfigError: the folder or its `run.json` cannot be read, or the report cannot be written.
@@ -67,8 +67,8 @@ def run_page(folder: Path, *, whole: bool = False) -> str:
     """Return the report of a run, and write nothing.
 
     Args:
-        folder: a folder `emu train` wrote, finished or not.
-        whole: whether a table that cannot be read is refused; else the page says so where its picture would be.
+        folder: a folder that `emu train` wrote, finished or not.
+        whole: whether to raise an error for a table that cannot be read; if not, the page has a sentence instead.
 
     Raises:
         ConfigError: the folder or its `run.json` cannot be read; with `whole`, a table cannot.
@@ -77,7 +77,7 @@ def run_page(folder: Path, *, whole: bool = False) -> str:
         return _page_of(folder, whole)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if not isinstance(error, EmuError):
-            RunFolder(folder).read_setup()  # says what is wrong with a damaged recipe or device
+            RunFolder(folder).read_setup()  # raises a ConfigError that explains a damaged recipe or device
         raise
 
 
@@ -85,6 +85,6 @@ def _page_of(folder: Path, whole: bool) -> str:
     evidence = gather(folder)
     if whole and evidence.run.damaged:
         raise ConfigError(evidence.run.missing[evidence.run.damaged[0]])
-    sections = [section for one in SECTIONS if (section := one.section(evidence)) is not None]
+    sections = [section for module in SECTIONS if (section := module.section(evidence)) is not None]
     model, device = evidence.run.name()
     return page(f"{model} on {device}: emu report", header(evidence), sections, footer(evidence))

@@ -1,8 +1,8 @@
-"""What all charts share: the Vega-Lite specification as data, colours that follow the page, scales of shares.
+"""Common parts of all charts: the Vega-Lite specification as data, colours that follow the page, scales of shares.
 
-Colours are CSS variables (`var(--ink)`), so dark mode and print restyle a drawn chart without a script. Data travel
-beside the chart under a name. Tests check charts against Vega-Lite's schema; a page that is built does not, for that is
-half of the time that it takes.
+Colours are CSS variables (`var(--ink)`), so dark mode and print restyle a drawn chart without a script. A chart names
+its data sets, which are stored next to it. Tests check charts against Vega-Lite's schema; building a page does not,
+because the check takes half of the time.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Rows = Sequence[Mapping[str, Any]]
 #: A Vega-Lite specification.
 Spec = dict[str, Any]
 
-#: Edges between the classes of a share, logarithmic below 1% and finer above, where decisions are made.
+#: Edges between the classes of a share: logarithmic below 1%, and finer above, because there the difference matters.
 SHARE_EDGES = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
-#: Colours of nothing at all and of those classes; the page defines them for light, dark and print.
+#: Colours of a share of 0 and of those classes; the page defines them for light, dark and print.
 SHARE_COLOURS = ("var(--none)", *(f"var(--share-{i})" for i in range(len(SHARE_EDGES) + 1)))
-#: Text colours that can be read on them.
+#: Text colours that can be read on these colours.
 SHARE_INKS = ("var(--quiet)", *(f"var(--share-ink-{i})" for i in range(len(SHARE_EDGES) + 1)))
-#: A share below every count a run can make: what is smaller is nothing.
+#: A positive number below any share that a run can have: it separates a share of 0 from all others.
 _NOTHING = 1e-300
-#: Colours of unordered things, colour-blind safe. Source: Okabe and Ito, Color Universal Design, 2008.
+#: Colours of series, safe for colour-blind readers. Source: Okabe and Ito, Color Universal Design, 2008.
 SERIES_COLOURS = tuple(f"var(--series-{i})" for i in range(8))
 SERIES_SHAPES = (
     "circle",
@@ -56,7 +56,7 @@ _SHAPE_PATHS = {
 }
 SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 
-#: Colours for a chart that stands outside of a page: they can be read on light and on dark backgrounds.
+#: Colours for a chart outside of a page: they can be read on light and on dark backgrounds.
 ANYWHERE = {
     "ink": "#7d868e", "quiet": "#7d868e", "grid": "#8d97a055", "card": "transparent", "none": "#8d97a033",
     "outside": "#8d97a033", "line": "#cf6a14", "severe": "#d9541e", "accent": "#2f86c5", "series-0": "#2f86c5",
@@ -75,13 +75,13 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart and what stands for it where it cannot be seen.
+    """A chart, with a label for readers who cannot see it.
 
     Attributes:
-        identifier: of its place on the page.
-        label: what a screen reader says.
+        identifier: identifier of its element on the page.
+        label: text for a screen reader.
         spec: the Vega-Lite specification, data included.
-        height: pixels kept free for it until it is drawn.
+        height: pixels that the page reserves until it is drawn.
     """
 
     identifier: str
@@ -89,8 +89,8 @@ class Chart:
     spec: Spec
     height: int
 
-    def place(self) -> Html:
-        """Return the empty element that the page's script draws it into."""
+    def placeholder(self) -> Html:
+        """Return the empty element into which the page's script draws the chart."""
         return element(
             "div",
             class_="chart",
@@ -102,11 +102,11 @@ class Chart:
 
 
 def specification(chart: Any, **datasets: Rows) -> Spec:
-    """Return the specification of `chart`, as wide as its place on the page, with its named data.
+    """Return the specification of `chart`, as wide as its element on the page, with its named data.
 
     Args:
-        chart: an Altair chart, drawn from `altair.NamedData`.
-        datasets: name -> rows, plain JSON values.
+        chart: an Altair chart of `altair.NamedData`.
+        datasets: name -> rows of plain JSON values.
     """
     spec: Spec = chart.to_dict(validate=CHECKS)
     spec.pop("$schema", None)
@@ -118,13 +118,13 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
 
 
 def coloured(spec: Spec, colours: Mapping[str, str] = ANYWHERE) -> Spec:
-    """Return a specification with colours in the place of a page's variables.
+    """Return a specification with colours instead of a page's variables.
 
     Examples:
         >>> coloured({"mark": {"type": "bar", "color": "var(--series-0)"}})
         {'mark': {'type': 'bar', 'color': '#2f86c5'}}
     """
-    return json.loads(_VARIABLE.sub(lambda found: colours[found[1]], json.dumps(spec)))
+    return json.loads(_VARIABLE.sub(lambda variable: colours[variable[1]], json.dumps(spec)))
 
 
 def _config() -> Spec:
@@ -155,7 +155,7 @@ def _config() -> Spec:
 
 
 def share_scale(inks: bool = False) -> alt.Scale:
-    """Return the scale that colours a share of 1 by its class; `inks` for text upon those colours."""
+    """Return the scale that colours a share of 1 by its class; with `inks`, the scale of text on these colours."""
     import altair as alt
 
     return alt.Scale(
@@ -163,26 +163,26 @@ def share_scale(inks: bool = False) -> alt.Scale:
     )
 
 
-def series_legend(names: Sequence[str], places: Sequence[int]) -> Html:
+def series_legend(names: Sequence[str], series: Sequence[int]) -> Html:
     """Return the legend of lines as a list that wraps on narrow screens.
 
     Args:
-        names: of the lines.
-        places: of each line in `SERIES_COLOURS`, `SERIES_DASHES` and `SERIES_SHAPES`.
+        names: names of the lines.
+        series: index of each line in `SERIES_COLOURS`, `SERIES_DASHES` and `SERIES_SHAPES`.
     """
-    items = (element("li", _key(place), name) for name, place in zip(names, places, strict=True))
+    items = (element("li", _key(index), name) for name, index in zip(names, series, strict=True))
     return element("ul", *items, class_="legend")
 
 
-def _key(place: int) -> Html:
-    dashes = " ".join(str(length) for length in SERIES_DASHES[place]) if SERIES_DASHES[place] != (1, 0) else None
-    line = element("path", d="M0 7H30", stroke=SERIES_COLOURS[place], stroke_width="2", stroke_dasharray=dashes)
-    shape = element("path", d=_SHAPE_PATHS[SERIES_SHAPES[place]], fill=SERIES_COLOURS[place])
+def _key(index: int) -> Html:
+    dashes = " ".join(str(length) for length in SERIES_DASHES[index]) if SERIES_DASHES[index] != (1, 0) else None
+    line = element("path", d="M0 7H30", stroke=SERIES_COLOURS[index], stroke_width="2", stroke_dasharray=dashes)
+    shape = element("path", d=_SHAPE_PATHS[SERIES_SHAPES[index]], fill=SERIES_COLOURS[index])
     return element("svg", line, shape, class_="key", viewBox="0 0 30 14", width="30", height="14", aria_hidden="true")
 
 
 def swatch_legend(colours: Mapping[str, str], what: str = "") -> Html:
-    """Return the legend of areas, name -> colour, as a list that wraps on narrow screens; `what` stands before it."""
+    """Return the legend of areas, name -> colour, as a list that wraps on narrow screens, with `what` before it."""
     swatches = (
         element("li", element("span", "", class_="swatch", style=f"background:{colour}", aria_hidden="true"), name)
         for name, colour in colours.items()
@@ -193,15 +193,15 @@ def swatch_legend(colours: Mapping[str, str], what: str = "") -> Html:
 def layer_bars(
     rows: Rows, layers: Sequence[str], colours: Mapping[str, str], *, value: str, title: str, tips: Mapping[str, str]
 ) -> Spec:
-    """Return bars, one for each layer, stacked of kinds.
+    """Return a bar for each layer, stacked by kind.
 
     Args:
-        rows: with `layer`, `kind`, its `place` within a bar, the value, and the fields of tips.
-        layers: in the order of the bars.
+        rows: rows with `layer`, `kind`, `place` (rank of the kind within a bar), the value, and the fields of `tips`.
+        layers: layers in the order of the bars.
         colours: kind -> its colour.
         value: name of the field that gives lengths.
-        title: of the axis.
-        tips: field -> what the tooltip calls it.
+        title: title of the axis.
+        tips: field -> its name in the tooltip.
     """
     import altair as alt
 
@@ -224,11 +224,11 @@ def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height
     """Return lines over steps, each with a colour and a dash of its own.
 
     Args:
-        rows: with `step`, the field that tells lines apart, and the value.
-        lines: the field that tells lines apart -> its values, in the order of the legend.
-        y: the axis of the value, `altair.Y`.
-        height: of the chart, in pixels.
-        tip: form of the value in tooltips.
+        rows: rows with `step`, the field that names a line, and the value.
+        lines: the field that names a line -> its values, in the order of the legend.
+        y: axis of the value, `altair.Y`.
+        height: height of the chart in pixels.
+        tip: format of the value in tooltips.
     """
     import altair as alt
 

@@ -1,7 +1,7 @@
-"""Where the arithmetic hurt, and why, in sentences a reader can act on.
+"""What went wrong in a run's arithmetic, and why, in sentences that a reader can act on.
 
-Each rule looks at one kind of evidence and yields findings; the worst come first. A rule estimates nothing: its numbers
-stand in the sentence, and what follows for the network follows from the role of the tensor alone.
+Each rule reads one kind of evidence and yields findings; the worst come first. A rule estimates nothing: its sentence
+has the measured numbers, and the consequence for the network depends only on the role of the tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from emu.formats import Fixed, Float
 from emu.formats.numerals import number
 from emu.report.histories import FlagCounts, Noise
 from emu.report.outcome import Outcome
-from emu.report.run_data import Run, Tensor
+from emu.report.run_data import RunData, Tensor
 from emu.report.words import decibels, family_limit_in_words, integer, parse_or_none, percent
 
 #: Shares of written elements from which a finding is worth a sentence, and from which it is severe.
@@ -58,16 +58,16 @@ _WRITTEN_INSTEAD = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that went wrong.
+    """Something that went wrong.
 
     Attributes:
         severity: 0..1 for notable, above 1 for severe; findings are sorted by it.
-        subject: what it is about, `error of conv1`, or the run as a whole.
-        sentence: what happened and what follows.
+        subject: a tensor, such as `error of conv1`, or the run as a whole.
+        sentence: what happened, and its consequence.
         section: identifier of the section whose picture shows it.
-        kind: what happened: findings of one kind and role are told together.
-        amount: how much of it, in words.
-        tensor: the tensor it is about, or None for the run.
+        kind: kind of event; findings of the same kind and role are reported together.
+        amount: the amount in words.
+        tensor: the tensor, or None for the run.
     """
 
     severity: float
@@ -79,16 +79,19 @@ class Finding:
     tensor: Tensor | None = None
 
 
-def grouped(found: Iterable[Finding]) -> list[list[Finding]]:
-    """Return findings of one kind and role together, the worst of a group first, in the order of their worst."""
+def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Return groups of findings of the same kind and role, the worst group first, and in each the worst first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
-    for i, one in enumerate(found):
-        groups.setdefault((one.kind, one.tensor[1] if one.tensor else str(i)), []).append(one)
+    for i, finding in enumerate(findings):
+        role = finding.tensor[1] if finding.tensor else str(i)  # a finding about the run is a group of its own
+        groups.setdefault((finding.kind, role), []).append(finding)
     return list(groups.values())
 
 
-def findings(run: Run, outcome: Outcome, flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]) -> list[Finding]:
-    """Return everything worth a sentence, the run first, then the worst tensors first."""
+def findings(
+    run: RunData, outcome: Outcome, flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]
+) -> list[Finding]:
+    """Return all findings: those about the run first, then those about tensors, the worst first."""
     events = [*_underflows(run, flags), *_overflows(run, flags), *_invalids(flags)]
     causes = [_with_noise(finding, noise) for finding in events]
     explained = {finding.tensor for finding in causes}
@@ -97,7 +100,7 @@ def findings(run: Run, outcome: Outcome, flags: dict[Tensor, FlagCounts], noise:
 
 
 def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
-    """Add the signal-to-noise of a noisy tensor to the finding that explains it, so that it is told once."""
+    """Add the signal-to-noise of a noisy tensor to the finding that explains it, so that it needs no own finding."""
     history = noise.get(finding.tensor) if finding.tensor else None
     if history is None or not history.last < NOISY_DB:
         return finding
@@ -107,26 +110,26 @@ def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
 def _run_findings(outcome: Outcome) -> Iterator[Finding]:
     if outcome.first_nonfinite_step is not None:
         step = integer(outcome.first_nonfinite_step)
-        said = f"the loss is not a finite number from step {step} on: training stopped meaning anything there."
-        yield Finding(9.0, "The run", said, "curves", "loss")
+        sentence = f"the loss is not a finite number from step {step} on: training stopped meaning anything there."
+        yield Finding(9.0, "The run", sentence, "curves", "loss")
     elif outcome.at_chance:
         assert outcome.test_accuracy is not None
         assert outcome.chance is not None
-        said = (
+        sentence = (
             f"{percent(outcome.test_accuracy)} of the test images are right, and guessing gets "
             f"{percent(outcome.chance)}: the network has learned nothing."
         )
-        yield Finding(8.0, "The run", said, "curves", "chance")
+        yield Finding(8.0, "The run", sentence, "curves", "chance")
     if outcome.collapsed_from is not None:
         best, step = outcome.collapsed_from
         now = percent(outcome.test_accuracy or 0.0)
-        said = f"test accuracy was {percent(best)} at step {integer(step)} and has fallen to {now} since."
-        yield Finding(7.0, "The run", said, "curves", "collapse")
+        sentence = f"test accuracy was {percent(best)} at step {integer(step)} and has fallen to {now} since."
+        yield Finding(7.0, "The run", sentence, "curves", "collapse")
     for failure in outcome.failures:
         yield Finding(7.5, "The run", failure, "curves", "failure")
 
 
-def _underflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
+def _underflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
     for tensor, history in flags.items():
         share = history.share("underflow")
         if share < UNDERFLOW_NOTABLE:
@@ -136,12 +139,12 @@ def _underflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
         how = "no" if share > 0.95 else "almost no" if share > UNDERFLOW_SEVERE else "only part of the"
         after = _AFTER_UNDERFLOW.get(role, "whatever reads them sees 0").format(layer=layer, how=how)
         limit = family_limit_in_words(fmt.format if fmt else None)
-        said = f"{percent(share)} of results fell below {limit} and were written as 0: {after}."
+        sentence = f"{percent(share)} of results fell below {limit} and were written as 0: {after}."
         severity = share / UNDERFLOW_SEVERE
         yield Finding(
             severity,
             f"{role} of {layer}",
-            said + _worst_interval(history, "underflow", share),
+            sentence + _worst_interval(history, "underflow", share),
             "range",
             "underflow",
             percent(share),
@@ -149,18 +152,18 @@ def _underflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
         )
 
 
-def _overflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
+def _overflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
     for tensor, history in flags.items():
         layer, role = tensor
         share = history.share("overflow")
         if share >= OVERFLOW_NOTABLE:
             after = _AFTER_OVERFLOW.get(role, "whatever reads them sees another value").format(layer=layer)
-            said = f"{percent(share)} of results were too large and {_written_instead(run, tensor)}: {after}."
+            sentence = f"{percent(share)} of results were too large and {_written_instead(run, tensor)}: {after}."
             severity = share / OVERFLOW_SEVERE
             yield Finding(
                 severity,
                 f"{role} of {layer}",
-                said + _worst_interval(history, "overflow", share),
+                sentence + _worst_interval(history, "overflow", share),
                 "range",
                 "overflow",
                 percent(share),
@@ -169,31 +172,31 @@ def _overflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
         yield from _accumulator_overflows(run, tensor, history.share("accumulator_overflow"))
 
 
-def _accumulator_overflows(run: Run, tensor: Tensor, share: float) -> Iterator[Finding]:
+def _accumulator_overflows(run: RunData, tensor: Tensor, share: float) -> Iterator[Finding]:
     layer, role = tensor
     infinite = _becomes_infinite(run, tensor)
     if infinite is not None and share > 0:
         largest = number(infinite.max)
-        said = (
+        sentence = (
             f"the unit's {infinite} became infinite in {percent(share)} of the dot products, although everything they "
             f"add up is finite: it ends at {largest}, and what follows is infinity or not a number; scale data or "
             "loss down, or give the accumulator more exponent bits."
         )
-        # before the NaNs that come of it
-        yield Finding(3.0 + share, f"{role} of {layer}", said, "range", "accumulator", percent(share), tensor)
+        # severity above 2: before the NaNs that result from it
+        yield Finding(3.0 + share, f"{role} of {layer}", sentence, "range", "accumulator", percent(share), tensor)
     elif share >= OVERFLOW_NOTABLE:
-        said = (
+        sentence = (
             f"the accumulator touched its limit in {percent(share)} of the dot products, before the result was "
             "rounded: those sums lost whatever came on top; give the accumulator more bits in front of the point."
         )
         severity = share / OVERFLOW_SEVERE
-        yield Finding(severity, f"{role} of {layer}", said, "range", "accumulator", percent(share), tensor)
+        yield Finding(severity, f"{role} of {layer}", sentence, "range", "accumulator", percent(share), tensor)
 
 
-def _becomes_infinite(run: Run, tensor: Tensor) -> Float | None:
-    """Return the format of a unit's sums, or else of its products, if what is beyond it is infinite there."""
-    one = run.formats.get(tensor)
-    mac: Mapping[str, Any] = one.mac if one is not None and isinstance(one.mac, Mapping) else {}
+def _becomes_infinite(run: RunData, tensor: Tensor) -> Float | None:
+    """Return the format of a unit's sums, or of its products, if a number beyond its range becomes infinite there."""
+    datapath = run.formats.get(tensor)
+    mac: Mapping[str, Any] = datapath.mac if datapath is not None and isinstance(datapath.mac, Mapping) else {}
     for part in ("accumulator", "product"):
         fmt = parse_or_none(str(mac.get(part, "")))
         if isinstance(fmt, Float) and default_rule(fmt) is Overflow.IEEE:
@@ -201,15 +204,15 @@ def _becomes_infinite(run: Run, tensor: Tensor) -> Float | None:
     return None
 
 
-def _written_instead(run: Run, tensor: Tensor) -> str:
-    one = run.formats.get(tensor)
-    fmt = parse_or_none(one.format) if one else None
+def _written_instead(run: RunData, tensor: Tensor) -> str:
+    datapath = run.formats.get(tensor)
+    fmt = parse_or_none(datapath.format) if datapath else None
     default = default_rule(fmt).value if isinstance(fmt, Fixed | Float) else "saturate"
-    rule = one.overflow if one and one.overflow else default
+    rule = datapath.overflow if datapath and datapath.overflow else default
     if rule in _WRITTEN_INSTEAD:
         return _WRITTEN_INSTEAD[rule]
-    if one and isinstance(fmt, Fixed | Float):
-        return f"were written as a limit of {one.format} ({number(fmt.min)} or {number(fmt.max)})"
+    if datapath and isinstance(fmt, Fixed | Float):
+        return f"were written as a limit of {datapath.format} ({number(fmt.min)} or {number(fmt.max)})"
     return "were written as a limit of their format"
 
 
@@ -226,12 +229,14 @@ def _invalids(flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
     for (layer, role), history in flags.items():
         if (counts := history.counts.get("invalid")) is not None and counts.any():
             first = int(history.steps[np.flatnonzero(counts)[0]])
-            said = (
+            sentence = (
                 f"{percent(history.share('invalid'))} of results were not a number (first in the interval up to step "
                 f"{first}): an operation such as infinity minus infinity, or a NaN that came in."
             )
             share = history.share("invalid")
-            yield Finding(2.0 + share, f"{role} of {layer}", said, "range", "invalid", percent(share), (layer, role))
+            yield Finding(
+                2.0 + share, f"{role} of {layer}", sentence, "range", "invalid", percent(share), (layer, role)
+            )
 
 
 def _noise(flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]) -> Iterator[Finding]:
@@ -242,11 +247,11 @@ def _noise(flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]) -> Itera
         layer, role = tensor
         relative = percent(10 ** (-last / 20)) if last > LOST_DB else "as large as the signal or larger"
         meaning = f"noise is {relative} of the signal" if last > LOST_DB else f"noise is {relative}"
-        said = (
+        sentence = (
             f"signal-to-noise is {last:.1f} dB against float32 with the same weights: {meaning}{_cause(tensor, flags)}."
         )
         severity = min((NOISY_DB - last) / (NOISY_DB - LOST_DB), 1.0)  # a symptom: causes come first
-        yield Finding(severity, f"{role} of {layer}", said, "noise", "noise", decibels(last), tensor)
+        yield Finding(severity, f"{role} of {layer}", sentence, "noise", "noise", decibels(last), tensor)
 
 
 def _cause(tensor: Tensor, flags: dict[Tensor, FlagCounts]) -> str:
@@ -263,5 +268,5 @@ def _cause(tensor: Tensor, flags: dict[Tensor, FlagCounts]) -> str:
 
 
 def is_severe(finding: Finding) -> bool:
-    """Return whether a finding says that a tensor, or the run, is of little use."""
+    """Return whether a finding makes a tensor, or the run, nearly useless."""
     return finding.severity >= 1.0 and math.isfinite(finding.severity)

@@ -1,4 +1,4 @@
-"""Everything the sections of a run's report draw from, read and judged once."""
+"""The data of all sections of a run's report, read and evaluated once."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from emu.report.histories import (
     trajectories,
 )
 from emu.report.outcome import Outcome, outcome_of
-from emu.report.run_data import Run, Tensor, read_run
+from emu.report.run_data import RunData, Tensor, read_run
 from emu.report.simulated_time import SimulatedTime, simulated_time
 from emu.report.time_spent import TimeSpent, time_spent
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run, its histories per tensor in network order, and what they say.
+    """A run, the histories of its tensors in network order, and findings about them.
 
     Attributes:
-        run: the run folder.
-        outcome: how it ended.
+        run: data of the run's folder.
+        outcome: how the run ended.
         bits: tensor -> its register over time.
         flags: tensor -> its flags over time.
         noise: tensor -> its signal-to-noise over time.
-        points: tensor -> where the points of its parts stood over time; empty without dynamic fixed point.
+        points: tensor -> the binary points of its parts over time; empty without dynamic fixed point.
         findings: what went wrong, worst first.
-        time: where the time of the steps went; None if the run did not measure it.
-        simulated: what they would have taken on the emulated machine; None if it has no clock.
+        time: time of the steps by operation; None if the run did not measure it.
+        simulated: time of the steps on the emulated machine; None if it has no clock.
     """
 
-    run: Run
+    run: RunData
     outcome: Outcome
     bits: dict[Tensor, LeadingBits]
     flags: dict[Tensor, FlagCounts]
@@ -57,7 +57,14 @@ def gather(folder: Path) -> Evidence:
     """
     run = read_run(folder)
     outcome, flags, noise = outcome_of(run), flag_counts(run), noises(run)
-    found = findings(run, outcome, flags, noise)
     return Evidence(
-        run, outcome, leading_bits(run), flags, noise, trajectories(run), found, time_spent(run), simulated_time(run)
+        run=run,
+        outcome=outcome,
+        bits=leading_bits(run),
+        flags=flags,
+        noise=noise,
+        points=trajectories(run),
+        findings=findings(run, outcome, flags, noise),
+        time=time_spent(run),
+        simulated=simulated_time(run),
     )

@@ -1,4 +1,4 @@
-"""The top of a run's report: what ran, how it ended, what went wrong; and the last lines."""
+"""The top of a run's report: model, device, outcome and diagnosis; and its last lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emu.report.evidence import Evidence
 from emu.report.html import Html, definitions, element, join, paragraph
 from emu.report.words import accuracy, decibels, percent
 
-#: Layers named after the worst one of a group.
+#: Most layers that are named after the worst one of a group.
 MOST_NAMED = 5
 
 
@@ -43,7 +43,8 @@ def _figures(evidence: Evidence) -> Html:
             (layer, role), history = max(evidence.flags.items(), key=lambda item: item[1].share(flag))
             share = history.share(flag)
             pairs.append((f"worst {flag}" + (f": {role} of {layer}" if share else ""), percent(share)))
-    measured = {tensor: one.last for tensor, one in evidence.noise.items() if one.last == one.last}
+    # a NaN differs from itself: tensors without a ratio are left out
+    measured = {tensor: noise.last for tensor, noise in evidence.noise.items() if noise.last == noise.last}
     if measured:
         (layer, role), worst = min(measured.items(), key=lambda item: item[1])
         pairs.append((f"lowest signal-to-noise: {role} of {layer}", decibels(worst)))
@@ -52,17 +53,17 @@ def _figures(evidence: Evidence) -> Html:
 
 def _diagnosis(evidence: Evidence) -> Html:
     groups = grouped(evidence.findings)
-    told, rest = groups[:MOST_FINDINGS], [one for group in groups[MOST_FINDINGS:] for one in group]
-    if not told:
-        said = "No tensor overflowed, vanished or drowned in noise beyond the limits this report watches."
+    shown, rest = groups[:MOST_FINDINGS], [finding for group in groups[MOST_FINDINGS:] for finding in group]
+    if not shown:
+        text = "No tensor overflowed, vanished or drowned in noise beyond the limits this report watches."
         if not (evidence.flags or evidence.noise):
-            said = (
+            text = (
                 "This run folder holds neither flags nor signal-to-noise, so nothing can be said about its arithmetic."
             )
         return element(
-            "section", element("h2", "Diagnosis"), paragraph(said), class_="diagnosis calm", aria_label="Diagnosis"
+            "section", element("h2", "Diagnosis"), paragraph(text), class_="diagnosis calm", aria_label="Diagnosis"
         )
-    items = (element("li", _told(group), class_="severe" if is_severe(group[0]) else None) for group in told)
+    items = (element("li", _item(group), class_="severe" if is_severe(group[0]) else None) for group in shown)
     more = paragraph(f"{len(rest)} more of the same kinds, smaller: {_subjects(rest)}.", class_="more") if rest else ""
     lead = paragraph(_lead(evidence))
     return element(
@@ -76,22 +77,22 @@ def _diagnosis(evidence: Evidence) -> Html:
     )
 
 
-def _told(group: list[Finding]) -> Html:
+def _item(group: list[Finding]) -> Html:
     worst, *others = group
     return join([element("a", worst.subject, href=f"#{worst.section}"), ": ", worst.sentence, _also(others)])
 
 
 def _also(others: list[Finding]) -> str:
-    """The other layers with the same trouble, by name while they are few."""
+    """Return the names of other layers with the same finding, at most `MOST_NAMED` of them."""
     if not others:
         return ""
-    named = [f"{one.tensor[0]} ({one.amount})" for one in others[:MOST_NAMED] if one.tensor]
+    named = [f"{other.tensor[0]} ({other.amount})" for other in others[:MOST_NAMED] if other.tensor]
     rest = len(others) - len(named)
     return f" Likewise in {', '.join(named)}" + (f" and {rest} more." if rest else ".")
 
 
 def _subjects(rest: Iterable[Finding]) -> str:
-    names = list(dict.fromkeys(one.subject for one in rest))
+    names = list(dict.fromkeys(finding.subject for finding in rest))
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
@@ -105,7 +106,7 @@ def _lead(evidence: Evidence) -> str:
 
 
 def footer(evidence: Evidence) -> Html:
-    """Return which emu wrote the run, and that the page stands alone."""
+    """Return the version of emu that trained the run, and a sentence that the page needs no other file."""
     version = evidence.run.info.get("emu_version")
     wrote = f"Run by emu {version}. " if version else ""
     return paragraph(

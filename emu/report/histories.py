@@ -1,4 +1,4 @@
-"""The tables of a run as one history per tensor: what its register, its flags and its noise did over the steps."""
+"""The tables of a run as histories by tensor: register, flags and noise over the steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.report.run_data import Array, Columns, Run, Tensor, rows_of_tensors
+from emu.report.run_data import Array, Columns, RunData, Tensor, rows_of_tensors
 
 SCALAR_KINDS = ("none", "below", "above", "nonfinite", "total")
 
@@ -20,7 +20,7 @@ class LeadingBits:
     Attributes:
         steps: last step of each interval, shape `(n,)`.
         lowest: exponent of the first column of `counts`.
-        counts: results per interval and leading-bit position, both signs together, shape `(n, positions)`.
+        counts: results per interval and leading-bit position, of both signs, shape `(n, positions)`.
         scalars: kind -> results per interval, shape `(n,)`, for `SCALAR_KINDS`.
     """
 
@@ -30,7 +30,7 @@ class LeadingBits:
     scalars: dict[str, NDArray[np.int64]]
 
     def merged(self, most: int) -> LeadingBits:
-        """Return the history in at most `most` intervals, neighbours added together."""
+        """Return the history in at most `most` intervals; neighbouring intervals are added."""
         group = math.ceil(len(self.steps) / most)
         if group <= 1:
             return self
@@ -48,7 +48,7 @@ class LeadingBits:
         return self.scalars[kind] / np.maximum(self.scalars["total"], 1)
 
     def exponents(self) -> tuple[int, int] | None:
-        """Return the lowest and highest exponent ever seen, or None if every result was zero or not finite."""
+        """Return the lowest and highest exponent that was counted; None if all results were zero or not finite."""
         seen = np.flatnonzero(self.counts.sum(axis=0))
         return (self.lowest + int(seen[0]), self.lowest + int(seen[-1])) if len(seen) else None
 
@@ -76,7 +76,7 @@ class FlagCounts:
         return self.counts[flag] / np.maximum(self.elements, 1)
 
     def merged(self, most: int) -> FlagCounts:
-        """Return the history in at most `most` intervals, neighbours added together."""
+        """Return the history in at most `most` intervals; neighbouring intervals are added."""
         group = math.ceil(len(self.steps) / most)
         if group <= 1:
             return self
@@ -92,7 +92,7 @@ class Noise:
 
     Attributes:
         steps: steps at which it was measured, shape `(n,)`.
-        decibels: the ratio, shape `(n,)`; infinity where every element agreed, NaN where there was no signal.
+        decibels: the ratio, shape `(n,)`; infinity if all elements agreed, NaN if there was no signal.
     """
 
     steps: NDArray[np.int64]
@@ -112,13 +112,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Where the point of one tensor stood, all arrays of shape `(moves,)`.
+    """The binary points of one tensor, all arrays of shape `(moves,)`.
 
     Attributes:
-        part: of the role, where one operation writes one of several; else empty.
-        steps: steps that were done when it was put there, for a redo without the step that ran again.
-        points: fraction bits from there on.
-        redone: whether the operation that writes the tensor ran again for it.
+        part: part of the role, if an operation writes one of several parts; else empty.
+        steps: number of steps done when the point moved; a redo does not count the step that ran again.
+        points: fraction bits after the move.
+        redone: whether the operation that writes the tensor ran again with it.
     """
 
     part: str
@@ -127,8 +127,8 @@ class Trajectory:
     redone: NDArray[np.bool_]
 
 
-def trajectories(run: Run) -> dict[Tensor, list[Trajectory]]:
-    """Return tensor -> where the points of its parts stood; empty without dynamic fixed point."""
+def trajectories(run: RunData) -> dict[Tensor, list[Trajectory]]:
+    """Return tensor -> the binary points of its parts; empty without dynamic fixed point."""
     table = run.points
     if table is None:
         return {}
@@ -143,7 +143,7 @@ def trajectories(run: Run) -> dict[Tensor, list[Trajectory]]:
     return histories
 
 
-def leading_bits(run: Run) -> dict[Tensor, LeadingBits]:
+def leading_bits(run: RunData) -> dict[Tensor, LeadingBits]:
     """Return tensor -> history of its register, in network order; empty without registers."""
     table = run.registers
     if table is None:
@@ -169,7 +169,7 @@ def _leading_bits(table: Columns) -> LeadingBits:
     return LeadingBits(steps, lowest, counts, scalars)
 
 
-def flag_counts(run: Run) -> dict[Tensor, FlagCounts]:
+def flag_counts(run: RunData) -> dict[Tensor, FlagCounts]:
     """Return tensor -> history of its flags, in network order; empty without flags."""
     table = run.flags
     if table is None:
@@ -184,7 +184,7 @@ def flag_counts(run: Run) -> dict[Tensor, FlagCounts]:
     return histories
 
 
-def noises(run: Run) -> dict[Tensor, Noise]:
+def noises(run: RunData) -> dict[Tensor, Noise]:
     """Return tensor -> history of its signal-to-noise ratio, in network order; empty without it."""
     table = run.snr
     if table is None:

@@ -1,4 +1,4 @@
-"""HTML that cannot be injected into: every text is escaped unless it was built here.
+"""HTML that is safe from injection: all text is escaped unless it was built here.
 
 element("p", "a < b", class_="note")  ->  <p class="note">a &lt; b</p>
 """
@@ -23,7 +23,7 @@ def escape(text: str) -> Html:
 
 
 def join(parts: Iterable[str], separator: str = "") -> Html:
-    """Return the parts one after the other, each escaped unless it is markup."""
+    """Return the concatenated parts, each escaped unless it is markup."""
     return Html(separator.join(escape(part) for part in parts))
 
 
@@ -65,7 +65,7 @@ def bullets(items: Iterable[str], class_: str | None = None) -> Html:
 
 
 def definitions(pairs: Iterable[tuple[str, str]], class_: str | None = None) -> Html:
-    """Return a description list of terms and what they are."""
+    """Return a description list of terms with their descriptions."""
     rows = (element("div", element("dt", term), element("dd", meaning)) for term, meaning in pairs)
     return element("dl", *rows, class_=class_)
 
@@ -73,13 +73,13 @@ def definitions(pairs: Iterable[tuple[str, str]], class_: str | None = None) -> 
 def table(
     caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, stacks: bool = False
 ) -> Html:
-    """Return a table whose first column heads its rows, in a region the keyboard can scroll.
+    """Return a table whose first column has the headers of its rows, in a region that the keyboard can scroll.
 
     Args:
-        caption: what the table shows.
+        caption: caption of the table.
         header: column names.
-        rows: cells, as many as the header has.
-        numeric_from: first column that holds numbers and is set flush right.
+        rows: rows of cells, as many as column names.
+        numeric_from: first column of numbers, which are aligned at the right.
         stacks: whether a narrow screen shows each row as a small card instead of scrolling sideways.
     """
     head = element(
@@ -110,7 +110,7 @@ def _side(column: int, numeric_from: int) -> str | None:
 
 
 def disclosure(summary: str, *children: str) -> Html:
-    """Return a closed block that a click or the keyboard opens."""
+    """Return a closed block that the reader can open."""
     return element("details", element("summary", summary), *children)
 
 

@@ -1,4 +1,4 @@
-"""How a run ended: the numbers of its last steps, and one sentence that says it."""
+"""How a run ended: the numbers of its last steps, and one sentence about it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.formats.numerals import number
-from emu.report.run_data import Columns, Run, table_of
+from emu.report.run_data import Columns, RunData, table_of
 from emu.report.words import accuracy, integer, percent, seconds
 from emu.training.stop_tests import in_words
 
-#: Accuracy below this multiple of guessing is no better than guessing on a small test set.
+#: An accuracy of at most this multiple of guessing counts as guessing: on a small test set, guesses may reach it.
 CHANCE_FACTOR = 1.5
 #: Loss of accuracy against the best point of the run that counts as a collapse.
 COLLAPSE = 0.10
@@ -26,15 +26,15 @@ class Outcome:
 
     Attributes:
         finished: whether it ran to its last step.
-        steps: steps done.
+        steps: number of steps done.
         train_loss: last training loss, or None.
         test_accuracy: last measured test accuracy, 0..1, or None.
-        chance: accuracy of guessing, or None where the number of classes is unknown.
+        chance: accuracy of guessing, or None if the number of classes is unknown.
         first_nonfinite_step: first logged step with a loss that is NaN or infinite, or None.
         collapsed_from: best test accuracy and its step, if the last is far below it, or None.
         seconds: wall-clock time, or None.
-        failures: what the run itself reports as failed.
-        stopped_by: stop tests that ended it, in words; none where it took all its steps.
+        failures: failures that the run itself reports.
+        stopped_by: stop tests that ended it, in words; none if it took all its steps.
     """
 
     finished: bool
@@ -75,12 +75,12 @@ class Outcome:
         return f"{done}: {', '.join(reached)}." if reached else f"{done}; no loss or accuracy was logged."
 
 
-def outcome_of(run: Run) -> Outcome:
-    """Return how the run ended; measured tables win over `run.json`, which may be older in a running run."""
+def outcome_of(run: RunData) -> Outcome:
+    """Return how the run ended. While it runs, its tables are newer than `run.json`, so they have precedence."""
     columns, final = run.metrics or {}, run.section("metrics")
-    finished, said = run.info.get("status") == "finished", int(run.info.get("steps") or 0)
-    logged = int(columns["step"][-1]) if "step" in columns else said
-    steps = max(logged, said) if finished else logged
+    finished, done = run.info.get("status") == "finished", int(run.info.get("steps") or 0)
+    logged = int(columns["step"][-1]) if "step" in columns else done
+    steps = max(logged, done) if finished else logged
     classes = table_of(run.section("recipe").get("network")).get("classes")
     tests = table_of(table_of(run.section("recipe").get("training")).get("stop"))
     return Outcome(

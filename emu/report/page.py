@@ -1,7 +1,7 @@
-"""The page: sections under a title, with everything it needs inside it.
+"""The page: sections under a title, with all scripts, styles and data inside it.
 
     head      policy that forbids every request, styles
-    body      skip link, header, contents, sections (text, places of charts, tables), footer
+    body      skip link, header, contents, sections (text, elements for charts, tables), footer
     end       data as JSON, the drawing library, the page's own script
 
 A page does not depend on runs: it is a title, a header and a list of sections.
@@ -18,8 +18,8 @@ from emu.report.chart import Chart
 from emu.report.html import Html, element, join, json_block, script
 from emu.report.vega import drawing_library
 
-#: The browser itself refuses every request of the page, so that "needs no network" is enforced, not hoped for.
-#: Vega compiles its expressions, hence 'unsafe-eval'.
+#: The browser refuses all requests of the page: this enforces that it needs no network. 'unsafe-eval' is there because
+#: Vega compiles its expressions.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -35,10 +35,10 @@ class Section:
     """One part of a report.
 
     Attributes:
-        identifier: what links point to.
-        title: its heading.
-        body: its markup.
-        charts: the charts whose places are in the body.
+        identifier: target of links.
+        title: heading.
+        body: markup.
+        charts: charts whose elements are in the body.
         data: identifier -> JSON data that the page's script reads.
     """
 
@@ -53,9 +53,9 @@ def page(title: str, header: Html, sections: Sequence[Section], footer: Html) ->
     """Return the whole page as text.
 
     Args:
-        title: of the browser's tab.
-        header: what stands above the contents, its `h1` included.
-        sections: in reading order.
+        title: title of the browser's tab.
+        header: markup above the contents, with an `h1`.
+        sections: sections in reading order.
         footer: the last lines.
     """
     head = join(
@@ -75,7 +75,7 @@ def page(title: str, header: Html, sections: Sequence[Section], footer: Html) ->
 
 
 def _body(header: Html, sections: Sequence[Section], footer: Html) -> list[Html]:
-    links = (element("li", element("a", one.title, href=f"#{one.identifier}")) for one in sections)
+    links = (element("li", element("a", section.title, href=f"#{section.identifier}")) for section in sections)
     return [
         element("a", "Skip to the report", class_="skip", href="#report"),
         element("header", header),
@@ -91,16 +91,20 @@ def _body(header: Html, sections: Sequence[Section], footer: Html) -> list[Html]
     ]
 
 
-def _section(one: Section) -> Html:
-    heading = f"{one.identifier}-title"
+def _section(section: Section) -> Html:
+    heading = f"{section.identifier}-title"
     return element(
-        "section", element("h2", one.title, id=heading), one.body, id=one.identifier, aria_labelledby=heading
+        "section",
+        element("h2", section.title, id=heading),
+        section.body,
+        id=section.identifier,
+        aria_labelledby=heading,
     )
 
 
 def _scripts(sections: Sequence[Section]) -> list[Html]:
-    specs = {chart.identifier: chart.spec for one in sections for chart in one.charts}
-    data = [json_block(name, value) for one in sections for name, value in one.data.items()]
+    specs = {chart.identifier: chart.spec for section in sections for chart in section.charts}
+    data = [json_block(name, value) for section in sections for name, value in section.data.items()]
     if not specs:
         return data
     return [*data, json_block("charts", specs), script(drawing_library()), script(_asset("page.js"))]
@@ -111,6 +115,6 @@ def _asset(name: str) -> str:
 
 
 def figure(title: str, *parts: str, reading: str) -> Html:
-    """Return a picture with its title above and how to read it below, if there is anything to read."""
+    """Return a picture with its title above, and below it how to read it unless `reading` is empty."""
     caption = [element("figcaption", element("strong", "How to read it. "), reading)] if reading else []
     return element("figure", element("h3", title), *parts, *caption)

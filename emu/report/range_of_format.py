@@ -1,4 +1,4 @@
-"""Where a format begins and ends, as powers of two: the lines drawn on a picture of magnitudes."""
+"""The ends of a format's range as powers of two: the lines in a picture of magnitudes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from emu.report.words import parse_or_none
 
 @dataclass(frozen=True)
 class RangeLine:
-    """One line across a picture of magnitudes.
+    """A line across a picture of magnitudes.
 
     Attributes:
-        at: where, as log2 of the magnitude.
-        label: what it is.
+        at: log2 of the magnitude.
+        label: text of the line.
         kind: "largest", "normal" or "smallest".
     """
 
@@ -31,9 +31,9 @@ class FormatRange:
     """The magnitudes a format covers.
 
     Attributes:
-        top: log2 of where the range ends: results from there on overflow.
-        bottom: log2 of the smallest positive value: results below it become it, or 0.
-        lines: what to draw, largest first.
+        top: results of magnitude 2**top or more overflow.
+        bottom: log2 of the smallest positive value; smaller results become this value, or 0.
+        lines: the lines, largest first.
     """
 
     top: int
@@ -42,7 +42,7 @@ class FormatRange:
 
 
 def range_of(text: str | None) -> FormatRange | None:
-    """Return the magnitudes the format `text` covers; None where its point moves, or where it is unknown.
+    """Return the magnitudes that the format `text` covers; None if its binary point moves, or the format is unknown.
 
     Examples:
         >>> covered = range_of("fix16f13")

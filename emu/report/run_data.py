@@ -1,17 +1,17 @@
-"""What a run folder holds, read into arrays; what it does not hold is said in a sentence.
+"""Read a run folder into arrays; for each file that is missing or damaged, a sentence says why.
 
-run.json            -> Run.info          required
-metrics.parquet     -> Run.metrics       optional, like those below
-registers.parquet   -> Run.registers
-flags.parquet       -> Run.flags
-snr.parquet         -> Run.snr
-profile.parquet     -> Run.profile       older runs have none, and nothing is said of it; the same for those below
-exponents.parquet   -> Run.exponents
-loss_scaling.parquet -> Run.loss_scaling
-points.parquet      -> Run.points
-simulation.parquet  -> Run.simulation
-others of systems   -> Run.table(name)
-trace.json          -> Run.trace
+run.json            -> RunData.info          required
+metrics.parquet     -> RunData.metrics       optional, like those below
+registers.parquet   -> RunData.registers
+flags.parquet       -> RunData.flags
+snr.parquet         -> RunData.snr
+profile.parquet     -> RunData.profile       older runs lack it, without a sentence; likewise for those below
+exponents.parquet   -> RunData.exponents
+loss_scaling.parquet -> RunData.loss_scaling
+points.parquet      -> RunData.points
+simulation.parquet  -> RunData.simulation
+others of systems   -> RunData.table(name)
+trace.json          -> RunData.trace
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Columns = dict[str, Array]
 #: A tensor of a run: its layer and its role there.
 Tensor = tuple[str, str]
 
-#: Columns each file must have for its pictures.
+#: Columns that each file must have for its pictures.
 FILES: dict[str, tuple[str, ...]] = {
     f"{name}.parquet": needed_columns(name)
     for name in (*sorted(OPTIONAL_TABLES), *(name for name in TABLES if name not in OPTIONAL_TABLES))
 }
 #: Files that runs of older versions, or without a system, do not have.
 _NEWER = {"profile.parquet", *(f"{name}.parquet" for name in OPTIONAL_TABLES)}
-#: Columns whose null means infinite: nothing differed, so the ratio has no end.
+#: Columns whose null means infinity: no element differed, so the ratio of signal to noise is infinite.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
 
@@ -66,7 +66,7 @@ class _Row(BaseModel):
 
 
 class _Energy(BaseModel):
-    """What a part of the datapath spends for a layer, in `run.json`."""
+    """The energy of a part of the datapath for a layer, in `run.json`."""
 
     model_config = ConfigDict(strict=True)
 
@@ -78,7 +78,7 @@ class _Energy(BaseModel):
 
 
 class _Area(BaseModel):
-    """How large a part of a unit is, in `run.json`."""
+    """The area of a part of a unit, in `run.json`."""
 
     model_config = ConfigDict(strict=True)
 
@@ -106,7 +106,7 @@ class _Cost(BaseModel):
 
 
 class _RunInfo(BaseModel):
-    """What a report reads in `run.json`, as far as it is there; recipe and device are checked where they fail."""
+    """The entries of `run.json` that a report reads; recipe and device are checked only if a section fails."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -130,13 +130,13 @@ class _RunInfo(BaseModel):
 
     @field_validator("cost", mode="before")
     @classmethod
-    def _told(cls, cost: object) -> object:
-        """A cost without a row of energy is none."""
+    def _with_energy(cls, cost: object) -> object:
+        """Return the cost, or None if it has no row of energy."""
         return cost if table_of(cost).get("energy") else None
 
 
 class _DamagedError(ConfigError):
-    """A file is there and cannot be read."""
+    """A file exists but cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -161,32 +161,32 @@ class TensorFormat:
 
 
 class _TableOfRun:
-    """A table of a run, named as the attribute that it is: its columns, or None if the run has none.
+    """An attribute that is the table of the same name: its columns, or None if the run lacks it.
 
     Attributes:
-        content: what the table holds.
+        content: what the table contains, for readers of the code.
     """
 
     def __init__(self, content: str) -> None:
         self.content = content
 
-    def __set_name__(self, owner: type[Run], name: str) -> None:
+    def __set_name__(self, owner: type[RunData], name: str) -> None:
         self._name = name
 
-    def __get__(self, run: Run, owner: type[Run]) -> Columns | None:
+    def __get__(self, run: RunData, owner: type[RunData]) -> Columns | None:
         return run.table(self._name)
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run, as its folder tells it.
+class RunData:
+    """The data of a run's folder.
 
     Attributes:
-        info: `run.json`.
-        tables: file name -> its columns, for the files that are there.
-        missing: file name -> a sentence that says why it is not.
-        trace: events of the simulated machine, as `trace.json` holds them; empty without it.
-        damaged: names of the files that are there and cannot be read.
+        info: content of `run.json`.
+        tables: file name -> its columns, for the files that could be read.
+        missing: file name -> a sentence about why it could not be read.
+        trace: events of the simulated machine in `trace.json`; empty without the file.
+        damaged: names of the files that exist but cannot be read.
     """
 
     info: dict[str, Any]
@@ -204,14 +204,14 @@ class Run:
     flags = _TableOfRun("flag counts per step and tensor")
     snr = _TableOfRun("signal-to-noise in dB per step and tensor")
     profile = _TableOfRun("calls and seconds per step, layer, role and operation")
-    exponents = _TableOfRun("where float32's errors and gradients lie, per measured step")
+    exponents = _TableOfRun("exponents of float32's errors and gradients, per measured step")
     loss_scaling = _TableOfRun("what happened to the scale of the loss, event by event")
-    points = _TableOfRun("where the points of tensors were put, move by move")
+    points = _TableOfRun("binary points of tensors, move by move")
     simulation = _TableOfRun("simulated time per step, layer, role, unit and kind")
 
     @cached_property
     def layers(self) -> list[str]:
-        """Layer names in network order, then any that only the tables have."""
+        """Layer names in network order, then names that only the tables have."""
         layers: list[Any] = self.info.get("layers") or []
         named = [str(name) for name in layers]
         seen: dict[str, None] = dict.fromkeys(named)
@@ -223,7 +223,7 @@ class Run:
 
     @cached_property
     def formats(self) -> dict[Tensor, TensorFormat]:
-        """Tensor -> its datapath, for every tensor `run.json` names."""
+        """Tensor -> its datapath, for each tensor that `run.json` names."""
         rows: Iterable[Mapping[str, Any]] = self.info.get("formats") or []
         read = (
             TensorFormat(
@@ -236,17 +236,17 @@ class Run:
             )
             for row in rows
         )
-        return {(one.layer, one.role): one for one in read}
+        return {(tensor.layer, tensor.role): tensor for tensor in read}
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return the table `name` of `run.json`, empty where there is none."""
+        """Return the table `name` of `run.json`, empty if there is none."""
         return table_of(self.info.get(name))
 
     def in_order(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return tensors sorted by network order, then by role."""
-        place = {name: i for i, name in enumerate(self.layers)}
-        rank = {name: i for i, name in enumerate(ROLES)}
-        return sorted(set(tensors), key=lambda t: (place.get(t[0], len(place)), rank.get(t[1], len(rank)), t))
+        layers = {name: i for i, name in enumerate(self.layers)}
+        roles = {name: i for i, name in enumerate(ROLES)}
+        return sorted(set(tensors), key=lambda t: (layers.get(t[0], len(layers)), roles.get(t[1], len(roles)), t))
 
     def name(self) -> tuple[str, str]:
         """Return the names of the model and of the device."""
@@ -255,7 +255,7 @@ class Run:
         return str(model), str(device.get("name") or self.info.get("device") or "unnamed device")
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunData:
     """Return the run in `folder`.
 
     Raises:
@@ -274,7 +274,7 @@ def read_run(folder: Path) -> Run:
             missing[name] = str(error)
             if isinstance(error, _DamagedError):
                 damaged.append(name)
-    return Run(info, tables, missing, _read_trace(folder / "trace.json"), tuple(damaged))
+    return RunData(info, tables, missing, _read_trace(folder / "trace.json"), tuple(damaged))
 
 
 def _read_info(folder: Path) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def _read_info(folder: Path) -> dict[str, Any]:
 
 
 def _read_trace(path: Path) -> list[dict[str, Any]]:
-    """Return the events of a trace; none where it is not there or is none."""
+    """Return the events of a trace; none if the file does not exist or is not a trace."""
     try:
         events = table_of(read_json(path)).get("traceEvents")
     except (OSError, ValueError):
@@ -305,12 +305,12 @@ def _read_trace(path: Path) -> list[dict[str, Any]]:
 
 
 def table_of(value: Any) -> dict[str, Any]:
-    """Return a JSON object as a table, anything else as an empty one."""
+    """Return a JSON object as a table; anything else as an empty table."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def tables_of(value: Any) -> list[dict[str, Any]]:
-    """Return a JSON array of objects as tables, anything else as none."""
+    """Return a JSON array of objects as tables; anything else as an empty list."""
     return [table_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
@@ -341,7 +341,7 @@ def _read_columns(path: Path, required: tuple[str, ...]) -> Columns:
 
 
 def _values(column: Any) -> Array:
-    """The values of an Arrow column, null as NaN; one that is all null may have lost its type."""
+    """Return the values of an Arrow column, null as NaN; a column of nulls alone may have lost its type."""
     return np.full(len(column), np.nan) if column.null_count == len(column) else column.to_numpy()
 
 

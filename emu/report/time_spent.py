@@ -1,6 +1,7 @@
-"""A run's profile summed over its intervals: what each operation cost per step, which kind of kernel ran it, and why.
+"""A run's profile, summed over its intervals: the time of each operation per step, its kind of kernel, and why.
 
-First calls, which load or compile kernels, are kept apart: they would hide what a step costs in a short run.
+First calls, which load or compile kernels, are counted separately: in a short run they would dominate the time of a
+step.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from emu.operations import OPERATIONS, DoneBy
-from emu.report.run_data import Columns, Run
+from emu.report.run_data import Columns, RunData
 
 #: What the profile calls time outside the datapath.
 HOST = "host"
@@ -37,7 +38,7 @@ _PATHS = {
     "in_order": IN_ORDER,
     "definition": REFERENCE,
 }
-#: Kinds of operations that no path of a product tells.
+#: Kinds of operations that are no products.
 _PARTS = {
     DoneBy.SELECTION: SELECTIONS,
     DoneBy.MOVE: SELECTIONS,
@@ -47,22 +48,22 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What one operation of one tensor cost in the run.
+class OperationTime:
+    """The time of one operation of one tensor in the run.
 
     Attributes:
-        layer: whose result was written; empty for the host.
-        role: the result's role; empty for the host.
-        operation: its name.
-        path: of its product, or empty.
+        layer: layer whose result was written; empty for the host.
+        role: role of the result; empty for the host.
+        operation: name of the operation.
+        path: path of its product, or empty.
         fallback: why its product was left to the reference, or empty.
         proof: why the path is exact, or empty.
-        calls: how many.
+        calls: number of calls.
         elements: elements written.
-        multiply_adds: of its products.
-        seconds: how long all of them took.
-        first_calls: those that loaded or compiled kernels.
-        first_seconds: how long those took.
+        multiply_adds: multiply-adds of its products.
+        seconds: time of all calls.
+        first_calls: number of calls that loaded or compiled kernels.
+        first_seconds: time of these calls.
     """
 
     layer: str
@@ -80,13 +81,13 @@ class Cost:
 
     @property
     def seconds_per_call(self) -> float:
-        """Mean of the calls behind the first; of all, if there was no other."""
+        """Mean of the calls after the first ones; mean of all calls if there were no others."""
         later = self.calls - self.first_calls
         return (self.seconds - self.first_seconds) / later if later else self.seconds / max(self.calls, 1)
 
     @property
     def typical_seconds(self) -> float:
-        """What all calls would have taken at the mean of those behind the first."""
+        """Time that all calls would have taken at `seconds_per_call`."""
         return self.seconds_per_call * self.calls
 
     @property
@@ -96,77 +97,77 @@ class Cost:
             return REFERENCE
         if self.operation == HOST:
             return OUTSIDE
-        row = OPERATIONS.get(self.operation)  # none: a run of another version
+        row = OPERATIONS.get(self.operation)  # None if the run is of another version
         return (row and _PARTS.get(row.done_by)) or _PATHS.get(self.path, ELEMENTWISE)
 
     @property
     def name(self) -> str:
-        """What a reader calls it."""
+        """Name of the tensor for a reader."""
         return f"{self.role} of {self.layer}" if self.layer else "host"
 
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """Where the time of a run's steps went.
+    """The time of a run's steps, by operation.
 
     Attributes:
-        costs: operations, and the host as one of them; the most expensive first.
-        steps: how many steps were measured.
+        entries: operations, and the host as one of them; the most expensive first.
+        steps: number of steps that were measured.
     """
 
-    costs: list[Cost]
+    entries: list[OperationTime]
     steps: int
 
     @property
     def typical_seconds(self) -> float:
-        """What the steps would have taken without loading or compiling kernels."""
-        return sum(cost.typical_seconds for cost in self.costs)
+        """Time that the steps would have taken without loading or compiling kernels."""
+        return sum(entry.typical_seconds for entry in self.entries)
 
     @property
     def first_seconds(self) -> float:
-        """What loading and compiling kernels took, the first calls' own work included."""
-        return sum(cost.first_seconds for cost in self.costs)
+        """Time of the first calls: loading and compiling kernels, and the calls' own work."""
+        return sum(entry.first_seconds for entry in self.entries)
 
-    def share(self, costs: Iterable[Cost]) -> float:
-        """Return what part of the steps these operations took."""
-        return sum(cost.typical_seconds for cost in costs) / (self.typical_seconds or 1.0)
+    def share(self, entries: Iterable[OperationTime]) -> float:
+        """Return the share of these operations in the time of the steps."""
+        return sum(entry.typical_seconds for entry in entries) / (self.typical_seconds or 1.0)
 
-    def by_layer(self) -> dict[str, list[Cost]]:
+    def by_layer(self) -> dict[str, list[OperationTime]]:
         """Return layer -> its operations, the most expensive layer first; the host is no layer."""
-        layers: dict[str, list[Cost]] = {}
-        for cost in self.costs:
-            if cost.layer:
-                layers.setdefault(cost.layer, []).append(cost)
+        layers: dict[str, list[OperationTime]] = {}
+        for entry in self.entries:
+            if entry.layer:
+                layers.setdefault(entry.layer, []).append(entry)
         return dict(sorted(layers.items(), key=lambda item: -self.share(item[1])))
 
 
-def time_spent(run: Run) -> TimeSpent | None:
-    """Return where the time went, None for a run without a profile."""
+def time_spent(run: RunData) -> TimeSpent | None:
+    """Return the time of a run's steps by operation; None for a run without a profile."""
     table = run.profile
     if table is None:
         return None
     rows: dict[tuple[str, ...], list[int]] = {}
     texts = {name: _texts(table, name) for name in ("layer", "role", "operation", "path", "fallback", "proof")}
-    places = zip(*(texts[name] for name in ("layer", "role", "operation", "path", "fallback")), strict=True)
-    for row, place in enumerate(places):
-        rows.setdefault(place, []).append(row)
-    costs = [_cost(table, place, texts["proof"][at[-1]], at) for place, at in rows.items()]
-    steps = sum(cost.calls for cost in costs if cost.operation == HOST)
-    return TimeSpent(sorted(costs, key=lambda cost: -cost.typical_seconds), max(steps, 1))
+    keys = zip(*(texts[name] for name in ("layer", "role", "operation", "path", "fallback")), strict=True)
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    entries = [_entry(table, key, texts["proof"][of_key[-1]], of_key) for key, of_key in rows.items()]
+    steps = sum(entry.calls for entry in entries if entry.operation == HOST)
+    return TimeSpent(sorted(entries, key=lambda entry: -entry.typical_seconds), max(steps, 1))
 
 
-def _cost(table: Columns, place: tuple[str, ...], proof: str, rows: list[int]) -> Cost:
-    layer, role, operation, path, fallback = place
+def _entry(table: Columns, key: tuple[str, ...], proof: str, rows: list[int]) -> OperationTime:
+    layer, role, operation, path, fallback = key
     calls, elements, multiply_adds, first_calls = (
         int(table[name][rows].sum()) for name in ("calls", "elements", "multiply_adds", "first_calls")
     )
     taken, first = (float(table[name][rows].sum()) for name in ("seconds", "first_seconds"))
-    return Cost(
+    return OperationTime(
         layer, role, operation, path, fallback, proof, calls, elements, multiply_adds, taken, first_calls, first
     )
 
 
 def _texts(table: Columns, name: str) -> list[str]:
-    """Return a column of texts, null as an empty one; a column of nothing but null has lost its type."""
+    """Return a column of texts, null as an empty text; a column of nulls alone has lost its type."""
     values: list[Any] = table[name].tolist() if table[name].dtype == np.object_ else [None] * len(table[name])
     return [value or "" for value in values]

@@ -1,4 +1,4 @@
-"""Vega in Python: the only module that calls vl-convert, for charts as SVG and for the program that draws in a page."""
+"""Vega in Python: charts as SVG, and the program that draws them in a page. No other module calls vl-convert."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def as_svg(spec: Spec) -> str:
 
 @lru_cache(maxsize=1)
 def drawing_library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one program, in the version Altair writes for; about 0.9 MB."""
+    """Return Vega, Vega-Lite and Vega-Embed as one program, in the version that Altair targets; about 0.9 MB."""
     return str(_converter().javascript_bundle(vl_version=_vega_lite_version()))
 
 
 def _vega_lite_version() -> str:
-    """Return the version of Vega-Lite that Altair writes for, or the newest that can be drawn."""
+    """Return the version of Vega-Lite that Altair targets, or the newest that vl-convert has."""
     import altair as alt
 
     wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])

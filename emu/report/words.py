@@ -36,12 +36,12 @@ _OVERFLOW = {
     "satfinite": "results beyond the range become the largest finite value",
     "satpropagate": "finite results beyond the range become the largest finite value, infinities stay",
 }
-#: What a table shows where there is no number.
+#: Text of a table's cell that has no number.
 NO_NUMBER = "\u2013"
 
 
 def percent(share: float) -> str:
-    """Return a share of 1 in percent, with as many digits as it deserves.
+    """Return a share of 1 in percent, with about two significant digits.
 
     Examples:
         >>> percent(0.97), percent(0.0834), percent(0.00004), percent(0.0), percent(0.9999)
@@ -62,7 +62,7 @@ def percent(share: float) -> str:
 
 
 def accuracy(share: float) -> str:
-    """Return an accuracy in percent with one decimal, the resolution a reader compares runs at."""
+    """Return an accuracy in percent with one decimal."""
     return f"{share * 100:.1f}%" if math.isfinite(share) else "not a number"
 
 
@@ -92,7 +92,7 @@ def decibels(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a duration the way people say it.
+    """Return a duration in everyday units.
 
     Examples:
         >>> seconds(0.25), seconds(74.2), seconds(8000)
@@ -107,7 +107,7 @@ def seconds(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """Return seconds as an engineer says them.
+    """Return seconds with a unit from seconds to picoseconds.
 
     Examples:
         >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
@@ -120,7 +120,7 @@ def duration(value: float) -> str:
 
 
 def energy(joules: float) -> str:
-    """Return joules as an engineer says them.
+    """Return joules with a unit from joules to picojoules.
 
     Examples:
         >>> energy(2.958e-6), energy(0.000169), energy(3.2e-11), energy(0.0)
@@ -133,7 +133,7 @@ def energy(joules: float) -> str:
 
 
 def area(mm2: float | None) -> str:
-    """Return square millimetres; an area that a table does not give is said to be unknown.
+    """Return square millimetres; "unknown" for an area that the cost table does not give.
 
     Examples:
         >>> area(0.0126), area(327.8), area(None)
@@ -148,7 +148,7 @@ def sentence_case(text: str) -> str:
 
 
 def parse_or_none(text: str | None) -> Format | DynamicFixed | None:
-    """Return the format `text` names, or None where a run of another version names one unknown here."""
+    """Return the format that `text` names; None if only another version of emu knows it."""
     if not text:
         return None
     try:
@@ -158,7 +158,7 @@ def parse_or_none(text: str | None) -> Format | DynamicFixed | None:
 
 
 def format_in_words(text: str) -> str:
-    """Return what a format's bits are, its range and its steps.
+    """Return a sentence about a format's bits, range and steps.
 
     Examples:
         >>> format_in_words("fp16").split("; ")[1]
@@ -169,13 +169,13 @@ def format_in_words(text: str) -> str:
 
 
 def rounding_in_words(name: str | None) -> str:
-    """Return where a result between two values goes."""
+    """Return, in words, how a mode rounds a result between two values."""
     known = {mode.value: mode.meaning.words for mode in Rounding}
     return known.get(name or "nearest_even", str(name))
 
 
 def overflow_in_words(name: str | None, text: str | None = None) -> str:
-    """Return what becomes of a result outside the range; None means the default of the format called `text`."""
+    """Return, in words, what an overflow rule writes; None stands for the default rule of the format `text`."""
     if name is None:
         fmt = parse_or_none(text)
         name = default_rule(fmt).value if isinstance(fmt, Fixed | Float) else "saturate"
@@ -183,7 +183,7 @@ def overflow_in_words(name: str | None, text: str | None = None) -> str:
 
 
 def mac_in_words(mac: Mapping[str, Any] | str | None) -> str:
-    """Return how a dot product's products and sums are rounded on the way.
+    """Return, in words, how a unit rounds the products and sums of a dot product.
 
     Examples:
         >>> mac_in_words({"product": "exact", "accumulator": "exact"})
@@ -204,7 +204,7 @@ def mac_in_words(mac: Mapping[str, Any] | str | None) -> str:
 
 
 def family_limit_in_words(text: str | None) -> str:
-    """Return the name of the smallest thing a format can write: its step, or its smallest positive value."""
+    """Return, in words, the smallest step of a fixed-point format, or the smallest value of a float format."""
     fmt = parse_or_none(text)
     if isinstance(fmt, Fixed):
         return f"the smallest step of {text} ({number(fmt.smallest_positive, 2)})"

@@ -1,11 +1,11 @@
-"""What can be watched: one entry for each kind of folder.
+"""The kinds of folders that can be watched.
 
-    kind      known by        page made of
+    kind      identified by   page made of
     run       run.json        the tables of the run
     study     study.json      finished runs, failures
     search    search.json     trials.json
 
-An entry says which files its page follows from, how the page is made without writing anything, and what runs.
+A kind has the files that its page depends on, a function that makes the page and writes nothing, and one for the state.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Kind:
     """A kind of folder.
 
     Attributes:
-        name: what it is called.
-        marker: the file that it is known by.
-        sources: patterns of the files that its page follows from.
+        name: name of the kind.
+        marker: file that identifies it.
+        sources: patterns of the files that its page depends on.
         page: returns its page, and writes nothing.
-        state: returns what runs in it, and how far it is.
-        has_runs: whether folders of runs lie in it.
+        state: returns what runs in it, and its progress.
+        has_runs: whether it contains folders of runs.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Kind:
     has_runs: bool = False
 
     def version(self, folder: Path) -> str:
-        """Return a text that changes when a file changes that the page follows from."""
+        """Return a text that changes if a file changes on which the page depends."""
         files = sorted(path for pattern in self.sources for path in folder.glob(pattern))
         return f"{hash(tuple(_stamps(files))):x}"
 
@@ -55,10 +55,10 @@ class Kind:
 def _stamps(files: Iterable[Path]) -> Iterable[tuple[str, int, int]]:
     for path in files:
         try:
-            found = path.stat()
-        except OSError:  # replaced meanwhile
+            status = path.stat()
+        except OSError:  # it was replaced at this moment
             continue
-        yield path.as_posix(), found.st_mtime_ns, found.st_size
+        yield path.as_posix(), status.st_mtime_ns, status.st_size
 
 
 def _run(folder: Path) -> str:
@@ -75,7 +75,7 @@ def _search(folder: Path) -> str:
 
 
 RUN_KIND = Kind("run", RUN, (RUN, "*.parquet", "trace.json"), _run, state_of_run)
-#: The kinds, those first whose folders hold others.
+#: All kinds; those that contain other folders come first.
 KINDS = (
     Kind("search", SEARCH, (SEARCH, TRIALS, "devices/*"), _search, state_of_search, has_runs=True),
     Kind("study", STUDY, (STUDY, f"{RUNS}/*/{RUN}", f"{FAILURES}/*.json"), _study, state_of_study, has_runs=True),
@@ -87,7 +87,7 @@ def kind_of(folder: Path) -> Kind:
     """Return the kind of a folder.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: it is of no known kind.
     """
     for kind in KINDS:
         if (folder / kind.marker).is_file():

@@ -1,4 +1,4 @@
-"""The pages below a watched folder: made in memory, again when their files have changed; the last good one stays."""
+"""The pages of a watched folder: made in memory, and again if their files change; the last good one stays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emu.watch.state import State
 
 #: Runs in a folder: KEY is a folder's name.
 _RUN = re.compile(rf"/(?:{RUNS}|{ATTEMPTS})/(?P<key>[A-Za-z0-9_-][A-Za-z0-9._-]*)/{re.escape(FILE_NAME)}")
-#: Files that are served as they are: devices of a search, tables as text, pictures.
+#: Files that are served unchanged: devices of a search, tables as text, pictures.
 _FILE = re.compile(r"/(?:devices/trial-[0-9]+\.toml|report\.md|front\.svg)")
 
 
@@ -24,9 +24,9 @@ class Page:
     """A page.
 
     Attributes:
-        version: changes when the page does.
+        version: changes when the page changes.
         html: the page.
-        note: why it is an older one; empty where it is not.
+        note: why it is an older page; empty if it is not.
     """
 
     version: str
@@ -39,60 +39,60 @@ class Pages:
 
     Attributes:
         folder: the folder.
-        kind: what it is.
+        kind: kind of the folder.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Look at a folder.
+        """Prepare for a folder.
 
         Raises:
-            ConfigError: it can not be watched.
+            ConfigError: it cannot be watched.
         """
         self.folder = folder.resolve()
         self.kind = kind_of(self.folder)
         self._lock = threading.Lock()
         self._known: dict[str, Page] = {}
 
-    def _place(self, path: str) -> tuple[Kind, Path] | None:
-        """Return what a path of the server stands for; None where it is nothing."""
+    def _resolved(self, path: str) -> tuple[Kind, Path] | None:
+        """Return kind and folder of a server path; None if there is no such page."""
         if path == f"/{FILE_NAME}":
             return self.kind, self.folder
-        found = _RUN.fullmatch(path)
-        if not found or not self.kind.has_runs:
+        match = _RUN.fullmatch(path)
+        if not match or not self.kind.has_runs:
             return None
         for part in (RUNS, ATTEMPTS):
-            run = self.folder / part / found["key"]
+            run = self.folder / part / match["key"]
             if (run / RUN_KIND.marker).is_file() and run.resolve().is_relative_to(self.folder):
                 return RUN_KIND, run
         return None
 
     def version(self, path: str) -> str | None:
-        """Return the version of a page; None where there is none."""
-        place = self._place(path)
-        return place[0].version(place[1]) if place else None
+        """Return the version of a page; None if there is none."""
+        resolved = self._resolved(path)
+        return resolved[0].version(resolved[1]) if resolved else None
 
     def state(self, path: str) -> State | None:
-        """Return what runs in the folder of a page; None where there is no page."""
-        place = self._place(path)
-        return place[0].state(place[1]) if place else None
+        """Return what runs in the folder of a page; None if there is no page."""
+        resolved = self._resolved(path)
+        return resolved[0].state(resolved[1]) if resolved else None
 
     def note(self, path: str) -> str:
-        """Return why the page that was made last is older than its files; empty where it is not."""
+        """Return why the page that was made last is older than its files; empty if it is not."""
         known = self._known.get(path)
         return known.note if known else ""
 
     def page(self, path: str) -> Page | None:
-        """Return a page; None where there is none.
+        """Return a page; None if there is none.
 
-        Where a table cannot be read, such as one that is being copied, the last page stays, with a note.
+        If a table cannot be read, for example while it is copied, the last page stays, with a note.
 
         Raises:
             EmuError: the first page of a folder cannot be made.
         """
-        place = self._place(path)
-        if place is None:
+        resolved = self._resolved(path)
+        if resolved is None:
             return None
-        kind, folder = place
+        kind, folder = resolved
         with self._lock:  # Altair draws for one thread at a time
             version, known = kind.version(folder), self._known.get(path)
             if known is not None and known.version == version:
@@ -107,11 +107,11 @@ class Pages:
             return made
 
     def file(self, path: str) -> bytes | None:
-        """Return a file that is served as it is; None where there is none."""
+        """Return a file that is served unchanged; None if there is none."""
         if not _FILE.fullmatch(path):
             return None
-        place = self.folder / path.removeprefix("/")
+        file = self.folder / path.removeprefix("/")
         try:
-            return place.read_bytes() if place.resolve().is_relative_to(self.folder) else None
+            return file.read_bytes() if file.resolve().is_relative_to(self.folder) else None
         except OSError:
             return None

@@ -1,4 +1,4 @@
-"""The server of `emu watch`: this computer alone, two methods, nothing that writes.
+"""The server of `emu watch`: it answers this computer only, has two methods, and writes nothing.
 
 /                      the frame: what runs, and the page below it
 /report.html           the page of the folder
@@ -26,7 +26,7 @@ _ASSETS_FOLDER = Path(__file__).with_name("assets")
 _ASSETS = {"/": ("watch.html", "text/html"), "/watch.js": ("watch.js", "text/javascript"),
            "/watch.css": ("watch.css", "text/css")}  # fmt: skip
 _TYPES = {".toml": "text/plain", ".md": "text/plain", ".svg": "image/svg+xml"}
-#: What the frame may load; pages of reports bring their own policy, which allows no request at all.
+#: Policy of the frame; the pages of reports have their own, which allows no request at all.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -38,20 +38,20 @@ class WatchServer(ThreadingHTTPServer):
     """The server.
 
     Attributes:
-        pages: what it serves.
+        pages: pages that it serves.
     """
 
     daemon_threads = True
 
     def __init__(self, folder: Path, port: int = 0) -> None:
-        """Listen; `serve_forever` answers.
+        """Open the port; `serve_forever` answers requests.
 
         Args:
-            folder: of a run, a study or a search.
-            port: 0 for any that is free.
+            folder: folder of a run, a study or a search.
+            port: port; 0 for any free one.
 
         Raises:
-            ConfigError: the folder cannot be watched, or the port cannot be had.
+            ConfigError: the folder cannot be watched, or the port is not free.
         """
         self.pages = Pages(folder)
         if not 0 <= port <= 65535:
@@ -65,12 +65,12 @@ class WatchServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What a browser opens."""
+        """Address for a browser."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     @property
     def hosts(self) -> set[str]:
-        """What a browser may call this server; another name is that of a foreign site that points here."""
+        """Host names that requests may have: another name means that a foreign site points to this server."""
         return {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
 
 
@@ -92,21 +92,21 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _refuse_method(self) -> None:
-        self.close_connection = True  # what was sent is not read
+        self.close_connection = True  # the body of the request is not read
         self._send(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"emu watch only reads\n", Allow=_METHODS)
 
     def _answer(self) -> None:
         if self.headers.get("Host") not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"emu watch answers to this computer alone\n")
             return
-        asked = urlsplit(self.path)
-        path = unquote(asked.path)
+        url = urlsplit(self.path)
+        path = unquote(url.path)
         if path in _ASSETS:
             name, kind = _ASSETS[path]
             text = (_ASSETS_FOLDER / name).read_bytes()
             self._send(HTTPStatus.OK, kind, text, **{"Content-Security-Policy": _POLICY})
         elif path == "/state":
-            self._state(parse_qs(asked.query).get("page", [f"/{FILE_NAME}"])[0])
+            self._state(parse_qs(url.query).get("page", [f"/{FILE_NAME}"])[0])
         else:
             self._page(path)
 
@@ -149,13 +149,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: HTTPStatus, kind: str, content: bytes, **headers: str) -> None:
         self.send_response(status)
         kind = kind if kind == "image/svg+xml" else f"{kind}; charset=utf-8"
-        always = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store",
+        common = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store",
                   "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}  # fmt: skip
-        for name, value in (always | headers).items():
+        for name, value in (common | headers).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing: the page asks every second."""
+        """Print nothing: the page sends a request every second."""

@@ -1,4 +1,4 @@
-"""What runs in a folder, and how far it is: read from its files, which may be half written."""
+"""What runs in a folder, and its progress: read from its files, which may be half written."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from emu.training.folders.run_folder import RUN
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS
 from emu.training.study import STUDY
 
-#: Seconds without a change after which the page says so.
+#: Seconds without a change after which the page mentions it.
 QUIET_S = 60.0
-#: Runs that are named.
+#: Most runs that are named.
 _NAMED = 4
 
 
 @dataclass(frozen=True)
 class State:
-    """What runs.
+    """What runs, and its progress.
 
     Attributes:
         says: one sentence.
-        share: how much is done, 0..1; None where it is not known.
+        share: share that is done, 0..1; None if it is not known.
         has_ended: whether nothing will change any more.
     """
 
@@ -39,7 +39,7 @@ class State:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON object; an empty one where there is none to read now."""
+    """Return a JSON object; an empty one if the file cannot be read now."""
     try:
         content = read_json(path)
     except (OSError, ValueError):
@@ -48,7 +48,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def state_of_run(folder: Path) -> State:
-    """Return how far a run is."""
+    """Return the progress of a run."""
     info = _read(folder / RUN)
     started, ended = _clock(info.get("started")), _clock(info.get("ended"))
     if info.get("status") == "finished":
@@ -70,12 +70,12 @@ def _measured(folder: Path, began: int) -> tuple[int, float]:
     try:
         steps: list[int] = table.read_table(path, columns=["step"]).column("step").to_pylist()
         return max([*steps, began]), path.stat().st_mtime - (folder / RUN).stat().st_mtime
-    except (OSError, ValueError, KeyError):  # not there yet, or being copied
+    except (OSError, ValueError, KeyError):  # not written yet, or being copied
         return began, 0.0
 
 
 def state_of_study(folder: Path) -> State:
-    """Return how far a study is."""
+    """Return the progress of a study."""
     grids: Sequence[dict[str, Any]] = _read(folder / STUDY).get("grid") or []
     planned = sum(
         len(grid["models"]) * len(grid["devices"]) * len(grid["seeds"]) * len(grid["settings"]) for grid in grids
@@ -86,10 +86,10 @@ def state_of_study(folder: Path) -> State:
 
 
 def state_of_search(folder: Path) -> State:
-    """Return how far a search is."""
+    """Return the progress of a search."""
     planned = int(_read(folder / SEARCH).get("trials") or 0)
     trials: Sequence[dict[str, Any]] = _read(folder / TRIALS).get("trials") or []
-    states = [str(one.get("state")) for one in trials]
+    states = [str(trial.get("state")) for trial in trials]
     failed = states.count("failed")
     return _many(folder, "trials", planned, states.count("finished") + failed, failed)
 
@@ -108,7 +108,7 @@ def _many(folder: Path, what: str, planned: int, ended: int, failed: int) -> Sta
 
 
 def _quiet(folder: Path, patterns: tuple[str, ...]) -> str:
-    """Say since when nothing was written, if that is long ago."""
+    """Return a sentence about the time since the last change, if that is long ago; else an empty text."""
     newest = 0.0
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
         try:
@@ -122,7 +122,7 @@ def _quiet(folder: Path, patterns: tuple[str, ...]) -> str:
 
 
 def _clock(text: object) -> str:
-    """Return a time of day on this computer, with the date where it is another day's."""
+    """Return a time of day on this computer, with the date if it is not today's."""
     try:
         then = datetime.fromisoformat(str(text))
     except ValueError:

@@ -47,9 +47,9 @@ def test_shares_add_up(tmp_path):
     spent = run_with(tmp_path, CONV, COPY, FULL).time
     assert spent.steps == 30
     assert spent.typical_seconds == pytest.approx(0.3)  # three intervals of 100 ms
-    assert sum(spent.share([cost]) for cost in spent.costs) == pytest.approx(1)
-    assert sum(cost.calls for cost in spent.costs) == 4 * 30
-    assert [cost.kind for cost in spent.costs if cost.layer == ""] == ["host"]
+    assert sum(spent.share([entry]) for entry in spent.entries) == pytest.approx(1)
+    assert sum(entry.calls for entry in spent.entries) == 4 * 30
+    assert [entry.kind for entry in spent.entries if entry.layer == ""] == ["host"]
 
 
 def test_bars_are_layers_in_network_order_with_the_host_last(tmp_path):
@@ -82,7 +82,7 @@ def test_what_fell_back_is_named_with_its_reason(tmp_path):
     )
     assert "No product was left" not in text
     assert "left to the reference: the sums are wider than 64 bits; otherwise wide integers: beyond float64" in text
-    assert [cost.kind for cost in evidence.time.costs if cost.operation == "conv2d"] == ["the reference"]
+    assert [entry.kind for entry in evidence.time.entries if entry.operation == "conv2d"] == ["the reference"]
 
 
 def test_what_fell_back_for_one_reason_is_told_together(tmp_path):
@@ -138,7 +138,7 @@ def test_a_run_without_a_profile_has_no_section(tmp_path):
 )
 def test_every_operation_is_of_a_kind(tmp_path, operation, path, kind):
     evidence = run_with(tmp_path, {"layer": "a", "role": "activation", "operation": operation, "path": path})
-    assert [cost.kind for cost in evidence.time.costs if cost.layer] == [kind]
+    assert [entry.kind for entry in evidence.time.entries if entry.layer] == [kind]
     assert kind in KINDS
 
 

@@ -12,7 +12,7 @@ from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.run_data import Columns, Run, table_of
+from emu.report.run_data import Columns, RunData, table_of
 from emu.report.words import NO_NUMBER, integer
 
 _TITLE = "Size of mini-batches"
@@ -26,7 +26,7 @@ _NODES_READING = (
     "least as long as the exchange beside it. Larger mini-batches, fewer bits, faster links let more nodes take part."
 )
 _FILES = ("search.parquet", "parallelism.parquet")
-#: Steps, and what holds from each of them on.
+#: A level for each step at which it changes: the step, and the level from there on.
 _Levels = Sequence[tuple[int, int]]
 
 
@@ -41,8 +41,8 @@ def section(evidence: Evidence) -> Section | None:
     last = max(evidence.outcome.steps, 1)
     sizes = _sizes(run.table("search"), int(training.get("batch", 0)))
     nodes = _nodes(run, cluster) if search.get("parallelism") else []
-    said = _size_sentence(run.table("search"), sizes) + (f" {_nodes_sentence(nodes)}" if nodes else "")
-    parts, charts = [paragraph(said, class_="summary")], list[Chart]()
+    summary = _size_sentence(run.table("search"), sizes) + (f" {_nodes_sentence(nodes)}" if nodes else "")
+    parts, charts = [paragraph(summary, class_="summary")], list[Chart]()
     drawn = (
         ("sizes-chart", "examples", "Examples of a mini-batch", sizes, _SIZES_READING),
         ("nodes-chart", "nodes", "Nodes that shared a mini-batch", nodes, _NODES_READING),
@@ -51,7 +51,7 @@ def section(evidence: Evidence) -> Section | None:
         if len(levels) > 1:
             label = f"{title} over {integer(last)} steps: from {integer(levels[0][1])} to {integer(levels[-1][1])}."
             charts.append(Chart(identifier, label, _spec(levels, last, what), _HEIGHT))
-            parts.append(figure(title, charts[-1].place(), reading=reading))
+            parts.append(figure(title, charts[-1].placeholder(), reading=reading))
     parts += [paragraph(why, class_="missing") for name in _FILES if (why := run.missing.get(name))]
     if (trials := run.table("search")) is not None:
         parts.append(disclosure("All trials as a table", _table(trials)))
@@ -59,22 +59,22 @@ def section(evidence: Evidence) -> Section | None:
 
 
 def _sizes(trials: Columns | None, first: int) -> list[tuple[int, int]]:
-    """Return the sizes that were kept, each with the first step that has it."""
+    """Return the sizes that were kept, each with its first step."""
     kept = [] if trials is None else np.flatnonzero(trials["kept"]).tolist()
-    found = [(1, first)]
+    sizes = [(1, first)]
     for i in kept:
         assert trials is not None
-        found.append((int(trials["step"][i]), int(trials["size"][i])))
-    return found
+        sizes.append((int(trials["step"][i]), int(trials["size"][i])))
+    return sizes
 
 
-def _nodes(run: Run, cluster: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return how many nodes took part, each with the first step that they did."""
-    found = [(1, len(cluster.get("workers") or ()) or int(cluster.get("nodes", 1)))]
+def _nodes(run: RunData, cluster: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return the numbers of nodes that took part, each with its first step."""
+    levels = [(1, len(cluster.get("workers") or ()) or int(cluster.get("nodes", 1)))]
     moved = run.table("parallelism")
-    if moved is not None:  # a row is of the step behind which the number changed
-        found += [(int(step) + 1, int(k)) for step, k in zip(moved["step"], moved["workers"], strict=True)]
-    return found
+    if moved is not None:  # the number of nodes changed after the step of a row
+        levels += [(int(step) + 1, int(k)) for step, k in zip(moved["step"], moved["workers"], strict=True)]
+    return levels
 
 
 def _size_sentence(trials: Columns | None, sizes: _Levels) -> str:
@@ -121,5 +121,5 @@ def _table(trials: Columns) -> Html:
     return table("Trials", ["from step", "examples", "mean training loss", ""], rows)
 
 
-def _criterion(found: float) -> str:
-    return number(found, 5) if np.isfinite(found) else NO_NUMBER
+def _criterion(loss: float) -> str:
+    return number(loss, 5) if np.isfinite(loss) else NO_NUMBER

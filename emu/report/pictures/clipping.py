@@ -26,7 +26,7 @@ _READING = (
 
 
 def section(evidence: Evidence) -> Section | None:
-    """Return shares over steps and thresholds at the end; None for a run that clips nothing."""
+    """Return shares over steps, and thresholds at the end; None for a run that clips nothing."""
     columns = evidence.run.table("clipping")
     if columns is None:
         missing = evidence.run.missing.get("clipping.parquet")
@@ -34,17 +34,17 @@ def section(evidence: Evidence) -> Section | None:
     shares = _shares(columns)
     clipped, elements = int(columns["clipped"].sum()), int(columns["elements"].sum())
     nonfinite = int(columns["nonfinite"].sum())
-    said = f"{percent(clipped / max(elements, 1))} of all gradients were clipped, {integer(clipped)} elements."
+    summary = f"{percent(clipped / max(elements, 1))} of all gradients were clipped, {integer(clipped)} elements."
     if nonfinite:
-        said += f" {integer(nonfinite)} were NaN or infinite before."
-    parts: list[Html] = [paragraph(said, class_="summary")]
+        summary += f" {integer(nonfinite)} were NaN or infinite before."
+    parts: list[Html] = [paragraph(summary, class_="summary")]
     charts: list[Chart] = []
     drawn = sorted(shares, key=lambda layer: -max(share for _, share in shares[layer]))[:_MOST_LAYERS]
     if clipped:
-        label = f"Share of clipped gradients of {', '.join(drawn)}. {said}"
+        label = f"Share of clipped gradients of {', '.join(drawn)}. {summary}"
         charts.append(Chart("clipping-chart", label, _spec({name: shares[name] for name in drawn}), _HEIGHT))
         legend = series_legend(drawn, range(len(drawn)))
-        parts.append(figure("Share of gradients that was clipped", legend, charts[0].place(), reading=_READING))
+        parts.append(figure("Share of gradients that was clipped", legend, charts[0].placeholder(), reading=_READING))
     parts.append(disclosure("Thresholds at the end as a table", _table(columns)))
     return Section("clipping", _TITLE, join(parts), tuple(charts))
 
@@ -52,13 +52,13 @@ def section(evidence: Evidence) -> Section | None:
 def _shares(columns: Columns) -> dict[str, list[tuple[int, float]]]:
     """Return layer -> (step, share) of its interval."""
     layers = columns["layer"].astype(str)
-    found: dict[str, list[tuple[int, float]]] = {}
+    shares: dict[str, list[tuple[int, float]]] = {}
     for layer in dict.fromkeys(layers.tolist()):
         for step in np.unique(columns["step"][layers == layer]).tolist():
-            at = (layers == layer) & (columns["step"] == step)
-            share = int(columns["clipped"][at].sum()) / max(int(columns["elements"][at].sum()), 1)
-            found.setdefault(layer, []).append((int(step), share))
-    return found
+            rows = (layers == layer) & (columns["step"] == step)
+            share = int(columns["clipped"][rows].sum()) / max(int(columns["elements"][rows].sum()), 1)
+            shares.setdefault(layer, []).append((int(step), share))
+    return shares
 
 
 def _spec(shares: dict[str, list[tuple[int, float]]]) -> Spec:

@@ -1,4 +1,4 @@
-"""Many nodes: accuracy against the bytes that were exchanged, what nodes hold back, what their codes stood for."""
+"""Many nodes: accuracy against the bytes that were exchanged, residuals, and what codes stood for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from emu.report.chart import SERIES_COLOURS, Chart, Spec, series_legend, specifi
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.run_data import Columns, Run, table_of
+from emu.report.run_data import Columns, RunData, table_of
 from emu.report.words import accuracy, byte_count, integer, percent
 
 _TITLE = "Many nodes"
 _HEIGHT, _CODES_HEIGHT = 260, 280
 #: Tensors whose residuals are drawn: the largest ones; the table has all.
 _MOST_TENSORS = 6
-#: Codes with a colour of their own; of more, neighbours share one.
+#: Most colours of codes; if there are more codes, neighbours share a colour.
 _MOST_COLOURS = 8
 _BYTES_READING = (
     "Accuracy on the test images against all bytes that the nodes have sent to each other by then. Further left is "
@@ -55,7 +55,7 @@ def section(evidence: Evidence) -> Section | None:
     return Section("cluster", _TITLE, join(parts), charts)
 
 
-def _sentence(run: Run, sent: Columns) -> str:
+def _sentence(run: RunData, sent: Columns) -> str:
     cluster = table_of(run.section("recipe").get("cluster"))
     nodes, bits = int(cluster.get("nodes", 1)), cluster.get("bits", 1)
     back = cluster.get("owner_bits") or bits
@@ -72,21 +72,21 @@ def _sentence(run: Run, sent: Columns) -> str:
 # ---- accuracy against bytes ----
 
 
-def _accuracy(run: Run, sent: Columns) -> tuple[Chart | None, Html | None]:
+def _accuracy(run: RunData, sent: Columns) -> tuple[Chart | None, Html | None]:
     metrics = run.metrics
     if metrics is None or "test_accuracy" not in metrics or not int(sent["bytes_sent"][-1]):
         return None, None
     at = dict(zip(sent["step"].tolist(), sent["bytes_sent"].tolist(), strict=True))
     rows: list[dict[str, Any]] = [
-        {"megabytes": at[step] / 1e6, "accuracy": float(found), "step": int(step)}
-        for step, found in zip(metrics["step"].tolist(), metrics["test_accuracy"].astype(np.float64), strict=True)
-        if step in at and math.isfinite(found)
+        {"megabytes": at[step] / 1e6, "accuracy": float(share), "step": int(step)}
+        for step, share in zip(metrics["step"].tolist(), metrics["test_accuracy"].astype(np.float64), strict=True)
+        if step in at and math.isfinite(share)
     ]
     if not rows:
         return None, None
-    label = f"Test accuracy against bytes: {accuracy(rows[-1]['accuracy'])} behind {rows[-1]['megabytes']:.3g} MB."
+    label = f"Test accuracy against bytes: {accuracy(rows[-1]['accuracy'])} after {rows[-1]['megabytes']:.3g} MB."
     chart = Chart("bytes-chart", label, _accuracy_spec(rows), _HEIGHT)
-    return chart, figure("Accuracy against bytes exchanged", chart.place(), reading=_BYTES_READING)
+    return chart, figure("Accuracy against bytes exchanged", chart.placeholder(), reading=_BYTES_READING)
 
 
 def _accuracy_spec(rows: list[dict[str, Any]]) -> Spec:
@@ -118,9 +118,9 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
         return None, None
     names, holders = columns["tensor"].astype(str), columns["holder"].astype(str)
     peaks: Counter[str] = Counter()
-    for name, found in zip(names.tolist(), columns["norm"].tolist(), strict=True):
-        if math.isfinite(found):
-            peaks[name] = max(peaks[name], found)
+    for name, norm in zip(names.tolist(), columns["norm"].tolist(), strict=True):
+        if math.isfinite(norm):
+            peaks[name] = max(peaks[name], norm)
     drawn = [name for name, peak in peaks.most_common(_MOST_TENSORS) if peak > 0]
     if not drawn:
         return None, paragraph("Nothing was held back: gradients travelled as they are.")
@@ -140,7 +140,7 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     legend = series_legend(drawn, range(len(drawn)))
     shown = disclosure("All residuals at the end as a table", table("Held back", ["tensor", "held", "norm"], cells))
     return chart, join(
-        [figure("What the first node holds back", legend, chart.place(), reading=_RESIDUALS_READING), shown]
+        [figure("What the first node holds back", legend, chart.placeholder(), reading=_RESIDUALS_READING), shown]
     )
 
 
@@ -163,17 +163,17 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     kinds = int(codes.max()) + 1
     shared = -(-kinds // _MOST_COLOURS)
     counted: Counter[tuple[float, int]] = Counter()
-    for place, code, count in zip(bins.tolist(), codes.tolist(), values.tolist(), strict=True):
-        counted[place, code // shared] += count
+    for lower, code, count in zip(bins.tolist(), codes.tolist(), values.tolist(), strict=True):
+        counted[lower, code // shared] += count
     total = sum(counted.values())
     width = 1 / BINS_PER_RMS
     names = [_named(group, shared, kinds) for group in range(-(-kinds // shared))]
     rows: list[dict[str, Any]] = []
     heights: dict[float, float] = {}
-    for (place, group), count in sorted(counted.items()):
-        share, below = count / total, heights.get(place, 0.0)
-        heights[place] = below + share
-        bar = {"from": place, "to": place + width, "low": below, "high": below + share, "share": share}
+    for (lower, group), count in sorted(counted.items()):
+        share, below = count / total, heights.get(lower, 0.0)
+        heights[lower] = below + share
+        bar = {"from": lower, "to": lower + width, "low": below, "high": below + share, "share": share}
         rows.append({name: float(f"{value:.4g}") for name, value in bar.items()} | {"codes": names[group]})
     marks: list[dict[str, Any]] = [
         {"level": float(f"{np.average(levels[codes == code], weights=values[codes == code]):.4g}"), "code": code}
@@ -191,7 +191,7 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     ]  # fmt: skip
     shown = disclosure("The codes as a table", table("Codes", ["code", "level, in rms", "share of values"], shares))
     title = f"What the codes of step {integer(step)} stood for"
-    return chart, join([figure(title, legend, chart.place(), reading=_CODES_READING), shown])
+    return chart, join([figure(title, legend, chart.placeholder(), reading=_CODES_READING), shown])
 
 
 def _named(group: int, shared: int, kinds: int) -> str:

@@ -18,11 +18,11 @@ from emu.report.words import NO_NUMBER, accuracy, integer
 if TYPE_CHECKING:
     import altair as alt
 
-#: Points drawn per curve; more than a screen has columns would only cost bytes.
+#: Most points of a curve: more points than a screen has columns would only cost bytes.
 MOST_POINTS = 600
-#: Rows of the table below the curves.
+#: Most rows of the table below the curves.
 MOST_ROWS = 25
-#: Ratio of largest to smallest loss from which a logarithmic axis shows more.
+#: Ratio of largest to smallest loss above which the axis is logarithmic.
 LOG_FROM = 30.0
 _HEIGHT = 260
 _LOSS = (
@@ -45,7 +45,7 @@ def section(evidence: Evidence) -> Section:
     right = _chart("accuracy-chart", columns, {"training": "train_accuracy", "test": "test_accuracy"}, "accuracy")
     drawn = [(loss, "Loss", _LOSS), (right, "Accuracy", _ACCURACY)]
     pictures = [
-        figure(title, _legend(chart), chart.place(), reading=reading) for chart, title, reading in drawn if chart
+        figure(title, _legend(chart), chart.placeholder(), reading=reading) for chart, title, reading in drawn if chart
     ]
     nothing = paragraph("No loss or accuracy that is a finite number was logged.", class_="missing")
     shown = element("div", *pictures, class_="pair") if pictures else nothing
@@ -54,7 +54,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def loss_chart(columns: Columns) -> Chart | None:
-    """Return the losses over the steps; None where none is a finite number."""
+    """Return the losses over the steps; None if no loss is a finite number."""
     return _chart("loss-chart", columns, {"training": "train_loss", "test": "test_loss"}, "loss")
 
 
@@ -150,15 +150,15 @@ def _table(columns: Columns) -> Html:
         "train_accuracy": "training",
         "test_accuracy": "test",
     }
-    there = [name for name in names if name in columns]
+    present = [name for name in names if name in columns]
     count = len(columns["step"])
     stride = max(1, math.ceil(count / MOST_ROWS))
     chosen = sorted({*range(0, count, stride), count - 1})
     rows = (
-        [integer(int(columns["step"][i])), *(_cell(name, float(columns[name][i])) for name in there)] for i in chosen
+        [integer(int(columns["step"][i])), *(_cell(name, float(columns[name][i])) for name in present)] for i in chosen
     )
     caption = "Loss and accuracy" + (f", every {stride} logged points and the last" if stride > 1 else "")
-    return table(caption, ["step", *(names[name] for name in there)], rows)
+    return table(caption, ["step", *(names[name] for name in present)], rows)
 
 
 def _cell(name: str, value: float) -> str:

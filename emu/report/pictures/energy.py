@@ -1,4 +1,4 @@
-"""What a step costs in energy, by layer and part of the datapath, and what area the units take."""
+"""The energy of a step by layer and part of the datapath, and the area of the units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swat
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.run_data import Run, table_of, tables_of
+from emu.report.run_data import RunData, table_of, tables_of
 from emu.report.words import NO_NUMBER, area, energy, integer, percent, sentence_case
 from emu.training.cost import JOULE_PJ, MM2_UM2
 
@@ -32,7 +32,7 @@ _READING = (
 
 
 class _Spent(NamedTuple):
-    """Energy of one part of the datapath in one layer: joules of a step, and uses."""
+    """Energy of a part of the datapath in a layer: joules per step, and number of uses."""
 
     layer: str
     unit: str
@@ -42,7 +42,7 @@ class _Spent(NamedTuple):
 
 
 def section(evidence: Evidence) -> Section | None:
-    """Return sentences, bars and tables; None for a run that says no cost."""
+    """Return sentences, bars and tables; None for a run without costs."""
     cost = evidence.run.section("cost")
     spent = _spent(evidence.run, cost)
     if not spent:
@@ -53,7 +53,7 @@ def section(evidence: Evidence) -> Section | None:
         figure(
             "Energy of a step by layer",
             swatch_legend({unit: _COLOURS[unit] for unit in _units(spent)}),
-            chart.place(),
+            chart.placeholder(),
             reading=_READING,
         ),
         disclosure("Energy as a table", _energy_table(spent)),
@@ -63,60 +63,60 @@ def section(evidence: Evidence) -> Section | None:
     return Section("energy", _TITLE, join(parts), (chart,))
 
 
-def _spent(run: Run, cost: dict[str, Any]) -> list[_Spent]:
-    place = {name: i for i, name in enumerate(["input", *run.layers])}
-    found = [
+def _spent(run: RunData, cost: dict[str, Any]) -> list[_Spent]:
+    index = {name: i for i, name in enumerate(["input", *run.layers])}
+    spent = [
         _Spent(str(row["layer"]), str(row["unit"]), str(row["kind"]), row["picojoules"] / JOULE_PJ, int(row["uses"]))
         for row in tables_of(cost.get("energy"))
         if row.get("unit") in PARTS
     ]
-    return sorted(found, key=lambda one: (place.get(one.layer, len(place)), PARTS.index(one.unit), one.kind))
+    return sorted(spent, key=lambda part: (index.get(part.layer, len(index)), PARTS.index(part.unit), part.kind))
 
 
 def _units(spent: list[_Spent]) -> list[str]:
-    return [unit for unit in PARTS if any(one.unit == unit for one in spent)]
+    return [unit for unit in PARTS if any(part.unit == unit for part in spent)]
 
 
 def _sentences(evidence: Evidence, cost: dict[str, Any]) -> list[str]:
-    """Say what a step and an inference cost, what for, and what the units take."""
+    """Return sentences about the energy of a step and an inference, its parts, and the area of the units."""
     _, device = evidence.run.name()
     shares = [(unit, float(share)) for unit, share in table_of(cost.get("shares")).items() if float(share) >= 0.0005]
-    said = [
+    sentences = [
         f"On {device}, a step of {integer(int(cost['batch']))} examples takes {energy(cost['joules_per_step'])}, and "
         f"an inference {energy(cost['joules_per_inference'])}, after cost table {cost['table']} with memory "
         f"{cost['memory']}.",
         sentence_case(", ".join(f"{unit} {percent(share)}" for unit, share in shares)) + ".",
     ]
     if cost.get("area_mm2") is None:
-        return [*said, "The table gives no areas."]
-    return [*said, f"The units take {area(cost['area_mm2'])}, without memories."]
+        return [*sentences, "The table gives no areas."]
+    return [*sentences, f"The units take {area(cost['area_mm2'])}, without memories."]
 
 
 def _bars(spent: list[_Spent]) -> Chart:
-    layers = list(dict.fromkeys(one.layer for one in spent))
-    whole = sum(one.joules for one in spent) or 1.0
+    layers = list(dict.fromkeys(part.layer for part in spent))
+    whole = sum(part.joules for part in spent) or 1.0
     rows: list[dict[str, Any]] = []
     for layer in layers:
         for unit in _units(spent):
-            own = [one.joules for one in spent if (one.layer, one.unit) == (layer, unit)]
+            own = [part.joules for part in spent if (part.layer, part.unit) == (layer, unit)]
             if own:
                 joules = sum(own)
-                told = {"energy": energy(joules), "share": percent(joules / whole)}
+                texts = {"energy": energy(joules), "share": percent(joules / whole)}
                 length = float(f"{joules * 1e6:.4g}")
-                rows.append({"layer": layer, "kind": unit, "place": PARTS.index(unit), "uj": length, **told})
+                rows.append({"layer": layer, "kind": unit, "place": PARTS.index(unit), "uj": length, **texts})
     tips = {"layer": "layer", "kind": "part", "energy": "energy", "share": "share"}
     colours = {unit: _COLOURS[unit] for unit in _units(spent)}
     spec = layer_bars(rows, layers, colours, value="uj", title="microjoules of a step", tips=tips)
-    most = max(layers, key=lambda layer: sum(one.joules for one in spent if one.layer == layer))
+    most = max(layers, key=lambda layer: sum(part.joules for part in spent if part.layer == layer))
     label = f"Energy of a step by layer, {energy(whole)} in all; {most} takes most."
     return Chart("energy-chart", label, spec, ROW_PIXELS * len(layers) + 50)
 
 
 def _energy_table(spent: list[_Spent]) -> Html:
-    whole = sum(one.joules for one in spent) or 1.0
+    whole = sum(part.joules for part in spent) or 1.0
     rows = (
-        [one.layer, one.unit, one.kind, integer(one.uses), energy(one.joules), percent(one.joules / whole)]
-        for one in spent
+        [part.layer, part.unit, part.kind, integer(part.uses), energy(part.joules), percent(part.joules / whole)]
+        for part in spent
     )
     header = ["layer", "part", "work", "uses (bytes of the memory)", "energy", "share"]
     return table("Energy of a step", header, rows, numeric_from=3)

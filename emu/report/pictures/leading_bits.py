@@ -1,6 +1,6 @@
-"""Leading-bit heatmap: how large the results of each tensor were, step by step, against the range of its format.
+"""Leading-bit heatmap: the magnitudes of each tensor's results, step by step, against the range of its format.
 
-One chart serves every tensor: the page's script hands it the panel of the layer and role chosen.
+One chart serves all tensors: the page's script gives it the panel of the chosen layer and role.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emu.report.range_of_format import range_of
 from emu.report.run_data import Tensor
 from emu.report.words import NO_NUMBER, integer, percent
 
-#: Columns of a heatmap, and cells of all heatmaps together: what a screen shows, and what keeps the page small.
+#: Most columns of a heatmap, as many as a screen shows; and most cells of all heatmaps, so that the page stays small.
 MOST_COLUMNS, MOST_CELLS = 120, 150_000
 _READING = (
     "Every column is an interval of training, every row a power of two; a cell's colour is the share of the interval's "
@@ -32,7 +32,7 @@ _READING = (
 
 
 def section(evidence: Evidence) -> Section:
-    """Return the heatmap with its two selects, and a table of all tensors."""
+    """Return the heatmap with its two menus, and a table of all tensors."""
     title = "How large the numbers were"
     if not evidence.bits:
         return Section("leading-bits", title, paragraph(evidence.run.missing["registers.parquet"], class_="missing"))
@@ -51,7 +51,7 @@ def section(evidence: Evidence) -> Section:
         "Leading bits over time",
         _controls(evidence),
         element("p", id="bits-summary", class_="summary", aria_live="polite"),
-        chart.place(),
+        chart.placeholder(),
         share_legend("share of the results:"),
         element("dl", id="bits-facts"),
         disclosure("The chosen tensor as a table", numbers),
@@ -72,7 +72,7 @@ def _columns_that_fit(bits: dict[Tensor, LeadingBits]) -> int:
 
 
 def _first_shown(evidence: Evidence) -> Tensor:
-    """The worst tensor, else the first activation that has parameters of its own, else the first tensor."""
+    """Return the worst tensor, else the first activation of a layer with weights, else the first tensor."""
     for finding in evidence.findings:
         if finding.tensor in evidence.bits:
             return finding.tensor
@@ -100,15 +100,15 @@ def _overview(evidence: Evidence) -> Html:
 
 
 def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> list[str]:
-    one = evidence.run.formats.get(tensor)
-    covered = range_of(one.format if one else None)
+    datapath = evidence.run.formats.get(tensor)
+    covered = range_of(datapath.format if datapath else None)
     total = int(history.scalars["total"].sum())
     seen = history.exponents()
     ends = [beyond_range(history, covered.top), below_range(history, covered.bottom)] if covered else []
     shares = [percent(count / max(total, 1)) for count in (int(history.scalars["none"].sum()), *ends)]
     return [
         f"{tensor[0]} {tensor[1]}",
-        one.format if one else NO_NUMBER,
+        datapath.format if datapath else NO_NUMBER,
         integer(total),
         f"under {power_of_two(seen[1] + 1)}" if seen else NO_NUMBER,
         _median(history),
@@ -117,7 +117,7 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
 
 
 def _median(history: LeadingBits) -> str:
-    """The largest power of two that at least half of the nonzero results reach."""
+    """Return the largest power of two that at least half of the nonzero results reach."""
     whole = history.counts.sum(axis=0)
     if not whole.any():
         return NO_NUMBER

@@ -1,6 +1,6 @@
-"""One register as bars: how large results were, against the range of a format.
+"""A register as bars: the magnitudes of results against the range of a format.
 
-The axis, the areas beyond the range and the lines are those of the report's heatmap; bars take the place of its cells.
+The axis, the areas beyond the range and the lines are those of the report's heatmap, with bars instead of its cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 WIDTH, HEIGHT = 420, 300
-#: What lies beyond each end of a range.
+#: What happens beyond each end of a range.
 _BEYOND = {"largest": "overflow above", "smallest": "underflow below"}
 
 
@@ -44,8 +44,8 @@ def bars(register: StatisticsRegister, fmt: Format | DynamicFixed | None = None)
     Colours are the page's variables; `emu.report.chart.coloured` gives them values.
 
     Args:
-        register: what was observed.
-        fmt: whose range is drawn; of a word whose point is open, none.
+        register: the register.
+        fmt: format whose range is drawn; a word with an open binary point has none.
     """
     import altair as alt
 
@@ -62,31 +62,31 @@ def bars(register: StatisticsRegister, fmt: Format | DynamicFixed | None = None)
         f"Leading bits of {integer(register.total)} results{against}", subtitle=sentences(history, covered)
     )
     drawn: Any = alt.layer(*ranged, _counts(axis), width=WIDTH, height=HEIGHT, title=title)
-    return drawn  # its type admits facets, which are none here
+    return drawn
 
 
 def sentences(history: LeadingBits, covered: FormatRange | None) -> list[str]:
-    """Return what the bars show, sentence by sentence."""
+    """Return sentences about the bars."""
     if not history.scalars["total"].any():
         return ["Nothing was observed yet."]
-    said = summary_of(history, covered, moves=False).replace(
+    summary = summary_of(history, covered, moves=False).replace(
         " The range of the format is not fixed, so none is drawn.", ""
     )
-    return [sentence.rstrip(".") + "." for sentence in said.split(". ")]
+    return [sentence.rstrip(".") + "." for sentence in summary.split(". ")]
 
 
 def _rows(history: LeadingBits, scene: Scene, covered: FormatRange | None) -> list[dict[str, Any]]:
     total = max(int(history.scalars["total"][0]), 1)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for column in np.flatnonzero(history.counts[0]).tolist():
         exponent, count = history.lowest + column, int(history.counts[0, column])
         inside = covered is None or covered.bottom <= exponent < covered.top
         magnitude = f"{power_of_two(exponent)} to {power_of_two(exponent + 1)}"
-        found.append(_row(exponent, exponent + 1, count, total, magnitude) | {"inside": inside})
+        rows.append(_row(exponent, exponent + 1, count, total, magnitude) | {"inside": inside})
     for low, name, kind in scene.special:
         count = int(history.scalars[kind][0])
-        found.append(_row(low, low + scene.thick, count, total, name) | {"inside": kind == "none", "apart": True})
-    return found
+        rows.append(_row(low, low + scene.thick, count, total, name) | {"inside": kind == "none", "apart": True})
+    return rows
 
 
 def _row(low: float, high: float, count: int, total: int, magnitude: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _bars(axis: Magnitudes) -> alt.Chart:
 
 
 def _counts(axis: Magnitudes) -> alt.Chart:
-    """The counts of what has no leading bit, beside their bars."""
+    """Return the counts of results without a leading bit, as text next to their bars."""
     import altair as alt
 
     drawn = alt.Chart(axis.rows("bars")).transform_filter("datum.apart")

@@ -1,6 +1,6 @@
 """Charts over an axis of magnitudes, and the leading-bit heatmap of the report, without its data.
 
-The page's script fills in the panel of the tensor chosen:
+The page's script fills in the panel of the chosen tensor:
 
 parameters   lo, hi (ends of the axis), ticks, names (tick -> label)
 data         cells (shares), lines (ends of the format's range), outside (bands beyond them), trail (ends of a range
@@ -26,13 +26,13 @@ _DASHES: dict[str, list[float]] = {"largest": [1, 0], "normal": [2, 4], "smalles
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """An axis of magnitudes, powers of two with names for the rows apart from the others, and where its rows are.
+    """An axis of magnitudes: powers of two, and names for separate rows such as zero; with the data of a chart.
 
     Attributes:
-        ends: lowest and highest place shown.
-        ticks: places that are labelled.
-        label: what stands there, an expression of Vega.
-        rows: name of a layer -> its data.
+        ends: lowest and highest value of the axis.
+        ticks: values that are labelled.
+        label: expression of Vega for the text of a label.
+        rows: returns the data of a layer of the chart by its name.
     """
 
     ends: list[Any]
@@ -42,14 +42,14 @@ class Magnitudes:
 
     @classmethod
     def following(cls) -> Magnitudes:
-        """Return the axis that the page's script sets, with data it fills in."""
+        """Return an axis whose ends, labels and data the page's script sets."""
         import altair as alt
 
         ends = [alt.ExprRef("lo"), alt.ExprRef("hi")]
         return cls(ends, alt.ExprRef("ticks"), "names[datum.value]", alt.NamedData)
 
     def at(self, field: str) -> alt.Y:
-        """Return the place of a field on the axis."""
+        """Return a field as a channel on the axis."""
         import altair as alt
 
         axis = alt.Axis(values=self.ticks, labelExpr=self.label, title="magnitude", labelLimit=60)
@@ -57,7 +57,7 @@ class Magnitudes:
 
 
 def heatmap(last_step: int) -> Spec:
-    """Return the specification of a heatmap from step 0 to `last_step`, as yet empty."""
+    """Return the specification of an empty heatmap from step 0 to `last_step`."""
     import altair as alt
 
     first: dict[str, Any] = {"lo": -8, "hi": 8, "ticks": [], "names": {}}
@@ -95,7 +95,7 @@ def _cells(magnitudes: Magnitudes, last_step: int) -> alt.Chart:
 
 
 def lines(magnitudes: Magnitudes) -> list[alt.Chart]:
-    """Return the ends of the range, upon a wider line that sets them off from any cell."""
+    """Return the ends of the range as lines, on a wider line that separates them from the cells."""
     import altair as alt
 
     ends = alt.Chart(magnitudes.rows("lines"))
@@ -109,7 +109,7 @@ def lines(magnitudes: Magnitudes) -> list[alt.Chart]:
 
 
 def _trail(magnitudes: Magnitudes) -> list[alt.Chart]:
-    """The ends of a range that follows a point, step by step, and triangles where the operation ran again."""
+    """Return the ends of a range that follows a binary point, and triangles where the operation ran again."""
     import altair as alt
 
     trail = alt.Chart(magnitudes.rows("trail"))
@@ -125,7 +125,7 @@ def _trail(magnitudes: Magnitudes) -> list[alt.Chart]:
 
 
 def labels(magnitudes: Magnitudes) -> list[alt.Chart]:
-    """Return the names of the lines: below that of the smallest value, above the others, so that they never meet."""
+    """Return the names of the lines: below the line of the smallest value, above others, so that none overlap."""
     return [*_labels(magnitudes, "smallest"), *_labels(magnitudes, "largest")]
 
 
@@ -133,8 +133,8 @@ def _labels(magnitudes: Magnitudes, kind: str) -> list[alt.Chart]:
     import altair as alt
 
     below = kind == "smallest"
-    place: dict[str, Any] = {"baseline": "top" if below else "bottom", "dy": 5 if below else -5, "dx": -6}
-    text: dict[str, Any] = {"align": "right", "fontSize": 12, "fontWeight": "bold", **place}
+    position: dict[str, Any] = {"baseline": "top" if below else "bottom", "dy": 5 if below else -5, "dx": -6}
+    text: dict[str, Any] = {"align": "right", "fontSize": 12, "fontWeight": "bold", **position}
     halo: dict[str, Any] = {"stroke": "var(--card)", "strokeWidth": 4, "opacity": 0.85}
     names = (
         alt.Chart(magnitudes.rows("lines"))

@@ -1,4 +1,4 @@
-"""What the leading-bit heatmap shows of one tensor: cells, axis, range lines and sentences, as plain data."""
+"""The leading-bit heatmap of one tensor as plain data: cells, axis, range lines and sentences."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from emu.report.words import (
     sentence_case,
 )
 
-#: Powers of two beyond the data within which a range line is still drawn.
+#: A range line is drawn if it is at most this many powers of two beyond the data.
 NEAR = 6
 _MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
 class Scene:
-    """An axis of magnitudes and what stands on it beside the counts.
+    """An axis of magnitudes, and everything on it except the counts.
 
     Attributes:
-        domain: its ends.
-        thick: height of a row apart from the others.
-        ticks: places that are labelled.
-        names: place, as `key_of` writes it -> its label.
+        domain: ends of the axis.
+        thick: height of a separate row, such as that of zeros.
+        ticks: values that are labelled.
+        names: value, as `key_of` writes it -> its label.
         lines: ends of the format's range: `at`, `label`, `kind`.
         outside: areas beyond the range: `low`, `high`.
-        special: rows apart from the others: their lower edge, their name, one of `SCALAR_KINDS`.
+        special: separate rows: lower edge, name, one of `SCALAR_KINDS`.
     """
 
     domain: list[float]
@@ -57,7 +57,7 @@ class Scene:
 
     @classmethod
     def of(cls, history: LeadingBits, covered: FormatRange | None, low: int, high: int) -> Scene:
-        """Return the axis from 2**low to 2**high, with rows apart for what a register counts beside exponents."""
+        """Return the axis from 2**low to 2**high, with separate rows for the scalar counts of a register."""
         extra = [
             (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
         ]
@@ -83,10 +83,10 @@ class Scene:
 
 
 def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str, Any]:
-    """Everything the script shows of one tensor, plain JSON."""
-    one = evidence.run.formats.get(tensor)
-    covered = range_of(one.format if one else None)
-    trail = _trail(one.format if one else None, evidence.points.get(tensor, []), int(history.steps[-1]))
+    """Return everything that the script shows of a tensor, as plain JSON."""
+    datapath = evidence.run.formats.get(tensor)
+    covered = range_of(datapath.format if datapath else None)
+    trail = _trail(datapath.format if datapath else None, evidence.points.get(tensor, []), int(history.steps[-1]))
     ends = [line.at for line in covered.lines] if covered else [row[end] for row in trail for end in ("top", "bottom")]
     low, high = visible(history, covered, ends)
     scene = Scene.of(history, covered, low, high)
@@ -115,33 +115,34 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
 
 
 def key_of(at: float) -> str:
-    """Return the text JavaScript makes of a number, so that the axis finds its name."""
+    """Return the text that JavaScript makes of a number, which is the key of its name."""
     return f"{round(at, 2):g}"
 
 
 def _parts(shares: NDArray[np.float64]) -> list[int]:
-    """Shares in millionths; what is more than nothing stays more than nothing."""
+    """Return shares in millionths; a positive share is at least 1."""
     parts = np.round(shares * _MILLION).astype(np.int64)
     return np.where((shares > 0) & (parts == 0), 1, parts).tolist()
 
 
 def _trail(text: str | None, points: list[Trajectory], last: int) -> list[dict[str, Any]]:
-    """The ends of the range wherever a point that moves was put, up to the last step."""
+    """Return the ends of the range after each move of a binary point, up to the last step."""
     word, rows = parse_or_none(text), list[dict[str, Any]]()
     if not isinstance(word, DynamicFixed):
         return rows
-    for one in points:
-        moves = zip(one.steps.tolist(), one.points.tolist(), one.redone.tolist(), strict=True)
-        for step, point, redone in [*moves, (last, int(one.points[-1]), False)]:
+    for trajectory in points:
+        part = trajectory.part
+        moves = zip(trajectory.steps.tolist(), trajectory.points.tolist(), trajectory.redone.tolist(), strict=True)
+        for step, point, redone in [*moves, (last, int(trajectory.points[-1]), False)]:
             top, bottom = word.width_bits - word.signed - point, -point
             why = "run again" if redone else "moved"
-            said = f"step {step + redone}: point {point}, {why}" + (f" ({one.part})" if one.part else "")
-            rows.append({"x": step, "top": top, "bottom": bottom, "part": one.part, "redone": redone, "text": said})
+            text = f"step {step + redone}: point {point}, {why}" + (f" ({part})" if part else "")
+            rows.append({"x": step, "top": top, "bottom": bottom, "part": part, "redone": redone, "text": text})
     return rows
 
 
 def visible(history: LeadingBits, covered: FormatRange | None, ends: Iterable[float]) -> tuple[int, int]:
-    """Return the powers of two shown: all data, and the ends of the range where they are near."""
+    """Return the lowest and highest power of two shown: all data, and the ends of the range if they are near."""
     seen = history.exponents()
     if seen is None:
         return (covered.bottom, covered.top) if covered and covered.top - covered.bottom < 64 else (-8, 8)
@@ -165,15 +166,15 @@ def _outside(covered: FormatRange | None, low: int, high: int) -> list[dict[str,
 
 
 def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool) -> str:
-    """Return what the picture shows, in a few sentences."""
+    """Return a few sentences about the picture."""
     total = max(int(history.scalars["total"].sum()), 1)
     seen = history.exponents()
     if seen is None:
         return "Every result was zero or not a finite number."
     zeros = percent(int(history.scalars["none"].sum()) / total)
-    said = f"Results from {power_of_two(seen[0])} to {power_of_two(seen[1] + 1)}, {zeros} exactly zero."
+    text = f"Results from {power_of_two(seen[0])} to {power_of_two(seen[1] + 1)}, {zeros} exactly zero."
     if covered is None:
-        return said + (
+        return text + (
             " The two lines are the ends of the format's range, which follow the point; triangles mark where the "
             "operation ran again."
             if moves
@@ -181,7 +182,7 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
         )
     beyond, below = beyond_range(history, covered.top), below_range(history, covered.bottom)
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
-    return f"{said} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
+    return f"{text} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
 
 
 def _headroom(powers: int) -> str:
@@ -190,13 +191,13 @@ def _headroom(powers: int) -> str:
 
 
 def beyond_range(history: LeadingBits, top: int) -> int:
-    """Return how many results had a magnitude of 2**top or more."""
+    """Return the number of results with a magnitude of 2**top or more."""
     from_top = max(top - history.lowest, 0)
     return int(history.counts[:, from_top:].sum() + history.scalars["above"].sum())
 
 
 def below_range(history: LeadingBits, bottom: int) -> int:
-    """Return how many results were not zero and had a magnitude below 2**bottom."""
+    """Return the number of nonzero results with a magnitude below 2**bottom."""
     return int(history.counts[:, : max(bottom - history.lowest, 0)].sum() + history.scalars["below"].sum())
 
 
@@ -205,7 +206,7 @@ def _times(count: int) -> str:
 
 
 def _out_of_sight(covered: FormatRange | None, low: int, high: int) -> list[list[str]]:
-    """The ends of the range that are too far from the data to be drawn."""
+    """Return the ends of the range that are too far from the data to be drawn, as a fact."""
     if covered is None:
         return []
     far = [f"{line.label}, {line.at - high:.0f} powers of two above" for line in covered.lines if line.at > high]
@@ -215,20 +216,16 @@ def _out_of_sight(covered: FormatRange | None, low: int, high: int) -> list[list
 
 def _facts(evidence: Evidence, tensor: Tensor) -> list[list[str]]:
     facts: list[list[str]] = []
-    if one := evidence.run.formats.get(tensor):
-        facts.append(["Format", f"{one.format}: {format_in_words(one.format)}"])
-        facts.append(
-            [
-                "Rounding",
-                sentence_case(f"{rounding_in_words(one.rounding)}; {overflow_in_words(one.overflow, one.format)}"),
-            ]
-        )
-        if one.mac:
-            facts.append(["Multiply-accumulate", sentence_case(mac_in_words(one.mac))])
+    if datapath := evidence.run.formats.get(tensor):
+        facts.append(["Format", f"{datapath.format}: {format_in_words(datapath.format)}"])
+        rounding, overflow = rounding_in_words(datapath.rounding), overflow_in_words(datapath.overflow, datapath.format)
+        facts.append(["Rounding", sentence_case(f"{rounding}; {overflow}")])
+        if datapath.mac:
+            facts.append(["Multiply-accumulate", sentence_case(mac_in_words(datapath.mac))])
     for trajectory in evidence.points.get(tensor, []):
         moved, again = len(trajectory.points) - 1, int(trajectory.redone.sum())
-        where = f"{integer(int(trajectory.points[-1]))} at the end; moved {_times(moved)}, run again {_times(again)}"
-        facts.append([f"Point of {trajectory.part}" if trajectory.part else "Point", where])
+        moves = f"{integer(int(trajectory.points[-1]))} at the end; moved {_times(moved)}, run again {_times(again)}"
+        facts.append([f"Point of {trajectory.part}" if trajectory.part else "Point", moves])
     if history := evidence.flags.get(tensor):
         raised = ((percent(history.share(flag)), flag) for flag in ("overflow", "underflow", "inexact"))
         facts.append(["Flags over the run", ", ".join(f"{share} {flag}" for share, flag in raised)])

@@ -1,7 +1,7 @@
-"""The scale of the loss over time, and why there is one: what a narrow format loses of errors and gradients.
+"""The scale of the loss over time, and the reason for it: errors and gradients that a narrow format loses.
 
-The histogram shows float32's errors and gradients, measured with the run's own weights; the colours show what becomes
-of them in the format the run wrote them in, as they are and multiplied by S.
+The histogram shows float32's errors and gradients, measured with the run's own weights. The colours show what the run's
+format does to them, unscaled and multiplied by S.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, Spec, series_
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.run_data import Columns, Run
+from emu.report.run_data import Columns, RunData
 from emu.report.words import integer, parse_or_none, percent, sentence_case
 
 ROLES = ("error", "gradient")
-#: Events that leave S at the value beside them.
+#: Events after which S has the value of their row.
 _MOVES = ("start", "repeat", "growth", "change")
-#: Events with a mark of their own, and its place among colours and shapes.
+#: Events with a mark of their own, and the index of its colour and shape.
 _MARKS = {"overflow": 1, "repeat": 5, "skip": 3, "growth": 2}
-#: What becomes of a number, from the smallest up, and its colour.
+#: What a format does to a number, from the smallest numbers up, and the colour of it.
 _FATES = {
     "lost": "var(--series-1)",
     "subnormal": "var(--series-4)",
@@ -39,7 +39,7 @@ _NAMES = ("as they are", "multiplied by S")
 #: Labels of an axis of exponents.
 _POWER = "'2^' + datum.value"
 _HEIGHT, _HISTOGRAM_HEIGHT = 260, 210
-#: Marks drawn of one kind; the first ones, for the beginning is where S is found.
+#: Most marks of one kind. The first ones are drawn, because S changes most at the beginning.
 MOST_MARKS = 2000
 _SCALE_READING = (
     "The line is S, by which the loss is multiplied before it goes back, as a power of two. An overflow means that "
@@ -57,8 +57,8 @@ class Fates:
     """What a format does to the numbers of a histogram.
 
     Attributes:
-        counts: exponent of the leading bit -> how many.
-        zeros: how many were 0 before.
+        counts: exponent of the leading bit -> count.
+        zeros: count of numbers that were 0 before.
         fmt: the format.
     """
 
@@ -67,16 +67,16 @@ class Fates:
     fmt: Float
 
     def fate(self, exponent: int) -> str:
-        """Return what becomes of numbers with that exponent."""
+        """Return what the format does to numbers with this exponent."""
         smallest = math.frexp(self.fmt.smallest_positive)[1] - 1
-        if exponent < smallest - 1:  # less than half of it
+        if exponent < smallest - 1:  # less than half of the smallest positive value: rounds to 0
             return "lost"
         if exponent < self.fmt.emin:
             return "subnormal"
         return "kept" if exponent <= self.fmt.emax else "too large"
 
     def shares(self) -> dict[str, float]:
-        """Return the share of all numbers, zeros included, that meets each fate."""
+        """Return the share of each fate among all numbers, zeros included."""
         total = max(self.zeros + sum(self.counts.values()), 1)
         met: Counter[str] = Counter()
         for exponent, count in self.counts.items():
@@ -85,7 +85,7 @@ class Fates:
 
 
 def section(evidence: Evidence) -> Section | None:
-    """Return S over time and the histograms; None of a run whose errors have the range of float32, and no S."""
+    """Return S over time and the histograms; None for a run without S whose errors have the range of float32."""
     run = evidence.run
     events, drawn = run.loss_scaling, _histograms(run)
     if events is None and not drawn:
@@ -96,24 +96,24 @@ def section(evidence: Evidence) -> Section | None:
         steps = max(evidence.outcome.steps, int(events["step"].max()))
         chart = Chart("loss-scale-chart", f"The loss scale over {steps} steps.", _scale_spec(events, steps), _HEIGHT)
         charts.append(chart)
-        parts.append(figure("The loss scale S", _marks_legend(events), chart.place(), reading=_SCALE_READING))
+        parts.append(figure("The loss scale S", _marks_legend(events), chart.placeholder(), reading=_SCALE_READING))
     rows: list[list[str]] = []
     for role, both in drawn.items():
-        places: list[Html] = []
+        pictures: list[Html] = []
         for i, (name, fates) in enumerate(zip(_NAMES, both, strict=True)):
             label = f"Exponents of float32's {role}s, {name}, and what {fates.fmt} keeps of them."
             charts.append(Chart(f"{role}-exponents-{i}", label, _histogram_spec(fates, both), _HISTOGRAM_HEIGHT))
-            places += [element("h4", sentence_case(name)), charts[-1].place()]
+            pictures += [element("h4", sentence_case(name)), charts[-1].placeholder()]
             rows.append([f"{role}s, {name}", *(percent(share) for share in fates.shares().values())])
         title, reading = f"{role.capitalize()}s against {both[0].fmt}", _HISTOGRAM_READING.format(role=role)
-        parts.append(figure(title, _fates_legend(), *places, reading=reading))
+        parts.append(figure(title, _fates_legend(), *pictures, reading=reading))
     if rows:
         header = ["float32's", "zero", *_FATES]
         parts.append(disclosure("The shares as a table", table("What becomes of errors and gradients", header, rows)))
     return Section("loss-scale", "Loss scale", join(parts), tuple(charts))
 
 
-def _sentence(run: Run, events: Columns | None) -> str:
+def _sentence(run: RunData, events: Columns | None) -> str:
     if events is None:
         return "The loss was not scaled: what is too small for the format of errors and gradients is lost."
     happened = Counter(str(event) for event in events["event"])
@@ -171,8 +171,8 @@ def _scale_spec(events: Columns, steps: int) -> Spec:
 
 
 def _marks_legend(events: Columns) -> Html:
-    there = [name for name in _MARKS if name in {str(event) for event in events["event"]}]
-    return series_legend(there, [_MARKS[name] for name in there])
+    present = [name for name in _MARKS if name in {str(event) for event in events["event"]}]
+    return series_legend(present, [_MARKS[name] for name in present])
 
 
 def _fates_legend() -> Html:
@@ -180,16 +180,16 @@ def _fates_legend() -> Html:
     return swatch_legend({words.get(name, name): colour for name, colour in _FATES.items()})
 
 
-def _histograms(run: Run) -> dict[str, tuple[Fates, Fates]]:
-    """Return role -> its numbers as they are and multiplied by S, for roles in formats of less range than float32."""
+def _histograms(run: RunData) -> dict[str, tuple[Fates, Fates]]:
+    """Return role -> fates of its numbers, unscaled and multiplied by S; for formats with less range than float32."""
     columns = run.exponents
-    found: dict[str, tuple[Fates, Fates]] = {}
+    fates: dict[str, tuple[Fates, Fates]] = {}
     if columns is None:
-        return found
+        return fates
     for role in ROLES:
-        written = Counter(one.format for (_, r), one in run.formats.items() if r == role)
+        written = Counter(datapath.format for (_, r), datapath in run.formats.items() if r == role)
         fmt = parse_or_none(written.most_common(1)[0][0]) if written else None
-        if not isinstance(fmt, Float) or fmt.emin <= -126:
+        if not isinstance(fmt, Float) or fmt.emin <= -126:  # emin of float32
             continue
         at = columns["role"].astype(str) == role
         exponents, counts = columns["exponent"][at].astype(np.float64), columns["count"][at].astype(np.int64)
@@ -201,12 +201,12 @@ def _histograms(run: Run) -> dict[str, tuple[Fates, Fates]]:
             if not math.isnan(exponent):
                 plain[int(exponent)] += int(count)
                 scaled[int(exponent) + int(shift)] += int(count)
-        found[role] = (Fates(dict(plain), zeros, fmt), Fates(dict(scaled), zeros, fmt))
-    return found
+        fates[role] = (Fates(dict(plain), zeros, fmt), Fates(dict(scaled), zeros, fmt))
+    return fates
 
 
 def _histogram_spec(fates: Fates, drawn: tuple[Fates, ...]) -> Spec:
-    """Return the bars of one histogram, on the axes of all that are drawn together."""
+    """Return the bars of a histogram; its axis covers all histograms of `drawn`."""
     import altair as alt
 
     total = max(sum(fates.counts.values()), 1)
@@ -219,7 +219,7 @@ def _histogram_spec(fates: Fates, drawn: tuple[Fates, ...]) -> Spec:
         }
         for exponent, count in sorted(fates.counts.items())
     ]
-    seen = [exponent for one in drawn for exponent in one.counts] or [fates.fmt.emin]
+    seen = [exponent for histogram in drawn for exponent in histogram.counts] or [fates.fmt.emin]
     domain = [min(seen), max(*seen, fates.fmt.emin) + 1]
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HISTOGRAM_HEIGHT - 60)

@@ -1,4 +1,4 @@
-"""Signal-to-noise of every tensor against float32 with the same weights."""
+"""Signal-to-noise of each tensor against float32 with the same weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.words import ROLES, decibels, integer
 
-#: Fall from one layer to the next, in dB, that is worth a sentence: the noise triples.
+#: Drop from one layer to the next, in dB, that is worth a sentence: the amplitude of the noise grows 3.2 times.
 DROP_DB = 10.0
 _HEIGHT = 330
 _READING = (
@@ -27,15 +27,15 @@ _READING = (
 
 
 def section(evidence: Evidence) -> Section:
-    """Return the ratio of every tensor as a chart and as a table, and what it says in sentences."""
+    """Return the ratio of each tensor as a chart and as a table, with sentences about it."""
     title = "Signal-to-noise"
     if not evidence.noise:
         return Section("noise", title, paragraph(evidence.run.missing["snr.parquet"], class_="missing"))
     intro = paragraph(*_sentences(evidence), class_="summary")
     rows = [
-        {"layer": layer, "role": role, "db": round(one.last, 2), "text": decibels(one.last)}
-        for (layer, role), one in evidence.noise.items()
-        if math.isfinite(one.last)
+        {"layer": layer, "role": role, "db": round(noise.last, 2), "text": decibels(noise.last)}
+        for (layer, role), noise in evidence.noise.items()
+        if math.isfinite(noise.last)
     ]
     if not rows:
         return Section("noise", title, join([intro, _table(evidence)]))
@@ -45,7 +45,7 @@ def section(evidence: Evidence) -> Section:
     picture = figure(
         "Signal-to-noise along the network, at the end of training",
         series_legend(*_roles(rows)),
-        chart.place(),
+        chart.placeholder(),
         reading=_READING,
     )
     tables = [_matrix(evidence), disclosure("First, median and last measurement of every tensor", _table(evidence))]
@@ -62,33 +62,33 @@ def _agreement(bits: float) -> str:
 
 
 def _sentences(evidence: Evidence) -> list[str]:
-    last = {tensor: one.last for tensor, one in evidence.noise.items()}
+    last = {tensor: noise.last for tensor, noise in evidence.noise.items()}
     finite = {tensor: value for tensor, value in last.items() if math.isfinite(value)}
     identical = sum(1 for value in last.values() if value == math.inf)
     undefined = sum(1 for value in last.values() if math.isnan(value))
-    said: list[str] = []
+    sentences: list[str] = []
     if finite:
         (layer, role), worst = min(finite.items(), key=lambda item: item[1])
         bits = max(worst, 0.0) / (20 * math.log10(2))
-        said.append(f"Noisiest is {role} of {layer}, {decibels(worst)}: {_agreement(bits)}. ")
+        sentences.append(f"Noisiest is {role} of {layer}, {decibels(worst)}: {_agreement(bits)}. ")
         noisy = sum(1 for value in finite.values() if value < NOISY_DB)
-        said.append(
+        sentences.append(
             f"{noisy} of {len(last)} tensors lie below {NOISY_DB:.0f} dB. "
             if noisy
             else f"No tensor lies below {NOISY_DB:.0f} dB. "
         )
-    said += _drops(evidence)
+    sentences += _drops(evidence)
     if identical:
-        said.append(f"{identical} of {len(last)} tensors are identical to float32. ")
+        sentences.append(f"{identical} of {len(last)} tensors are identical to float32. ")
     if undefined:
-        said.append(f"{undefined} have no ratio: their float32 values are all zero, or some value is not finite.")
-    return said
+        sentences.append(f"{undefined} have no ratio: their float32 values are all zero, or some value is not finite.")
+    return sentences
 
 
 def _drops(evidence: Evidence) -> Iterator[str]:
-    """Say where along the network the noise comes in: activations as they are computed, errors on their way back."""
+    """Yield a sentence for the largest drop along the network: activations forward, errors backward."""
     for role, direction in (("activation", 1), ("error", -1)):
-        ratios = [(layer, one.last) for (layer, its), one in evidence.noise.items() if its == role]
+        ratios = [(layer, noise.last) for (layer, of), noise in evidence.noise.items() if of == role]
         along = [(layer, ratio) for layer, ratio in ratios if math.isfinite(ratio)][::direction]
         for before, after in sorted(pairwise(along), key=lambda pair: pair[1][1] - pair[0][1])[:1]:
             if before[1] - after[1] >= DROP_DB:
@@ -97,10 +97,10 @@ def _drops(evidence: Evidence) -> Iterator[str]:
 
 
 def _roles(rows: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
-    """The roles drawn, in reading order, and the place of each among the line styles."""
-    there = {row["role"] for row in rows}
-    known = [role for role in ROLES if role in there]
-    roles = known + sorted(there - set(known))
+    """Return the roles that are drawn, in reading order, and the index of each among the line styles."""
+    present = {row["role"] for row in rows}
+    known = [role for role in ROLES if role in present]
+    roles = known + sorted(present - set(known))
     return roles, [ROLES.index(role) if role in ROLES else len(ROLES) - 1 for role in roles]
 
 
@@ -108,7 +108,7 @@ def _spec(rows: list[dict[str, Any]]) -> Spec:
     import altair as alt
 
     layers = list(dict.fromkeys(row["layer"] for row in rows))
-    roles, place = _roles(rows)
+    roles, series = _roles(rows)
     base = alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 80).encode(
         x=alt.X(
             "layer:N",
@@ -123,14 +123,14 @@ def _spec(rows: list[dict[str, Any]]) -> Spec:
             scale=alt.Scale(zero=min(row["db"] for row in rows) < 2 * NOISY_DB),
             axis=alt.Axis(tickCount=6),
         ),
-        color=alt.Color("role:N", scale=alt.Scale(domain=roles, range=[SERIES_COLOURS[i] for i in place])),
+        color=alt.Color("role:N", scale=alt.Scale(domain=roles, range=[SERIES_COLOURS[i] for i in series])),
     )
-    dashes = [list(SERIES_DASHES[i]) for i in place]
+    dashes = [list(SERIES_DASHES[i]) for i in series]
     lines = base.mark_line(strokeWidth=1.5, opacity=0.7).encode(
         detail="role:N", strokeDash=alt.StrokeDash("role:N", scale=alt.Scale(domain=roles, range=dashes))
     )
     points = base.mark_point(size=70, filled=True, opacity=1).encode(
-        shape=alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[SERIES_SHAPES[i] for i in place])),
+        shape=alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[SERIES_SHAPES[i] for i in series])),
         tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("role:N"), alt.Tooltip("text:N", title="signal-to-noise")],
     )
     return specification(alt.layer(lines, points), rows=rows)
@@ -144,8 +144,8 @@ def _matrix(evidence: Evidence) -> Html:
 
 
 def _cell(evidence: Evidence, layer: str, role: str) -> str:
-    one = evidence.noise.get((layer, role))
-    return decibels(one.last).removesuffix(" dB") if one else ""
+    noise = evidence.noise.get((layer, role))
+    return decibels(noise.last).removesuffix(" dB") if noise else ""
 
 
 def _table(evidence: Evidence) -> Html:
@@ -153,11 +153,11 @@ def _table(evidence: Evidence) -> Html:
     rows = (
         [
             f"{layer} {role}",
-            decibels(float(one.decibels[0])),
-            decibels(one.median),
-            decibels(one.last),
-            f"{integer(len(one.steps))} steps",
+            decibels(float(noise.decibels[0])),
+            decibels(noise.median),
+            decibels(noise.last),
+            f"{integer(len(noise.steps))} steps",
         ]
-        for (layer, role), one in evidence.noise.items()
+        for (layer, role), noise in evidence.noise.items()
     )
     return table("Signal-to-noise in dB against float32 with the same weights", header, rows)

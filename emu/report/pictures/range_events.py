@@ -1,4 +1,4 @@
-"""Overflow and underflow: which tensors lost results at the ends of their range, and when."""
+"""Overflow and underflow: tensors that lost results at the ends of their range, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emu.report.page import Section, figure
 from emu.report.run_data import Tensor
 from emu.report.words import ROLES, integer, percent
 
-#: Tensors drawn over time: the worst; the table holds all.
+#: Most tensors drawn over time, the worst ones; the table has all.
 MOST_STRIPS = 12
 MOST_COLUMNS = 120
 _ROW_PIXELS, _FEW_ROW_PIXELS, _FEW = 18, 26, 24
@@ -84,13 +84,13 @@ def _matrices(evidence: Evidence, charts: list[Chart]) -> list[Html]:
         chart = Chart(f"{flag}-matrix", label, _matrix(rows, layers, roles, height), height + 60)
         charts.append(chart)
         figures.append(
-            figure(f"{flag.capitalize()} by tensor, in percent", chart.place(), reading=_MATRIX_READING[flag])
+            figure(f"{flag.capitalize()} by tensor, in percent", chart.placeholder(), reading=_MATRIX_READING[flag])
         )
     return figures
 
 
 def _cell(share: float) -> str:
-    """A share in percent, short enough for a cell of a phone's screen."""
+    """Return a share in percent, short enough for a cell on a phone."""
     hundred = share * 100
     if hundred == 0 or hundred >= 9.95:
         return f"{hundred:.0f}"
@@ -129,7 +129,7 @@ def _strips(evidence: Evidence, charts: list[Chart]) -> list[Html]:
         label = f"{flag.capitalize()} over the steps of training, for {', '.join(names)}."
         chart = Chart(f"{flag}-strips", label, _strip_spec(rows, names, height), height + 60)
         charts.append(chart)
-        figures.append(figure(title, chart.place(), reading=_STRIP_READING.format(flag=flag)))
+        figures.append(figure(title, chart.placeholder(), reading=_STRIP_READING.format(flag=flag)))
     return figures
 
 

@@ -1,4 +1,4 @@
-"""What the emulated machine would have taken: time by layer, work against what bounds it, a step as a timeline."""
+"""The time of the emulated machine: by layer, work against the limits of its units, and a step as a timeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from emu.report.chart import (
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTime
+from emu.report.simulated_time import SimulatedSpent, SimulatedTime, TracedStep
 from emu.report.words import NO_NUMBER, duration, integer, percent, sentence_case
 from emu.training.time.simulation import (
     BACKWARD,
@@ -35,7 +35,7 @@ from emu.training.time.simulation import (
 )
 
 _TITLE = "Time on the emulated machine"
-#: What belongs to no layer: batches on their way, and gradients between nodes.
+#: Names of work that belongs to no layer: preparing and sending batches, exchanging gradients.
 _BATCHES, _EXCHANGE = "batches", "exchange"
 _COLOURS = {
     FORWARD: SERIES_COLOURS[0],
@@ -76,18 +76,20 @@ def section(evidence: Evidence) -> Section | None:
         missing = evidence.run.missing.get("simulation.parquet")
         return Section("simulated-time", _TITLE, paragraph(missing, class_="missing")) if missing else None
     steps = max(evidence.outcome.steps, 1)
-    said = _sentences(evidence, spent, steps)
+    sentences = _sentences(evidence, spent, steps)
     kinds = [kind for kind in KINDS if spent.of(kind)]
     colours = {_WORDS.get(kind, kind): _COLOURS[kind] for kind in kinds}
-    charts = [_bars(spent, steps, kinds, colours, said[0])]
+    charts = [_bars(spent, steps, kinds, colours, sentences[0])]
     parts: list[Html] = [
-        paragraph(" ".join(said), class_="summary"),
-        figure("Simulated time of a step by layer", swatch_legend(colours), charts[0].place(), reading=_BARS_READING),
+        paragraph(" ".join(sentences), class_="summary"),
+        figure(
+            "Simulated time of a step by layer", swatch_legend(colours), charts[0].placeholder(), reading=_BARS_READING
+        ),
     ]
     if roofline := _roofline(spent, colours):
         charts.append(roofline)
         parts.append(
-            figure("Roofline", swatch_legend(_of_device(colours)), roofline.place(), reading=_ROOFLINE_READING)
+            figure("Roofline", swatch_legend(_of_device(colours)), roofline.placeholder(), reading=_ROOFLINE_READING)
         )
     resources = sorted({event["place"] for step in spent.steps for event in step.events})
     if drawn := [_step_chart(step, [name for _, name in resources], i) for i, step in enumerate(spent.steps)]:
@@ -95,7 +97,7 @@ def section(evidence: Evidence) -> Section | None:
         places = [
             piece
             for step, chart in zip(spent.steps, drawn, strict=True)
-            for piece in (element("h4", f"Step {integer(step.step)}, {step.phase}"), chart.place())
+            for piece in (element("h4", f"Step {integer(step.step)}, {step.phase}"), chart.placeholder())
         ]
         there = {event["kind"] for step in spent.steps for event in step.events}
         shown = {_WORDS.get(kind, kind): colour for kind, colour in _COLOURS.items() if kind in there}
@@ -105,41 +107,43 @@ def section(evidence: Evidence) -> Section | None:
 
 
 def _sentences(evidence: Evidence, spent: SimulatedTime, steps: int) -> list[str]:
-    """Say how long the run takes, what for, and what running again cost."""
+    """Return sentences about the time of the run, its parts, and operations that ran again."""
     _, device = evidence.run.name()
-    said = [
+    sentences = [
         f"On {device}, the {integer(steps)} steps would have taken {duration(spent.seconds)}: "
         f"{duration(spent.seconds / steps)} each."
     ]
     if len(spent.by_phase) > 1:
-        said.append(
+        sentences.append(
             sentence_case(", ".join(f"{name} {duration(taken)}" for name, taken in spent.by_phase.items())) + "."
         )
     parts = [(kind, spent.share(spent.of(kind))) for kind in KINDS if spent.of(kind)]
-    said.append(f"Of its work, {', '.join(f'{percent(share)} is {_WORDS.get(kind, kind)}' for kind, share in parts)}.")
+    sentences.append(
+        f"Of its work, {', '.join(f'{percent(share)} is {_WORDS.get(kind, kind)}' for kind, share in parts)}."
+    )
     if sends := spent.of(SEND):
-        busy = sum(cost.seconds for cost in sends) / (spent.seconds or 1.0)
-        said.append(f"The busiest port of the crossbar sends for {percent(busy)} of the time.")
+        busy = sum(entry.seconds for entry in sends) / (spent.seconds or 1.0)
+        sentences.append(f"The busiest port of the crossbar sends for {percent(busy)} of the time.")
     if again := spent.of(REDO):
-        calls, cycles, taken = (sum(getattr(cost, name) for cost in again) for name in ("calls", "cycles", "seconds"))
+        calls, cycles, taken = (sum(getattr(entry, name) for entry in again) for name in ("calls", "cycles", "seconds"))
         runs = int(evidence.run.section("metrics").get("pretraining_runs") or 0)
         of_all = f" of the {integer(runs)} of pre-training" if runs else ""
-        said.append(
+        sentences.append(
             f"{integer(calls)} operations{of_all} ran again with a better scale, which took {integer(cycles)} cycles, "
             f"{duration(taken)}."
         )
-    return said
+    return sentences
 
 
 # ---- bars ----
 
 
-def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str, str], said: str) -> Chart:
+def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str, str], summary: str) -> Chart:
     rows: list[dict[str, Any]] = []
-    for layer in dict.fromkeys(cost.layer for cost in spent.costs):
+    for layer in dict.fromkeys(entry.layer for entry in spent.entries):
         for kind in kinds:
-            if costs := [cost for cost in spent.of(kind) if cost.layer == layer]:
-                taken = sum(cost.seconds for cost in costs) / steps
+            if entries := [entry for entry in spent.of(kind) if entry.layer == layer]:
+                taken = sum(entry.seconds for entry in entries) / steps
                 rows.append(
                     {
                         "layer": layer or (_EXCHANGE if kind in (QUANTISE, CLIP, SEND, RECEIVE) else _BATCHES),
@@ -147,13 +151,13 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
                         "place": KINDS.index(kind),
                         "ms": float(f"{taken * 1e3:.4g}"),
                         "time": duration(taken),
-                        "share": percent(spent.share(costs)),
+                        "share": percent(spent.share(entries)),
                     }
                 )
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     tips = {"layer": "layer", "kind": "work", "time": "per step", "share": "share"}
     spec = layer_bars(rows, layers, colours, value="ms", title="simulated milliseconds per step", tips=tips)
-    return Chart("simulated-time-chart", f"Simulated time by layer. {said}", spec, ROW_PIXELS * len(layers) + 50)
+    return Chart("simulated-time-chart", f"Simulated time by layer. {summary}", spec, ROW_PIXELS * len(layers) + 50)
 
 
 # ---- roofline ----
@@ -164,8 +168,8 @@ def _of_device(colours: dict[str, str]) -> dict[str, str]:
     return {name: colour for name, colour in colours.items() if name not in outside}
 
 
-def _intensity(cost: SimulatedCost) -> float:
-    return cost.operations / cost.bytes
+def _intensity(entry: SimulatedSpent) -> float:
+    return entry.operations / entry.bytes
 
 
 def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
@@ -174,26 +178,26 @@ def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
 
     roofs = [roof for roof in spent.roofs if roof.bytes_per_s]
     marks = [
-        cost
-        for cost in spent.of(FORWARD, BACKWARD, UPDATE, REDO)
-        if cost.bytes and cost.seconds and cost.operations and any(roof.unit == cost.unit for roof in roofs)
+        entry
+        for entry in spent.of(FORWARD, BACKWARD, UPDATE, REDO)
+        if entry.bytes and entry.seconds and entry.operations and any(roof.unit == entry.unit for roof in roofs)
     ]
     if not marks:
         return None
     points = [
         {
-            "x": _intensity(cost),
-            "y": cost.operations / cost.seconds,
-            "layer": cost.layer,
-            "kind": _WORDS.get(cost.kind, cost.kind),
-            "unit": cost.unit,
-            "speed": f"{number(cost.operations / cost.seconds / 1e9, 3)} G/s",
+            "x": _intensity(entry),
+            "y": entry.operations / entry.seconds,
+            "layer": entry.layer,
+            "kind": _WORDS.get(entry.kind, entry.kind),
+            "unit": entry.unit,
+            "speed": f"{number(entry.operations / entry.seconds / 1e9, 3)} G/s",
         }
-        for cost in marks
+        for entry in marks
     ]
     ridges = [roof.operations_per_s / (roof.bytes_per_s or 1.0) for roof in roofs]
-    low = math.log2(min(*ridges, *(_intensity(cost) for cost in marks))) - 1
-    high = math.log2(max(*ridges, *(_intensity(cost) for cost in marks))) + 1
+    low = math.log2(min(*ridges, *(_intensity(entry) for entry in marks))) - 1
+    high = math.log2(max(*ridges, *(_intensity(entry) for entry in marks))) + 1
     lines = [
         {"x": x, "y": min(roof.operations_per_s, x * (roof.bytes_per_s or 0.0)), "unit": roof.unit}
         for roof, ridge in zip(roofs, ridges, strict=True)
@@ -230,7 +234,7 @@ def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
             ],
         ),
     ]
-    best = max(marks, key=lambda cost: cost.operations / cost.seconds)
+    best = max(marks, key=lambda entry: entry.operations / entry.seconds)
     label = (
         f"Roofline of {', '.join(units)}: the fastest work, {best.kind} of {best.layer}, does "
         f"{number(best.operations / best.seconds / 1e9, 3)} billion operations a second."
@@ -242,8 +246,8 @@ def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
 # ---- one step ----
 
 
-def _step_chart(step: SimulatedStep, resources: list[str], place: int) -> Chart:
-    """Return one step as a timeline, its longest events."""
+def _step_chart(step: TracedStep, resources: list[str], index: int) -> Chart:
+    """Return one step as a timeline of its longest events."""
     import altair as alt
 
     longest = sorted(step.events, key=lambda event: -event["duration"])[:_MOST_EVENTS]
@@ -278,7 +282,7 @@ def _step_chart(step: SimulatedStep, resources: list[str], place: int) -> Chart:
         )
     )
     label = f"Step {step.step} of {step.phase} as a timeline of {', '.join(resources)}, {number(end, 4)} microseconds."
-    return Chart(f"step-chart-{place}", label, specification(chart, events=rows), height + 60)
+    return Chart(f"step-chart-{index}", label, specification(chart, events=rows), height + 60)
 
 
 # ---- table ----
@@ -288,15 +292,15 @@ def _table(spent: SimulatedTime) -> Html:
     header = ["layer", "work", "unit", "calls", "cycles", "time", "share", "operations per byte"]
     rows = (
         [
-            cost.layer or (_EXCHANGE if cost.kind in (QUANTISE, CLIP, SEND, RECEIVE) else _BATCHES),
-            _WORDS.get(cost.kind, cost.kind),
-            cost.unit,
-            integer(cost.calls),
-            integer(cost.cycles) if cost.cycles else NO_NUMBER,
-            duration(cost.seconds),
-            percent(spent.share([cost])),
-            number(_intensity(cost), 3) if cost.bytes and cost.operations else NO_NUMBER,
+            entry.layer or (_EXCHANGE if entry.kind in (QUANTISE, CLIP, SEND, RECEIVE) else _BATCHES),
+            _WORDS.get(entry.kind, entry.kind),
+            entry.unit,
+            integer(entry.calls),
+            integer(entry.cycles) if entry.cycles else NO_NUMBER,
+            duration(entry.seconds),
+            percent(spent.share([entry])),
+            number(_intensity(entry), 3) if entry.bytes and entry.operations else NO_NUMBER,
         ]
-        for cost in spent.costs
+        for entry in spent.entries
     )
     return table("Simulated time of the whole run", header, rows, numeric_from=3)

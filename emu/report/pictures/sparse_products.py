@@ -1,4 +1,4 @@
-"""Gradients of sparse layers: what their products take, and what a transposed copy of each input would add."""
+"""Gradients of sparse layers: the time of their products, and of a transposed copy of each input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READING = (
 
 
 class _Layer(NamedTuple):
-    """A layer's gradients over the whole run; fields are the columns of the table `sparse`."""
+    """The gradients of a layer over the whole run; fields are columns of the table `sparse`."""
 
     name: str
     entries: int
@@ -43,11 +43,11 @@ def section(evidence: Evidence) -> Section | None:
         return Section("sparse-products", _TITLE, paragraph(missing, class_="missing")) if missing else None
     layers, steps = _layers(columns), max(evidence.outcome.steps, 1)
     whole_ps = round(evidence.simulated.seconds * SECOND_PS) if evidence.simulated else 0
-    said = " ".join(_sentence(layer, steps, whole_ps) for layer in layers)
-    chart = _bars(layers, steps, said)
+    summary = " ".join(_sentence(layer, steps, whole_ps) for layer in layers)
+    chart = _bars(layers, steps, summary)
     parts: list[Html] = [
-        paragraph(said, class_="summary"),
-        figure("A step's sparse gradients", swatch_legend(_COLOURS), chart.place(), reading=_READING),
+        paragraph(summary, class_="summary"),
+        figure("A step's sparse gradients", swatch_legend(_COLOURS), chart.placeholder(), reading=_READING),
         disclosure("Sparse gradients as a table", _table(layers, steps)),
     ]
     return Section("sparse-products", _TITLE, join(parts), (chart,))
@@ -62,7 +62,7 @@ def _layers(columns: Columns) -> list[_Layer]:
 
 
 def _sentence(layer: _Layer, steps: int, whole_ps: int) -> str:
-    """Say what a layer's gradient takes of a step, and what a copy would add to it."""
+    """Return a sentence about the time of a layer's gradient in a step, and of a transposed copy."""
     product, copy = (_time(ps, steps) for ps in (layer.product_ps, layer.transpose_ps))
     shares = [f", {percent(ps / whole_ps)} of the step" if whole_ps else ""
               for ps in (layer.product_ps, layer.transpose_ps)]  # fmt: skip
@@ -76,20 +76,20 @@ def _time(ps: int, steps: int) -> str:
     return duration(ps / steps / SECOND_PS)
 
 
-def _bars(layers: list[_Layer], steps: int, said: str) -> Chart:
+def _bars(layers: list[_Layer], steps: int, summary: str) -> Chart:
     rows: list[dict[str, Any]] = []
     for layer in layers:
         copied = f"{layer.name}, copied"
         bars = ((layer.name, _PRODUCT), (copied, _COPY), (copied, _PRODUCT))
-        for place, (name, kind) in enumerate(bars):
+        for rank, (name, kind) in enumerate(bars):
             ps = layer.product_ps if kind == _PRODUCT else layer.transpose_ps
             us = float(f"{ps / steps / 1e6:.4g}")
-            rows.append({"layer": name, "kind": kind, "place": place, "us": us, "time": _time(ps, steps)})
+            rows.append({"layer": name, "kind": kind, "place": rank, "us": us, "time": _time(ps, steps)})
     names = list(dict.fromkeys(row["layer"] for row in rows))
     tips = {"layer": "gradient", "kind": "work", "time": "per step"}
     title = "simulated microseconds per step"
     spec = layer_bars(rows, names, _COLOURS, value="us", title=title, tips=tips)
-    return Chart("sparse-products-chart", f"Sparse gradients. {said}", spec, ROW_PIXELS * len(names) + 50)
+    return Chart("sparse-products-chart", f"Sparse gradients. {summary}", spec, ROW_PIXELS * len(names) + 50)
 
 
 def _table(layers: list[_Layer], steps: int) -> Html:

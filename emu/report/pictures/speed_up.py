@@ -1,4 +1,4 @@
-"""The picture of `emu simulate`: speed-up against the number of nodes, with what messages alone allow drawn in."""
+"""The picture of `emu simulate`: speed-up against the number of nodes, with the bound by messages alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emu.report.chart import SERIES_COLOURS, coloured
 from emu.report.vega import as_svg
 from emu.training.cluster_time import SimulatedCluster
 
-#: What the page of a report defines for its charts; a picture by itself brings it along.
+#: Colours that the page of a report defines as variables; a picture outside of a page needs their values.
 _COLOURS = {
     "series-0": "#0072b2", "series-1": "#d55e00", "series-2": "#009e73", "series-3": "#cc79a7",
     "series-4": "#e69f00", "series-5": "#56b4e9", "series-6": "#b8a100", "series-7": "#555555",
@@ -19,26 +19,26 @@ _WIDTH, _HEIGHT = 460, 320
 _MOST = 1.5
 
 
-def speed_up_picture(found: SimulatedCluster) -> str:
+def speed_up_picture(cluster: SimulatedCluster) -> str:
     """Return the picture as SVG.
 
-    A line for every batch and number of bits: solid the speed-up, dashed the bound of communication, grey the number of
-    devices.
+    It has lines for each batch and number of bits: the speed-up (solid), its bound by communication (dashed), and the
+    number of devices (grey).
     """
-    spec = _chart(found).to_dict()
+    spec = _chart(cluster).to_dict()
     spec["config"] = {"view": {"stroke": None}, "background": "transparent", "axis": {"domain": False}}
     return as_svg(coloured(spec, _COLOURS))
 
 
-def _chart(found: SimulatedCluster) -> Any:
+def _chart(cluster: SimulatedCluster) -> Any:
     import altair as alt
 
-    rows = _rows(found)
+    rows = _rows(cluster)
     names = list(dict.fromkeys(row["series"] for row in rows))
     colours = [SERIES_COLOURS[i % len(SERIES_COLOURS)] for i in range(len(names))]
     kinds = alt.Scale(domain=["speed-up", "most that messages allow", "one for each device"],
                       range=[[1, 0], [6, 3], [1, 3]])  # fmt: skip
-    title = f"{found.model} on {found.device}"
+    title = f"{cluster.model} on {cluster.device}"
     return (
         alt.Chart(alt.Data(values=rows), width=_WIDTH, height=_HEIGHT, title=title)
         .mark_line(point={"size": 22}, clip=True)
@@ -51,10 +51,10 @@ def _chart(found: SimulatedCluster) -> Any:
     )
 
 
-def _rows(found: SimulatedCluster) -> Sequence[dict[str, Any]]:
-    most = _MOST * max(step.nodes * step.devices for step in found.steps)
+def _rows(cluster: SimulatedCluster) -> Sequence[dict[str, Any]]:
+    most = _MOST * max(step.nodes * step.devices for step in cluster.steps)
     rows: list[dict[str, Any]] = []
-    for step in found.steps:
+    for step in cluster.steps:
         series, devices = f"{step.batch}, {step.bits}", step.nodes * step.devices
         values = {"speed-up": step.speed_up, "most that messages allow": step.bound, "one for each device": devices}
         rows += [

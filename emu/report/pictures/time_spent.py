@@ -1,4 +1,4 @@
-"""Where the time of a step went: by layer, and within it by the kind of kernel, with the proof of each fast path."""
+"""The time of a step by layer and kind of kernel, with the proof of each fast path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from emu.report.time_spent import (
     REFERENCE,
     SELECTIONS,
     WIDE,
-    Cost,
+    OperationTime,
     TimeSpent,
 )
 from emu.report.words import NO_NUMBER, integer, percent, seconds
@@ -51,7 +51,7 @@ _PATHS = {
     "in_order": "sums in order",
     "definition": "the reference",
 }
-#: Phrases of proofs, and how a reader says them.
+#: Phrases of proofs, and plainer ones for readers.
 _PHRASES = (
     ("K*max|a|*max|b| + max|addend| <= ", "no sum exceeds "),
     ("exact in 64-bit integers in any order", "so 64-bit integers are exact in any order"),
@@ -66,7 +66,7 @@ def section(evidence: Evidence) -> Section | None:
     if spent is None:
         missing = evidence.run.missing.get("profile.parquet")
         return Section("time", _TITLE, paragraph(missing, class_="missing")) if missing else None
-    said = _sentences(evidence, spent)
+    sentences = _sentences(evidence, spent)
     rows = _rows(evidence, spent)
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
@@ -74,16 +74,18 @@ def section(evidence: Evidence) -> Section | None:
     tips = {"layer": "layer", "kind": "kernel", "time": "per step", "share": "share"}
     spec = layer_bars(rows, layers, colours, value="ms", title="milliseconds per step", tips=tips)
     height = ROW_PIXELS * len(layers) + 50
-    chart = Chart("time-chart", f"Time of a step by layer. {' '.join(said[:3])}", spec, height)
-    picture = figure("Time of a step by layer and kernel", swatch_legend(colours), chart.place(), reading=_READING)
-    body = [paragraph(" ".join(said), class_="summary"), picture]
+    chart = Chart("time-chart", f"Time of a step by layer. {' '.join(sentences[:3])}", spec, height)
+    picture = figure(
+        "Time of a step by layer and kernel", swatch_legend(colours), chart.placeholder(), reading=_READING
+    )
+    body = [paragraph(" ".join(sentences), class_="summary"), picture]
     return Section(
         "time", _TITLE, join([*body, disclosure("Every operation, with its path and proof", _table(spent))]), (chart,)
     )
 
 
 def _sentences(evidence: Evidence, spent: TimeSpent) -> list[str]:
-    """Say what a step costs, what costs most, whether anything fell back, and what the first calls cost."""
+    """Return sentences about the time of a step, its largest parts, fallbacks, and first calls."""
     return [
         f"A step took {_time(spent.typical_seconds / spent.steps)}, on average over {integer(spent.steps)} "
         f"step{'s' * (spent.steps != 1)}.",
@@ -91,7 +93,7 @@ def _sentences(evidence: Evidence, spent: TimeSpent) -> list[str]:
         _fallbacks(spent),
         f"The first call of each operation, which loads or compiles its kernel, is not in these figures; first calls "
         f"took {seconds(spent.first_seconds)} in all.",
-        *_beside_steps(evidence, spent),
+        *_outside_steps(evidence, spent),
     ]
 
 
@@ -99,32 +101,32 @@ def _most_expensive(spent: TimeSpent) -> list[str]:
     layers = spent.by_layer()
     if not layers:
         return []
-    layer, costs = next(iter(layers.items()))
-    worst = next(cost for cost in spent.costs if cost.layer)
+    layer, entries = next(iter(layers.items()))
+    worst = next(entry for entry in spent.entries if entry.layer)
     kernel = f"{worst.operation} for {worst.name} ({worst.kind})"
-    host = spent.share(cost for cost in spent.costs if cost.kind == OUTSIDE)
+    host = spent.share(entry for entry in spent.entries if entry.kind == OUTSIDE)
     return [
-        f"The most expensive layer is {layer} with {percent(spent.share(costs))} of it, the most expensive operation "
+        f"The most expensive layer is {layer} with {percent(spent.share(entries))} of it, the most expensive operation "
         f"{_plain(kernel)} with {percent(spent.share([worst]))}; {percent(host)} passed outside the datapath."
     ]
 
 
 def _fallbacks(spent: TimeSpent) -> str:
-    left = [cost for cost in spent.costs if cost.fallback]
-    products = [cost for cost in spent.costs if cost.path]
+    left = [entry for entry in spent.entries if entry.fallback]
+    products = [entry for entry in spent.entries if entry.path]
     if left:
         reasons: dict[str, list[str]] = {}
-        for cost in left:
-            reasons.setdefault(cost.fallback, []).append(f"{_plain(cost.operation)} for {cost.name}")
+        for entry in left:
+            reasons.setdefault(entry.fallback, []).append(f"{_plain(entry.operation)} for {entry.name}")
         named = "; ".join(f"{', '.join(those)} ({reason})" for reason, those in reasons.items())
         return f"Left to the reference, {percent(spent.share(left))} of the time: {named}."
-    if products and all(cost.path == "definition" for cost in products):
+    if products and all(entry.path == "definition" for entry in products):
         return "The reference ran every product by its definition: choose another backend for speed."
     return "No product was left to the reference."
 
 
-def _beside_steps(evidence: Evidence, spent: TimeSpent) -> list[str]:
-    whole, steps = evidence.run.info.get("seconds"), sum(cost.seconds for cost in spent.costs)
+def _outside_steps(evidence: Evidence, spent: TimeSpent) -> list[str]:
+    whole, steps = evidence.run.info.get("seconds"), sum(entry.seconds for entry in spent.entries)
     if not isinstance(whole, int | float) or whole < steps:
         return []
     return [f"Of the run's {seconds(whole)}, steps took {seconds(steps)}; the rest went into tests, noise and files."]
@@ -140,24 +142,24 @@ def _plain(name: str) -> str:
 
 def _rows(evidence: Evidence, spent: TimeSpent) -> list[dict[str, Any]]:
     """Return a bar for each kind of work in each layer, in network order, the host last."""
-    grouped: dict[tuple[str, str], list[Cost]] = {}
-    for cost in spent.costs:
-        grouped.setdefault((cost.layer or OUTSIDE, cost.kind), []).append(cost)
-    place = {name: i for i, name in enumerate(evidence.run.layers)}
-    last = len(place)
-    keys = sorted(grouped, key=lambda key: (key[1] == OUTSIDE, place.get(key[0], last), KINDS.index(key[1])))
+    grouped: dict[tuple[str, str], list[OperationTime]] = {}
+    for entry in spent.entries:
+        grouped.setdefault((entry.layer or OUTSIDE, entry.kind), []).append(entry)
+    index = {name: i for i, name in enumerate(evidence.run.layers)}
+    last = len(index)
+    keys = sorted(grouped, key=lambda key: (key[1] == OUTSIDE, index.get(key[0], last), KINDS.index(key[1])))
     return [_row(spent, layer, kind, grouped[layer, kind]) for layer, kind in keys]
 
 
-def _row(spent: TimeSpent, layer: str, kind: str, costs: list[Cost]) -> dict[str, Any]:
-    of_a_step = sum(cost.typical_seconds for cost in costs) / spent.steps
+def _row(spent: TimeSpent, layer: str, kind: str, entries: list[OperationTime]) -> dict[str, Any]:
+    of_a_step = sum(entry.typical_seconds for entry in entries) / spent.steps
     return {
         "layer": layer,
         "kind": kind,
         "place": KINDS.index(kind),
         "ms": float(f"{of_a_step * 1e3:.4g}"),
         "time": _time(of_a_step),
-        "share": percent(spent.share(costs)),
+        "share": percent(spent.share(entries)),
     }
 
 
@@ -165,30 +167,30 @@ def _table(spent: TimeSpent) -> Html:
     header = ["result", "operation", "path and proof", "calls", "per call", "share", "speed"]
     rows = (
         [
-            cost.name,
-            NO_NUMBER if cost.kind == OUTSIDE else _plain(cost.operation),
-            _path(cost),
-            integer(cost.calls),
-            _time(cost.seconds_per_call),
-            percent(spent.share([cost])),
-            _speed(cost),
+            entry.name,
+            NO_NUMBER if entry.kind == OUTSIDE else _plain(entry.operation),
+            _path(entry),
+            integer(entry.calls),
+            _time(entry.seconds_per_call),
+            percent(spent.share([entry])),
+            _speed(entry),
         ]
-        for cost in spent.costs
+        for entry in spent.entries
     )
     return table(
         "Time by operation, the most expensive first; calls of the host are steps", header, rows, numeric_from=3
     )
 
 
-def _path(cost: Cost) -> str:
-    if not cost.path:
+def _path(entry: OperationTime) -> str:
+    if not entry.path:
         return NO_NUMBER
-    left = f"left to the reference: {cost.fallback}; otherwise " if cost.fallback else ""
-    return f"{left}{_PATHS.get(cost.path, cost.path)}: {proof_in_words(cost.proof)}"
+    left = f"left to the reference: {entry.fallback}; otherwise " if entry.fallback else ""
+    return f"{left}{_PATHS.get(entry.path, entry.path)}: {proof_in_words(entry.proof)}"
 
 
 def proof_in_words(proof: str) -> str:
-    """Return a planner's proof as a reader says it.
+    """Return a planner's proof in plainer words.
 
     Examples:
         >>> proof_in_words("K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats")
@@ -196,14 +198,14 @@ def proof_in_words(proof: str) -> str:
     """
     for phrase, words in _PHRASES:
         proof = proof.replace(phrase, words)
-    return re.sub(r"2\*\*(-?\d+)", lambda found: power_of_two(int(found[1])), proof)
+    return re.sub(r"2\*\*(-?\d+)", lambda power: power_of_two(int(power[1])), proof)
 
 
-def _speed(cost: Cost) -> str:
-    """Multiply-adds a second of a product, elements written of anything else; of losses, which do both, nothing."""
-    done, unit = (cost.multiply_adds, "MAC/s") if cost.multiply_adds else (cost.elements, "Elem/s")
-    if not done or not cost.typical_seconds or (cost.kind == FUNCTIONS and cost.multiply_adds):
+def _speed(entry: OperationTime) -> str:
+    """Return multiply-adds per second of a product, else elements per second; nothing for a loss, which does both."""
+    done, unit = (entry.multiply_adds, "MAC/s") if entry.multiply_adds else (entry.elements, "Elem/s")
+    if not done or not entry.typical_seconds or (entry.kind == FUNCTIONS and entry.multiply_adds):
         return NO_NUMBER
-    billions = done / cost.typical_seconds / 1e9
+    billions = done / entry.typical_seconds / 1e9
     scaled, prefix = (billions, "G") if billions >= 0.1 else (billions * 1e3, "M")
     return f"{number(scaled, 2) if scaled < 100 else round(scaled)} {prefix}{unit}"

@@ -16,10 +16,10 @@ def axis_of(field: str, metric: str, scale: Scale, values: Sequence[float]) -> d
     """Return a channel of a picture for a metric.
 
     Args:
-        field: of the rows.
-        metric: the metric's name.
-        scale: how it is drawn.
-        values: what is drawn, scaled.
+        field: field of the rows.
+        metric: name of the metric.
+        scale: scale of the metric.
+        values: scaled values that are drawn.
     """
     title = called(metric) + (f" ({scale.unit})" if scale.unit else "")
     drawn: dict[str, Any] = {"zero": False, "padding": 10}

@@ -1,4 +1,4 @@
-"""The picture of what a search found: every trial by two objectives, and the front of those that no other one beats."""
+"""The picture of a search: all trials by two objectives, and the front of those that no other trial beats."""
 
 from __future__ import annotations
 
@@ -23,50 +23,54 @@ _READING = (
 )
 
 
-def front_section(found: Searched) -> Section | None:
-    """Return the pictures of the first objective against each other one; None where there is one objective."""
-    metrics = found.metrics
-    if len(metrics) < 2 or not found.finished:
+def front_section(searched: Searched) -> Section | None:
+    """Return the pictures of the first objective against each other one; None if there is one objective."""
+    metrics = searched.metrics
+    if len(metrics) < 2 or not searched.finished:
         return None
-    charts = [_chart(found, 0, index) for index in range(1, len(metrics))]
+    charts = [_chart(searched, 0, index) for index in range(1, len(metrics))]
     legend = swatch_legend(_KINDS)
     drawn = [
-        figure(f"{called(metrics[index])} by {called(metrics[0])}", legend, chart.place(), reading=_READING)
+        figure(f"{called(metrics[index])} by {called(metrics[0])}", legend, chart.placeholder(), reading=_READING)
         for index, chart in enumerate(charts, 1)
     ]
-    front = found.front()
-    said = (
-        f"{len(front)} of {len(found.finished)} finished trials are on the front."
+    front = searched.front()
+    summary = (
+        f"{len(front)} of {len(searched.finished)} finished trials are on the front."
         if front
         else ("No trial holds every constraint yet.")
     )
-    return Section("front", "What is possible", join([paragraph(said, class_="summary"), *drawn]), tuple(charts))
+    return Section("front", "What is possible", join([paragraph(summary, class_="summary"), *drawn]), tuple(charts))
 
 
-def front_svg(found: Searched) -> str | None:
-    """Return the picture of the first two objectives as SVG, for light and dark pages; None where there is none."""
-    if len(found.metrics) < 2 or not found.finished:
+def front_svg(searched: Searched) -> str | None:
+    """Return the picture of the first two objectives as SVG, for light and dark pages; None if there is none."""
+    if len(searched.metrics) < 2 or not searched.finished:
         return None
-    spec = coloured(_chart(found, 0, 1).spec)
+    spec = coloured(_chart(searched, 0, 1).spec)
     spec |= {"width": _WIDTH, "background": "transparent"}
     spec["layer"][-1]["encoding"]["fill"]["legend"] = _LEGEND
     return as_svg(spec)
 
 
-def _chart(found: Searched, x: int, y: int) -> Chart:
-    metrics = found.metrics
-    scales = [scale_of(metrics[axis], max(abs(trial.objectives[axis]) for trial in found.finished)) for axis in (x, y)]
-    front = {trial.number for trial in found.front()}
-    rows = [_row(found, trial, (x, y), scales, front) for trial in found.finished]
+def _chart(searched: Searched, x: int, y: int) -> Chart:
+    metrics = searched.metrics
+    scales = [
+        scale_of(metrics[axis], max(abs(trial.objectives[axis]) for trial in searched.finished)) for axis in (x, y)
+    ]
+    front = {trial.number for trial in searched.front()}
+    rows = [_row(searched, trial, (x, y), scales, front) for trial in searched.finished]
     line = [row for row in rows if row["kind"] == "front"]
     label = (
         f"{len(rows)} trials by {called(metrics[x])} and {called(metrics[y])}, {len(line)} of them on the front. The "
         "table below has the front."
     )
-    return Chart(f"front-{y}", label, _spec(found, (x, y), scales, rows, line), _HEIGHT + 60)
+    return Chart(f"front-{y}", label, _spec(searched, (x, y), scales, rows, line), _HEIGHT + 60)
 
 
-def _row(found: Searched, trial: Trial, axes: tuple[int, int], scales: list[Scale], front: set[int]) -> dict[str, Any]:
+def _row(
+    searched: Searched, trial: Trial, axes: tuple[int, int], scales: list[Scale], front: set[int]
+) -> dict[str, Any]:
     kinds = list(_KINDS)
     kind = kinds[0] if trial.number in front else kinds[1] if trial.is_feasible else kinds[2]
     x, y = (trial.objectives[axis] * scale.factor for axis, scale in zip(axes, scales, strict=True))
@@ -75,38 +79,42 @@ def _row(found: Searched, trial: Trial, axes: tuple[int, int], scales: list[Scal
         "y": round(y, 6),
         "kind": kind,
         "trial": trial.number,
-        "x_text": value_in_words(found.metrics[axes[0]], trial.objectives[axes[0]]),
-        "y_text": value_in_words(found.metrics[axes[1]], trial.objectives[axes[1]]),
+        "x_text": value_in_words(searched.metrics[axes[0]], trial.objectives[axes[0]]),
+        "y_text": value_in_words(searched.metrics[axes[1]], trial.objectives[axes[1]]),
         "values": values_in_words(trial.values),
     }
-    page = found.page_of(trial)
+    page = searched.page_of(trial)
     return row | ({"page": page} if page else {})
 
 
-def _bounds(found: Searched, axes: tuple[int, int], scales: list[Scale]) -> list[dict[str, float]]:
+def _bounds(searched: Searched, axes: tuple[int, int], scales: list[Scale]) -> list[dict[str, float]]:
     """Return the bounds of constraints on the drawn metrics."""
     lines: list[dict[str, float]] = []
     for name, axis, scale in zip("xy", axes, scales, strict=True):
-        for one in found.search["constraint"]:
-            bound = one["at_most"] if one["at_least"] is None else one["at_least"]
-            if one["metric"] == found.metrics[axis]:
+        for constraint in searched.search["constraint"]:
+            bound = constraint["at_most"] if constraint["at_least"] is None else constraint["at_least"]
+            if constraint["metric"] == searched.metrics[axis]:
                 lines.append({name: bound * scale.factor})
     return lines
 
 
 def _spec(
-    found: Searched, axes: tuple[int, int], scales: list[Scale], rows: list[dict[str, Any]], line: list[dict[str, Any]]
+    searched: Searched,
+    axes: tuple[int, int],
+    scales: list[Scale],
+    rows: list[dict[str, Any]],
+    line: list[dict[str, Any]],
 ) -> Spec:
     import altair as alt
 
     x, y = (
-        axis_of(name, found.metrics[axis], scale, [row[name] for row in rows])
+        axis_of(name, searched.metrics[axis], scale, [row[name] for row in rows])
         for name, axis, scale in zip("xy", axes, scales, strict=True)
     )
-    told = [
+    tips = [
         alt.Tooltip("trial:Q"),
-        alt.Tooltip("x_text:N", title=called(found.metrics[axes[0]])),
-        alt.Tooltip("y_text:N", title=called(found.metrics[axes[1]])),
+        alt.Tooltip("x_text:N", title=called(searched.metrics[axes[0]])),
+        alt.Tooltip("y_text:N", title=called(searched.metrics[axes[1]])),
         alt.Tooltip("values:N"),
     ]
     colours = alt.Scale(domain=list(_KINDS), range=list(_KINDS.values()))
@@ -125,10 +133,10 @@ def _spec(
             stroke=alt.Stroke("kind:N", scale=colours, legend=None),
             fill=alt.Fill("kind:N", scale=fills, legend=None),
             href="page:N",
-            tooltip=told,
+            tooltip=tips,
         )
     )
-    bounds = _bounds(found, axes, scales)
+    bounds = _bounds(searched, axes, scales)
     rule = {"type": "rule", "color": "var(--quiet)", "strokeDash": [4, 4]}
     rules = [
         alt.Chart.from_dict({"data": {"name": f"bounds_{name}"}, "mark": rule, "encoding": {name: own}})

@@ -1,4 +1,4 @@
-"""How a search went on: the objectives of every trial in their order, and the best ones so far."""
+"""The course of a search: the objectives of all trials in their order, and the best so far."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _READING = (
 )
 
 
-def history_section(found: Searched) -> Section | None:
-    """Return a picture for each objective; None where no trial is finished."""
-    if not found.finished:
+def history_section(searched: Searched) -> Section | None:
+    """Return a picture for each objective; None if no trial is finished."""
+    if not searched.finished:
         return None
-    charts = [_chart(found, index) for index in range(len(found.metrics))]
+    charts = [_chart(searched, index) for index in range(len(searched.metrics))]
     legend = swatch_legend({"a trial": _HOLDS, "breaks a constraint": _BREAKS, "best so far": _BEST})
     figures = [
-        figure(called(metric), legend if not index else "", chart.place(), reading="" if index else _READING)
-        for index, (metric, chart) in enumerate(zip(found.metrics, charts, strict=True))
+        figure(called(metric), legend if not index else "", chart.placeholder(), reading="" if index else _READING)
+        for index, (metric, chart) in enumerate(zip(searched.metrics, charts, strict=True))
     ]
     return Section("history", "How the search went on", join(figures), tuple(charts))
 
 
-def _chart(found: Searched, index: int) -> Chart:
-    metric, sign = found.metrics[index], found.signs[index]
-    scale = scale_of(metric, max(abs(trial.objectives[index]) for trial in found.finished))
+def _chart(searched: Searched, index: int) -> Chart:
+    metric, sign = searched.metrics[index], searched.signs[index]
+    scale = scale_of(metric, max(abs(trial.objectives[index]) for trial in searched.finished))
     rows: list[dict[str, Any]] = []
     best: list[dict[str, Any]] = []
-    for trial in found.finished:
+    for trial in searched.finished:
         value = trial.objectives[index]
         rows.append(
             {
@@ -50,10 +50,10 @@ def _chart(found: Searched, index: int) -> Chart:
         if trial.is_feasible and (not best or sign * value < sign * best[-1]["raw"]):
             best.append({"trial": trial.number, "value": rows[-1]["value"], "raw": value})
     if best:
-        best.append({**best[-1], "trial": found.finished[-1].number})
+        best.append({**best[-1], "trial": searched.finished[-1].number})
     label = f"{called(metric)} of {len(rows)} trials in their order."
     axis = axis_of("value", metric, scale, [row["value"] for row in rows])
-    drawn = [{"trial": one["trial"], "value": one["value"]} for one in best]
+    drawn = [{"trial": point["trial"], "value": point["value"]} for point in best]
     return Chart(f"history-{index}", label, _spec(axis, rows, drawn), _HEIGHT + 60)
 
 

@@ -18,9 +18,9 @@ _READING = (
 )
 
 
-def importance_section(found: Searched) -> Section | None:
-    """Return the picture; None where there were too few trials to say anything."""
-    known = {metric: shares for metric, shares in found.importances.items() if shares}
+def importance_section(searched: Searched) -> Section | None:
+    """Return the picture; None if there were too few trials to say anything."""
+    known = {metric: shares for metric, shares in searched.importances.items() if shares}
     if not known:
         return None
     names = sorted({name for shares in known.values() for name in shares})
@@ -39,7 +39,7 @@ def importance_section(found: Searched) -> Section | None:
     return Section(
         "importances",
         "Which variables mattered",
-        join([figure("Share of each variable", legend, chart.place(), reading=_READING)]),
+        join([figure("Share of each variable", legend, chart.placeholder(), reading=_READING)]),
         (chart,),
     )
 

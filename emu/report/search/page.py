@@ -32,43 +32,49 @@ def device_file(trial: Trial) -> str:
 def build_search_report(folder: Path) -> Path:
     """Write the report of a search and its table into its folder, and return the report's path.
 
-    Equal trials give equal pages: times are left to the reports of the runs.
+    Equal trials give equal pages: measured times are in the reports of the runs only.
 
     Raises:
         ConfigError: the folder has no search, or cannot be written.
     """
-    found = read_search(folder)
+    searched = read_search(folder)
     home = RunFolder(folder)
-    home.write_text("report.md", markdown(found))
-    if picture := front_svg(found):
+    home.write_text("report.md", markdown(searched))
+    if picture := front_svg(searched):
         home.write_text(PICTURE, picture)
-    home.write_text(FILE_NAME, search_page(found))
+    home.write_text(FILE_NAME, search_page(searched))
     return folder / FILE_NAME
 
 
-def search_page(found: Searched) -> str:
+def search_page(searched: Searched) -> str:
     """Return the page of a search."""
-    search = found.search
-    sections = [front_section(found), _table(found), importance_section(found), history_section(found), _failed(found)]
-    finished = len(found.finished)
-    failed = sum(trial.state == "failed" for trial in found.trials)
-    pruned = sum(bool(trial.pruned) for trial in found.trials)
+    search = searched.search
+    sections = [
+        front_section(searched),
+        _table(searched),
+        importance_section(searched),
+        history_section(searched),
+        _failed(searched),
+    ]
+    finished = len(searched.finished)
+    failed = sum(trial.state == "failed" for trial in searched.trials)
+    pruned = sum(bool(trial.pruned) for trial in searched.trials)
     seeds = len(search["seeds"])
-    said = (
+    summary = (
         f"{finished + failed} of {search['trials']} trials have ended, {failed} of them failed and {pruned} given up "
         f"before their last seed. Each trial is {search['model']} on {search['device']} with other values of "
         f"{len(search['variable'])} variables, trained with {seeds} seed{'s' * (seeds > 1)}. Differences are to "
         f"{search['baseline']}, seed by seed."
     )
     rules = [
-        *(f"{one['direction']} {called(one['metric'])}" for one in search["objective"]),
-        *(_rule(one) for one in search["constraint"]),
+        *(f"{objective['direction']} {called(objective['metric'])}" for objective in search["objective"]),
+        *(_rule(constraint) for constraint in search["constraint"]),
     ]
     top = join(
         [
             element("h1", search["name"]),
             *map(paragraph, [search["description"]] if search["description"] else []),
-            paragraph(said),
+            paragraph(summary),
             bullets(rules),
         ]
     )
@@ -76,50 +82,56 @@ def search_page(found: Searched) -> str:
     return page(f"{search['name']}: emu search", top, [section for section in sections if section], footer)
 
 
-def _rule(one: dict[str, float | str | None]) -> str:
-    metric = str(one["metric"])
-    kind = "at_least" if one["at_least"] is not None else "at_most"
-    bound = one[kind]
+def _rule(constraint: dict[str, float | str | None]) -> str:
+    metric = str(constraint["metric"])
+    kind = "at_least" if constraint["at_least"] is not None else "at_most"
+    bound = constraint[kind]
     assert isinstance(bound, int | float)
-    sure = one["confidence"]
-    asked = f", {sure:.0%} sure" if isinstance(sure, float) else ""
-    return f"{called(metric)} {kind.replace('_', ' ')} {value_in_words(metric, bound)}{asked}"
+    confidence = constraint["confidence"]
+    sure = f", {confidence:.0%} sure" if isinstance(confidence, float) else ""
+    return f"{called(metric)} {kind.replace('_', ' ')} {value_in_words(metric, bound)}{sure}"
 
 
-def _listed(found: Searched) -> list[Trial]:
-    """The front; where it is empty, the trials that miss the constraints by least."""
-    missed = sorted(found.finished, key=lambda one: (sum(max(v, 0.0) for v in one.violations.values()), one.number))
-    return found.front() or missed[:_NEAREST]
+def _listed(searched: Searched) -> list[Trial]:
+    """Return the front; if it is empty, the trials that miss the constraints by least."""
+
+    def missed_by(trial: Trial) -> tuple[float, int]:
+        return sum(max(violation, 0.0) for violation in trial.violations.values()), trial.number
+
+    missed = sorted(searched.finished, key=missed_by)
+    return searched.front() or missed[:_NEAREST]
 
 
-def _table(found: Searched) -> Section | None:
-    listed = _listed(found)
+def _table(searched: Searched) -> Section | None:
+    listed = _listed(searched)
     if not listed:
         return None
-    title = "The devices on the front" if found.front() else "The trials that miss the constraints by least"
-    return Section("devices", title, join([_worth(found, listed, title), _values(found, listed)]))
+    title = "The devices on the front" if searched.front() else "The trials that miss the constraints by least"
+    return Section("devices", title, join([_results(searched, listed, title), _values(searched, listed)]))
 
 
-def _worth(found: Searched, listed: Sequence[Trial], title: str) -> Html:
-    """The table of what trials are worth, with links to their runs and devices."""
+def _results(searched: Searched, listed: Sequence[Trial], title: str) -> Html:
+    """Return the table of the objectives of trials, with links to their runs and devices."""
     rows: list[list[str]] = []
     for trial in listed:
-        link = found.page_of(trial)
+        link = searched.page_of(trial)
         file = f"{DEVICES}/{device_file(trial)}"
-        told = [value_in_words(metric, value) for metric, value in zip(found.metrics, trial.objectives, strict=True)]
-        named = element("a", str(trial.number), href=link) if link else Html(str(trial.number))
-        device = element("a", "TOML", href=file) if (found.path / file).is_file() else Html(NO_NUMBER)
-        rows.append([named, *told, str(len(trial.runs)), device])
-    header = ["trial", *(called(metric) for metric in found.metrics), "seeds", "device"]
+        values = [
+            value_in_words(metric, value) for metric, value in zip(searched.metrics, trial.objectives, strict=True)
+        ]
+        number = element("a", str(trial.number), href=link) if link else Html(str(trial.number))
+        device = element("a", "TOML", href=file) if (searched.path / file).is_file() else Html(NO_NUMBER)
+        rows.append([number, *values, str(len(trial.runs)), device])
+    header = ["trial", *(called(metric) for metric in searched.metrics), "seeds", "device"]
     return table(title, header, rows, stacks=True)
 
 
-def _values(found: Searched, listed: Sequence[Trial]) -> Html:
-    """The table of the variables, a column for each trial; bold where a value is not that of the device."""
+def _values(searched: Searched, listed: Sequence[Trial]) -> Html:
+    """Return the table of the variables, a column for each trial; bold if a value differs from the device's."""
     shown = listed[:_COLUMNS]
     rows: list[list[str]] = []
-    for one in found.search["variable"]:
-        name, start = one["name"], one["start"]
+    for variable in searched.search["variable"]:
+        name, start = variable["name"], variable["start"]
         texts = [values_in_words({"": trial.values.get(name)}).strip() for trial in shown]
         cells = [element("strong", text) if text != str(start) else Html(text) for text in texts]
         rows.append([name, str(start), *cells])
@@ -128,32 +140,34 @@ def _values(found: Searched, listed: Sequence[Trial]) -> Html:
     return disclosure("Values of the variables", table(f"Values of the variables{note}", header, rows))
 
 
-def _cells(found: Searched, trial: Trial) -> list[str]:
-    told = [value_in_words(metric, value) for metric, value in zip(found.metrics, trial.objectives, strict=True)]
-    start = {one["name"]: one["start"] for one in found.search["variable"]}
+def _cells(searched: Searched, trial: Trial) -> list[str]:
+    values = [value_in_words(metric, value) for metric, value in zip(searched.metrics, trial.objectives, strict=True)]
+    start = {variable["name"]: variable["start"] for variable in searched.search["variable"]}
     changed = {name: value for name, value in trial.values.items() if value != start.get(name)}
-    return [str(trial.number), *told, str(len(trial.runs)), values_in_words(changed) or "as the device is"]
+    return [str(trial.number), *values, str(len(trial.runs)), values_in_words(changed) or "as the device is"]
 
 
-def _failed(found: Searched) -> Section | None:
+def _failed(searched: Searched) -> Section | None:
     lines = [
-        f"trial {one.number} ({values_in_words(one.values)}): {one.failure}" for one in found.trials if one.failure
+        f"trial {trial.number} ({values_in_words(trial.values)}): {trial.failure}"
+        for trial in searched.trials
+        if trial.failure
     ]
     return Section("failures", "Trials that failed", bullets(lines)) if lines else None
 
 
-def markdown(found: Searched) -> str:
+def markdown(searched: Searched) -> str:
     """Return the table of the front as Markdown."""
     header = [
         "trial",
-        *(called(metric) for metric in found.metrics),
+        *(called(metric) for metric in searched.metrics),
         "seeds",
         "variables that differ from the device's",
     ]
     lines = [_line(header), _line(["---"] * len(header))]
-    lines += [_line(_cells(found, trial)) for trial in _listed(found)]
-    return "\n".join(lines) + "\n" if found.finished else f"{NO_NUMBER} no trial has finished yet\n"
+    lines += [_line(_cells(searched, trial)) for trial in _listed(searched)]
+    return "\n".join(lines) + "\n" if searched.finished else f"{NO_NUMBER} no trial has finished yet\n"
 
 
-def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"

@@ -1,4 +1,4 @@
-"""The trials of a search, as its folder has them."""
+"""The trials of a search, read from its folder."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Trial:
     """A trial.
 
     Attributes:
-        number: its number.
+        number: number of the trial.
         state: finished, running, waiting or failed.
-        values: of the variables, by name.
-        objectives: of a finished one; empty of any other.
-        violations: by constraint; above 0 where it does not hold.
-        metrics: means over its seeds, by name.
-        runs: keys of its run folders by seed.
-        folder: the folder of the process that trained it.
-        device: name of its device.
-        pruned: why no further seed was trained; empty where all were.
-        failure: why it failed; empty where it did not.
+        values: values of the variables, by name.
+        objectives: values of the objectives; empty unless it is finished.
+        violations: by how much each constraint is missed, by name; 0 or less if it holds.
+        metrics: means over the seeds, by name.
+        runs: keys of the run folders, by seed.
+        folder: folder of the process that trained it.
+        device: name of the device.
+        pruned: why no further seed was trained; empty if all were.
+        failure: why it failed; empty if it did not.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Trial:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it is finished, and every constraint holds."""
+        """Whether it is finished, and all constraints hold."""
         return bool(self.objectives) and all(violation <= 0 for violation in self.violations.values())
 
 
@@ -61,8 +61,8 @@ class Searched:
     Attributes:
         path: folder of the search.
         search: the search as plain data.
-        trials: by number.
-        importances: by objective, how much each variable matters.
+        trials: trials by number.
+        importances: how much each variable matters, by objective.
     """
 
     path: Path
@@ -73,12 +73,12 @@ class Searched:
     @property
     def metrics(self) -> list[str]:
         """Metrics of the objectives."""
-        return [one["metric"] for one in self.search["objective"]]
+        return [objective["metric"] for objective in self.search["objective"]]
 
     @property
     def signs(self) -> list[int]:
-        """By objective: 1 where less is better, -1 where more is."""
-        return [1 if one["direction"] == MINIMIZE else -1 for one in self.search["objective"]]
+        """For each objective: 1 if it is minimised, -1 if it is maximised."""
+        return [1 if objective["direction"] == MINIMIZE else -1 for objective in self.search["objective"]]
 
     @property
     def finished(self) -> list[Trial]:
@@ -86,49 +86,49 @@ class Searched:
         return [trial for trial in self.trials if trial.objectives]
 
     def front(self) -> list[Trial]:
-        """Return the trials that hold every constraint and that no other such trial beats, by the first objective.
+        """Return the trials that hold all constraints and that no other such trial beats, by the first objective.
 
-        One beats another if it is as good in every objective, and better in one. Of equal ones, the first is there.
+        A trial beats another if it is as good in all objectives, and better in one. Of equal trials, the first is kept.
         """
         signs = self.signs
-        costs = {
-            one.number: tuple(sign * value for sign, value in zip(signs, one.objectives, strict=True))
-            for one in self.finished
-            if one.is_feasible
+        minimised = {
+            trial.number: tuple(sign * value for sign, value in zip(signs, trial.objectives, strict=True))
+            for trial in self.finished
+            if trial.is_feasible
         }
-        found = [
-            one
-            for one in self.finished
-            if one.number in costs
+        front = [
+            trial
+            for trial in self.finished
+            if trial.number in minimised
             and not any(
-                _beats(other, costs[one.number]) or (other == costs[one.number] and number < one.number)
-                for number, other in costs.items()
+                _beats(other, minimised[trial.number]) or (other == minimised[trial.number] and number < trial.number)
+                for number, other in minimised.items()
             )
         ]
-        return sorted(found, key=lambda one: costs[one.number])
+        return sorted(front, key=lambda trial: minimised[trial.number])
 
     def page_of(self, trial: Trial) -> str | None:
-        """Return the link to the report of a trial's first run; None where its folder is elsewhere."""
+        """Return the link to the report of a trial's first run; None if its folder is elsewhere."""
         for key in trial.runs.values():
             if (self.path / RUNS / key / RUN).is_file():
                 return f"{RUNS}/{key}/report.html"
         return None
 
 
-def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+def _beats(minimised: Sequence[float], others: Sequence[float]) -> bool:
+    return minimised != others and all(a <= b for a, b in zip(minimised, others, strict=True))
 
 
 def read_search(folder: Path) -> Searched:
     """Return a search and its trials.
 
     Raises:
-        ConfigError: the folder has none.
+        ConfigError: the folder has no search.
     """
     try:
         search = cast("dict[str, Any]", read_json(folder / SEARCH))
         content = cast("dict[str, Any]", read_json(folder / TRIALS) if os.path.exists(folder / TRIALS) else {})
-        trials = [_trial(one) for one in content.get("trials", [])]
+        trials = [_trial(plain) for plain in content.get("trials", [])]
         return Searched(folder, search, tuple(trials), content.get("importances", {}))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(

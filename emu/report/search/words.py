@@ -1,4 +1,4 @@
-"""How values of metrics, and of variables, are written for a reader."""
+"""Values of metrics and of variables as text for readers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ POINTS = "points"
 
 
 class Scale(NamedTuple):
-    """How a metric is drawn.
+    """The scale of a metric's axis.
 
     Attributes:
-        factor: what values are multiplied by.
-        unit: what the axis says of it.
+        factor: factor of the values.
+        unit: unit of the axis.
     """
 
     factor: float
@@ -25,10 +25,10 @@ class Scale(NamedTuple):
 
 
 def scale_of(metric: str, largest: float) -> Scale:
-    """Return how a metric is drawn.
+    """Return the scale of a metric's axis.
 
     Args:
-        metric: its name.
+        metric: name of the metric.
         largest: the largest absolute value that is drawn.
     """
     if _ACCURACY in metric:

@@ -1,4 +1,4 @@
-"""Which tensor's arithmetic went wrong first in a run, and what its register says of it."""
+"""The tensor whose arithmetic went wrong first in a run, and its register in words."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from emu.report.evidence import Evidence, gather
 from emu.report.run_data import Tensor
 from emu.report.words import percent
 
-#: What is looked for, and the share of a tensor's results from which it counts.
+#: Flags that count as wrong arithmetic, each from a share of a tensor's results on.
 _LIMITS = {"invalid": 0.0, "overflow": OVERFLOW_NOTABLE, "underflow": UNDERFLOW_NOTABLE}
 
 
 @dataclass(frozen=True)
 class Break:
-    """What went wrong first.
+    """The first tensor whose arithmetic went wrong.
 
     Attributes:
         tensor: layer and role.
-        flag: which flag rose.
-        share: of its results in that interval.
+        flag: flag that its results raised.
+        share: share of its results in the interval that raised the flag.
         step: last step of that interval.
-        register: where the leading bits of all its results were, in words.
+        register: range of the leading bits of all its results, in words.
     """
 
     tensor: Tensor
@@ -51,7 +51,7 @@ def first_break(folder: Path) -> Break | None:
     evidence = gather(folder)
     if evidence.run.flags is None:
         raise ConfigError(evidence.run.missing["flags.parquet"])
-    found: list[tuple[int, float, Tensor, str]] = []
+    breaks: list[tuple[int, float, Tensor, str]] = []
     for tensor, counts in evidence.flags.items():
         for flag, limit in _LIMITS.items():
             if flag not in counts.counts:
@@ -59,11 +59,11 @@ def first_break(folder: Path) -> Break | None:
             shares = counts.shares(flag)
             passed = np.flatnonzero(shares > limit)
             if passed.size:
-                at = int(passed[0])
-                found.append((int(counts.steps[at]), -float(shares[at]), tensor, flag))
-    if not found:
+                first = int(passed[0])
+                breaks.append((int(counts.steps[first]), -float(shares[first]), tensor, flag))
+    if not breaks:
         return None
-    step, negated, tensor, flag = min(found)
+    step, negated, tensor, flag = min(breaks)  # the share is negated, so that the largest comes first
     return Break(tensor, flag, -negated, step, _register(evidence, tensor))
 
 

@@ -19,23 +19,24 @@ class Row:
     """A model on a device under a setting, over all seeds.
 
     Attributes:
-        model: its name.
-        setting: the variant's name.
-        device: its name.
+        model: name of the model.
+        setting: name of the setting.
+        device: name of the device.
         bits: width of the device's activations.
-        accuracies: of the finished runs, by seed.
-        seeds: how many runs there should be.
-        failures: seed -> why that run failed, or the page of a finished one.
-        difference: to the baseline, over the seeds both finished; None of the baseline itself, or without pairs.
+        accuracies: accuracies of the finished runs, by seed.
+        seeds: number of runs that are planned.
+        failures: seed -> why the run failed, or why the page of a finished run failed.
+        difference: difference to the baseline, over the seeds that both finished; None for the baseline itself, or
+            without pairs.
         loss: mean test loss.
         overflow: mean share of results that overflowed.
         underflow: mean share that underflowed.
-        counts: redos, repeats and skips of the systems in use, means over the runs.
-        simulated_seconds: mean time on the emulated machine; None where it has no clock.
+        counts: redos, repeats and skips, means over the runs.
+        simulated_seconds: mean time on the emulated machine; None if it has no clock.
         first_run: folder of the first finished run, or None.
-        paired: seed -> accuracy minus the baseline's, of the seeds both finished; empty for the baseline itself.
-        joules: energy of a step; None of runs that say none.
-        area_mm2: area of the units; None where the cost table gives none.
+        paired: seed -> accuracy minus the baseline's, for the seeds that both finished; empty for the baseline itself.
+        joules: energy of a step; None if the runs do not have it.
+        area_mm2: area of the units; None if the cost table gives none.
     """
 
     model: str
@@ -58,7 +59,7 @@ class Row:
 
     @property
     def called(self) -> str:
-        """The device, and the setting if it has a name of its own."""
+        """The device, with the setting unless that is `plain`."""
         return self.device if self.setting == "plain" else f"{self.device}, {self.setting}"
 
     @property
@@ -68,23 +69,23 @@ class Row:
 
     @property
     def fails(self) -> bool:
-        """Whether a run failed before its end, or the device is surely worse than the baseline."""
+        """Whether a run failed before its end, or the device is significantly worse than the baseline."""
         return bool(self.failures.keys() - self.accuracies.keys()) or (
             self.difference is not None and self.difference.is_failure
         )
 
 
 def compare(study: Study, home: StudyFolder) -> list[Row]:
-    """Return a row per model, setting and device, in the study's order."""
+    """Return a row for each model, setting and device, in the study's order."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in study.cases():
         groups.setdefault((case.model, case.setting.name, case.device), []).append(case)
-    found = {key: _measured(cases, home) for key, cases in groups.items()}
+    results = {key: _measured(cases, home) for key, cases in groups.items()}
     rows: list[Row] = []
     order = list(dict.fromkeys((model, setting) for model, setting, _ in groups))
     for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
         key, base_key = (model, setting, device), (model, study.baseline_setting or setting, study.baseline)
-        own, base = found[key], found[base_key]
+        own, base = results[key], results[base_key]
         values, others = own.accuracies, base.accuracies
         pairs = {seed: values[seed] - others[seed] for seed in values if seed in others and key != base_key}
         finished = [case for case in cases if case.seed in values]
@@ -119,7 +120,7 @@ def _difference(pairs: dict[int, float], baseline: dict[int, float]) -> Differen
 
 
 class _Measured(NamedTuple):
-    """What the runs of one row gave."""
+    """The results of the runs of a row."""
 
     metrics: dict[int, dict[str, Any]]
     failures: dict[int, str]
@@ -131,22 +132,22 @@ class _Measured(NamedTuple):
         return {seed: metrics["test_accuracy"] for seed, metrics in self.metrics.items()}
 
     def mean(self, name: str) -> float:
-        """Return the mean of a metric over the runs; one that a run of another version lacks is 0."""
+        """Return the mean of a metric over the runs; 0 replaces a metric that a run of another version lacks."""
         return mean(metrics.get(name, 0) for metrics in self.metrics.values()) if self.metrics else 0.0
 
 
 def _measured(cases: Sequence[Case], home: StudyFolder) -> _Measured:
-    found = _Measured({}, {}, [], {})
+    measured = _Measured({}, {}, [], {})
     for case in cases:
         info, failure = home.result(case), home.failure(case)
         if info is not None:
-            found.metrics[case.seed] = info["metrics"]
-            found.cost.update(info.get("cost") or {})  # of shapes alone: every seed has the same
+            measured.metrics[case.seed] = info["metrics"]
+            measured.cost.update(info.get("cost") or {})  # depends on shapes only: it is the same for all seeds
             if info.get("simulated_seconds") is not None:
-                found.simulated.append(info["simulated_seconds"])
+                measured.simulated.append(info["simulated_seconds"])
         if failure is not None:
-            found.failures[case.seed] = failure
-    return found
+            measured.failures[case.seed] = failure
+    return measured
 
 
 def _bits(case: Case) -> int:

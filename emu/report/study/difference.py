@@ -1,10 +1,10 @@
-"""The difference of a device to the baseline, paired by seed: its mean, its interval, and what the interval can say.
+"""The difference of a device to the baseline, paired by seed: its mean, its interval, and when that is a statement.
 
     half = t(n - 1) * s / sqrt(n)          n differences with standard deviation s, Student's two-sided 95% quantile t
 
-An interval says nothing of one difference, of equal ones (no width), or where it reaches beyond what is possible: an
-accuracy is at least 0 % and at most 100 %, so that a mean difference to a baseline of 97 % lies in -97 .. +3 points.
-Reaching beyond by less than the margin is no harm: the quantile is that of a symmetric curve.
+There is no statement for a single difference, for equal differences (no width), and if the interval reaches beyond what
+is possible: an accuracy is at least 0 % and at most 100 %, so a mean difference to a baseline of 97 % lies in -97 .. +3
+points. An interval may reach beyond by less than the margin, because its quantile is that of a symmetric distribution.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-#: Two-sided 95% quantiles of Student's t by degrees of freedom; beyond the last, from the normal distribution's.
+#: Two-sided 95% quantiles of Student's t for 1..30 degrees of freedom; for more, `_quantile` has a series around the
+#: quantile of the normal distribution.
 _T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 _NORMAL_95 = 1.959964
-#: What a difference of accuracies must exceed to matter: half a point.
+#: A difference of accuracies matters if it exceeds this: half a point.
 MARGIN = 0.005
-#: A device fails a model where its accuracy is surely lower than the baseline's by more than the margin.
+#: A device fails a model if the whole interval of its difference lies below this.
 FAILS_BELOW = -MARGIN
-#: A narrower interval is that of equal differences, whose subtractions rounded.
+#: A narrower interval is that of equal differences: its width comes from the rounding of subtractions.
 _NO_WIDTH = 1e-9
 
 
@@ -38,15 +39,15 @@ def _quantile(freedom: int) -> float:
 
 
 def half_width(deviation: float, seeds: int) -> float:
-    """Return half the width of the interval of that many differences with that standard deviation."""
+    """Return half the width of the interval of `seeds` differences with this standard deviation."""
     return _quantile(seeds - 1) * deviation / math.sqrt(seeds)
 
 
 def seeds_for(half: float, deviation: float) -> int:
-    """Return the fewest seeds whose interval is at most `half` to each side, if they spread so: 2 at least.
+    """Return the fewest seeds, 2 or more, whose interval is at most `half` to each side.
 
     Args:
-        half: wanted half of the width, more than 0; of accuracies 0..1.
+        half: half of the wanted width, more than 0; of accuracies 0..1.
         deviation: standard deviation of the differences.
 
     Examples:
@@ -75,8 +76,8 @@ class Difference:
 
     Attributes:
         mean: device minus baseline, -1..1.
-        half: half the width of its 95% interval; None of a single pair.
-        possible: the least and the largest mean there can be.
+        half: half the width of its 95% interval; None for a single pair.
+        possible: least and largest possible mean.
     """
 
     mean: float
@@ -85,11 +86,11 @@ class Difference:
 
     @classmethod
     def of(cls, differences: Sequence[float], baseline: float | None = None) -> Difference:
-        """Return mean and interval of differences, one per seed.
+        """Return mean and interval of differences.
 
         Args:
-            differences: device minus baseline.
-            baseline: mean accuracy of the baseline, 0..1; None where it is not known.
+            differences: device minus baseline, for each seed.
+            baseline: mean accuracy of the baseline, 0..1; None if it is not known.
         """
         possible = (-1.0, 1.0) if baseline is None else (-baseline, 1.0 - baseline)
         n = len(differences)
@@ -97,12 +98,12 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Both ends; None of a single pair."""
+        """Both ends; None for a single pair."""
         return None if self.half is None else (self.mean - self.half, self.mean + self.half)
 
     @property
     def is_impossible(self) -> bool:
-        """Whether the interval reaches, by more than the margin, beyond what a difference can be."""
+        """Whether the interval reaches, by more than the margin, beyond the possible differences."""
         if self.interval is None:
             return False
         (low, high), (least, largest) = self.interval, self.possible
@@ -110,15 +111,15 @@ class Difference:
 
     @property
     def is_statement(self) -> bool:
-        """Whether there is an interval, with a width, of what is possible."""
+        """Whether there is an interval, it has a width, and it is possible."""
         return self.half is not None and self.half > _NO_WIDTH and not self.is_impossible
 
     @property
     def settling_half(self) -> float:
-        """Half the width from which on an interval around this mean is settled.
+        """Half the width below which an interval around this mean is settled.
 
-        It then reaches at most the margin to each side; or it lies on one side of the limit of failure, and within what
-        is possible, where that takes less.
+        It is settled if it reaches at most the margin to each side; or already at a larger width, if it lies on one
+        side of the limit of failure and within what is possible.
         """
         least, largest = self.possible
         within = min(self.mean - least, largest - self.mean) + MARGIN
@@ -131,7 +132,7 @@ class Difference:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the device is surely worse: the whole interval lies below the limit."""
+        """Whether the device is significantly worse: the whole interval lies below the limit of failure."""
         return self.interval is not None and not self.is_impossible and self.interval[1] < FAILS_BELOW
 
     def __str__(self) -> str:

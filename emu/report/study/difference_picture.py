@@ -1,4 +1,4 @@
-"""The picture of a model in a study: the difference of every seed as a point, the interval as a bar."""
+"""The picture of a model in a study: the difference of each seed as a mark, the interval as a bar."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def difference_picture(identifier: str, rows: Sequence[Row]) -> tuple[Html, tupl
     chart = Chart(identifier, label, spec, _ROW_PIXELS * len(paired) + 60)
     legend = swatch_legend({"a seed": _SEED, "95% interval of the mean": _BAR})
     title = "Difference to the baseline, seed by seed"
-    return figure(title, legend, chart.place(), reading=_READING + (_BENT if bent else "")), (chart,)
+    return figure(title, legend, chart.placeholder(), reading=_READING + (_BENT if bent else "")), (chart,)
 
 
 def _bar(row: Row) -> dict[str, Any]:
-    """The interval of a row, or that it makes no statement."""
+    """Return the data of a row's bar: its interval, or a note that it makes no statement."""
     difference = row.difference
     assert difference is not None
     bar = {"row": row.called, "mean": round(100 * difference.mean, 4), "text": str(difference)}
@@ -70,7 +70,7 @@ def _spec(names: list[str], seeds: list[dict[str, Any]], bars: list[dict[str, An
     drawn = alt.Chart(alt.NamedData("bars"), height=_ROW_PIXELS * len(names))
     y = alt.Y("row:N", sort=names, title=None, axis=alt.Axis(labelLimit=180, grid=False))
     title = "points of accuracy, device minus baseline"
-    told = [alt.Tooltip("row:N", title="device"), alt.Tooltip("text:N", title="difference")]
+    tips = [alt.Tooltip("row:N", title="device"), alt.Tooltip("text:N", title="difference")]
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", title=title, scale=scale, axis=ticks)
@@ -78,28 +78,28 @@ def _spec(names: list[str], seeds: list[dict[str, Any]], bars: list[dict[str, An
     interval = (
         drawn.transform_filter("isValid(datum.low)")
         .mark_bar(height=14, color=_BAR, opacity=0.5)
-        .encode(x=x("low"), x2="high:Q", y=y, tooltip=told)
+        .encode(x=x("low"), x2="high:Q", y=y, tooltip=tips)
     )
     mean = (
         drawn.transform_filter("isValid(datum.low)")
         .mark_tick(size=20, thickness=2, color="var(--ink)")
-        .encode(x=x("mean"), y=y, tooltip=told)
+        .encode(x=x("mean"), y=y, tooltip=tips)
     )
     note = (
         drawn.transform_filter("isValid(datum.note)")
         .mark_text(align="right", dx=-4, dy=-9, color="var(--quiet)", fontStyle="italic")
-        .encode(x=alt.value("width"), y=y, text="note:N", tooltip=told)
+        .encode(x=alt.value("width"), y=y, text="note:N", tooltip=tips)
     )
-    every = (
+    marks = (
         alt.Chart(alt.NamedData("seeds"))
         .mark_point(size=34, filled=True, color=_SEED, opacity=0.9)
-        .encode(x=x("points"), y=y, tooltip=[told[0], alt.Tooltip("seed:N"), alt.Tooltip("text:N", title="points")])
+        .encode(x=x("points"), y=y, tooltip=[tips[0], alt.Tooltip("seed:N"), alt.Tooltip("text:N", title="points")])
     )
     edges = alt.Chart(alt.NamedData("edges")).mark_rule(color="var(--quiet)")
     dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=["baseline", "failure"], range=[[1, 0], [4, 4]]))
     lines = edges.encode(x=x("points"), strokeDash=dash)
     return specification(
-        alt.layer(interval, lines, mean, every, note),
+        alt.layer(interval, lines, mean, marks, note),
         bars=bars,
         seeds=seeds,
         edges=[{"points": 0, "kind": "baseline"}, {"points": 100 * FAILS_BELOW, "kind": "failure"}],

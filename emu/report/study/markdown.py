@@ -1,4 +1,4 @@
-"""A study's tables as Markdown: what documentation quotes."""
+"""A study's tables as Markdown, for documentation."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def header(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def cells(row: Row, broken: str) -> dict[str, str]:
-    """Return column -> a row's text."""
+    """Return column -> text of a row's cell."""
     values, reasons = list(row.accuracies.values()), "; ".join(dict.fromkeys(row.failures.values()))
-    told = {DEVICE: row.called, "bits": str(row.bits)}
+    texts = {DEVICE: row.called, "bits": str(row.bits)}
     if not values:
-        return told | {ACCURACY: f"failed: {reasons}" if reasons else "not run"}
+        return texts | {ACCURACY: f"failed: {reasons}" if reasons else "not run"}
     done = f"{len(values)} of {row.seeds} runs" + (f"; {reasons}" if reasons else "")
     missing = f" ({done})" if len(values) < row.seeds else ""
-    told |= {
+    texts |= {
         ACCURACY: f"{100 * sum(values) / len(values):.2f} %{missing}",
         "worst .. best": f"{100 * min(values):.2f} .. {100 * max(values):.2f}",
         LOSS: f"{row.loss:.4g}",
@@ -42,16 +42,16 @@ def cells(row: Row, broken: str) -> dict[str, str]:
         _LAST: broken,
     }
     if len(values) > 1:
-        told["spread (s.d.)"] = f"{100 * stdev(values):.2f}"
+        texts["spread (s.d.)"] = f"{100 * stdev(values):.2f}"
     if row.difference is not None:
-        told[DIFFERENCE] = str(row.difference)
+        texts[DIFFERENCE] = str(row.difference)
     if row.simulated_seconds is not None:
-        told[_SIMULATED] = duration(row.simulated_seconds)
+        texts[_SIMULATED] = duration(row.simulated_seconds)
     if row.joules is not None:
-        told[_JOULES] = energy(row.joules)
+        texts[_JOULES] = energy(row.joules)
     if row.area_mm2 is not None:
-        told[_AREA] = area(row.area_mm2)
-    return told | {name: f"{row.counts.get(metric, 0):.0f}" for name, metric in _COUNTED.items()}
+        texts[_AREA] = area(row.area_mm2)
+    return texts | {name: f"{row.counts.get(metric, 0):.0f}" for name, metric in _COUNTED.items()}
 
 
 def tables(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> str:
@@ -61,13 +61,13 @@ def tables(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> str:
         names = header([row for row, _ in rows])
         lines = [f"### {title}", "", _line(names), _line(["---"] * len(names))]
         for row, broken in rows:
-            told = cells(row, broken)
+            texts = cells(row, broken)
             if row.fails:
-                told[DIFFERENCE] = f"**{told.get(DIFFERENCE, NO_NUMBER)}**"
-            lines.append(_line([told.get(name, NO_NUMBER) for name in names]))
+                texts[DIFFERENCE] = f"**{texts.get(DIFFERENCE, NO_NUMBER)}**"
+            lines.append(_line([texts.get(name, NO_NUMBER) for name in names]))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(text.replace("|", "\\|").split()) for text in texts) + " |"
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(" ".join(text.replace("|", "\\|").split()) for text in cells) + " |"

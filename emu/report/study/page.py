@@ -1,4 +1,4 @@
-"""The page of a study: a table and a picture per model, and which runs failed."""
+"""The page of a study: a table and a picture for each model, and the runs that failed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import Study
 
 FILE_NAME = "report.html"
-Told = tuple[Row, str]
+#: A row, and what went wrong first in its first run.
+RowWithBreak = tuple[Row, str]
 
 
 def build_study_report(study: Study, home: StudyFolder) -> Path:
     """Write a study's report and its tables into its folder, and return the report's path.
 
-    Equal runs give equal pages: times are left to the reports of the runs.
+    Equal runs give equal pages: measured times are in the reports of the runs only.
 
     Args:
         study: the grids.
@@ -51,28 +52,32 @@ def study_page(study: Study, home: StudyFolder) -> str:
     return _page_of(study, home, _groups(study, home))
 
 
-def _groups(study: Study, home: StudyFolder) -> dict[str, list[Told]]:
+def _groups(study: Study, home: StudyFolder) -> dict[str, list[RowWithBreak]]:
     """Return the rows of each model's table, by its title."""
-    groups: dict[str, list[Told]] = {}
+    groups: dict[str, list[RowWithBreak]] = {}
     for row in compare(study, home):
-        apart = row.setting != "plain" and study.baseline_setting is None
-        groups.setdefault(f"{row.model}, {row.setting}" if apart else row.model, []).append((row, _broken(row)))
+        is_separate = row.setting != "plain" and study.baseline_setting is None
+        groups.setdefault(f"{row.model}, {row.setting}" if is_separate else row.model, []).append((row, _broken(row)))
     return groups
 
 
-def _page_of(study: Study, home: StudyFolder, groups: dict[str, list[Told]]) -> str:
-    rows = [told for group in groups.values() for told in group]
-    accuracies = accuracy_section([(title, [row for row, _ in told]) for title, told in groups.items()])
-    sections = [accuracies, *(_model(title, told, home.path) for title, told in groups.items()), _failed(rows)]
+def _page_of(study: Study, home: StudyFolder, groups: dict[str, list[RowWithBreak]]) -> str:
+    rows = [row for group in groups.values() for row in group]
+    accuracies = accuracy_section([(title, [row for row, _ in group]) for title, group in groups.items()])
+    sections = [accuracies, *(_model(title, group, home.path) for title, group in groups.items()), _failed(rows)]
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
     against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
-    said = (
+    summary = (
         f"{finished} of {planned} runs are finished. Differences are to {against}, seed by seed: equal initial "
         "weights, equal batches; 95% intervals of Student's t, which have no width where all differences are equal. An "
         "interval that reaches beyond what is possible is no statement. What went wrong first is of the first seed."
     )
     top = join(
-        [element("h1", study.name), *map(paragraph, [study.description] if study.description else []), paragraph(said)]
+        [
+            element("h1", study.name),
+            *map(paragraph, [study.description] if study.description else []),
+            paragraph(summary),
+        ]
     )
     footer = paragraph("Every number is from the run folders beside this page; each run has a report of its own.")
     return page(f"{study.name}: emu study", top, [section for section in sections if section], footer)
@@ -82,16 +87,16 @@ def _broken(row: Row) -> str:
     if row.first_run is None:
         return NO_NUMBER
     try:
-        found = first_break(row.first_run)
+        first = first_break(row.first_run)
     except ConfigError as error:
         return f"unknown: {error}"
-    return "nothing" if found is None else str(found)
+    return "nothing" if first is None else str(first)
 
 
-def _model(title: str, told: Sequence[Told], folder: Path) -> Section:
+def _model(title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
     body: list[list[str]] = []
-    names = header([row for row, _ in told])
-    for row, broken in told:
+    names = header([row for row, _ in group])
+    for row, broken in group:
         texts = cells(row, broken)
         if row.first_run is not None:
             link = (row.first_run / FILE_NAME).relative_to(folder).as_posix()
@@ -100,13 +105,13 @@ def _model(title: str, told: Sequence[Told], folder: Path) -> Section:
             texts[DIFFERENCE] = element("strong", texts.get(DIFFERENCE, NO_NUMBER))
         body.append([texts.get(name, NO_NUMBER) for name in names])
     caption = f"{title}: accuracy over seeds, bold where a device fails"
-    rows = [row for row, _ in told]
+    rows = [row for row, _ in group]
     picture, charts = difference_picture(f"differences-{_identifier(title)}", rows)
     parts = [table(caption, list(names), body, numeric_from=len(names), stacks=True), picture, bullets(remarks(rows))]
     return Section(_identifier(title), title, join(parts), charts)
 
 
-def _failed(rows: Sequence[Told]) -> Section | None:
+def _failed(rows: Sequence[RowWithBreak]) -> Section | None:
     lines: list[str] = []
     for row, _ in rows:
         lines += [f"{row.model} on {row.device}, seed {seed}: {why}" for seed, why in row.failures.items()]

@@ -1,4 +1,4 @@
-"""What the intervals of a study leave open, and how many more seeds would settle it, in sentences."""
+"""Sentences about the intervals of a study that are not settled, and how many more seeds would settle them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SETTLED = (
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for each row whose interval settles nothing, or one that all of them settle something."""
+    """Return a sentence for each row whose interval is not settled, or one sentence that all are settled."""
     paired = [(row, row.difference) for row in rows if row.difference is not None]
     equal = [row.called for row, difference in paired if _is_equal(difference)]
-    opened = [
+    unsettled = [
         _open(row, difference) for row, difference in paired if not (_is_equal(difference) or difference.is_settled)
     ]
-    if not equal and not opened:
+    if not equal and not unsettled:
         return [_SETTLED] if paired else []
-    return [*opened, *_equal(equal)]
+    return [*unsettled, *_equal(equal)]
 
 
 def _is_equal(difference: Difference) -> bool:
-    """Whether there are several differences, all the same."""
+    """Return whether there are several differences, all equal."""
     return difference.half is not None and not difference.is_statement and not difference.is_impossible
 
 
@@ -43,16 +43,18 @@ def _equal(names: Sequence[str]) -> Iterator[str]:
 def _open(row: Row, difference: Difference) -> str:
     if difference.interval is None:
         return f"{row.called}: {points(difference.mean)} of one seed; an interval takes two at least."
-    said = between(*difference.interval)
+    interval = between(*difference.interval)
     if difference.is_impossible:
-        text = f"its interval, {said}, reaches beyond what is possible, {between(*difference.possible)}: no statement."
+        text = (
+            f"its interval, {interval}, reaches beyond what is possible, {between(*difference.possible)}: no statement."
+        )
     else:
         text = f"{difference} leaves open whether it is more than half a point worse."
     return f"{row.called}: {text} {_more_seeds(difference, list(row.paired.values()))}"
 
 
 def _more_seeds(difference: Difference, differences: Sequence[float]) -> str:
-    """Say how many more seeds settle it."""
+    """Return a sentence about how many more seeds would settle the interval."""
     half = difference.settling_half
     more = max(seeds_for(half, stdev(differences)) - len(differences), 1)
     side = f"{'within what is possible, ' if difference.is_impossible else ''}on one side of {points(FAILS_BELOW)}"

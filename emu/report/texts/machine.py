@@ -25,7 +25,7 @@ _UNITS = {"_bytes_per_s": " bytes/s", "_hz": " Hz", "_s": " s"}
 
 
 def section(evidence: Evidence) -> Section:
-    """Return what the machine is and which format each role has where."""
+    """Return the description of the device, and the formats of roles and layers."""
     device = evidence.run.section("device")
     formats = list(evidence.run.formats.values())
     parts = [paragraph(text) for key in ("description", "source") if (text := _line(device, key))]
@@ -46,24 +46,26 @@ def _line(device: Mapping[str, Any], key: str) -> str:
 
 
 def _formats(formats: Iterable[TensorFormat]) -> Html:
-    names = list(dict.fromkeys(one.format for one in formats))
+    names = list(dict.fromkeys(tensor.format for tensor in formats))
     items = (join([element("code", name), f": {format_in_words(name)}"]) for name in names)
     return join([element("h3", "Number formats"), bullets(items, class_="plain")])
 
 
 def _roles(formats: Iterable[TensorFormat]) -> Html:
-    there = {one.role for one in formats}
-    known = [(role, ROLE_MEANINGS[role]) for role in ROLES if role in there]
+    present = {tensor.role for tensor in formats}
+    known = [(role, ROLE_MEANINGS[role]) for role in ROLES if role in present]
     return join([element("h3", "Roles of a tensor"), definitions(known, class_="glossary")]) if known else Html("")
 
 
 def _table(formats: list[TensorFormat]) -> Html:
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for one in formats:
-        rules = sentence_case(f"{rounding_in_words(one.rounding)}; {overflow_in_words(one.overflow, one.format)}")
-        groups.setdefault((one.role, one.format, rules), []).append(one.layer)
+    for tensor in formats:
+        rules = sentence_case(
+            f"{rounding_in_words(tensor.rounding)}; {overflow_in_words(tensor.overflow, tensor.format)}"
+        )
+        groups.setdefault((tensor.role, tensor.format, rules), []).append(tensor.layer)
     rank = {role: i for i, role in enumerate(ROLES)}
-    all_of = {role: sum(one.role == role for one in formats) for role in {one.role for one in formats}}
+    all_of = {role: sum(tensor.role == role for tensor in formats) for role in {tensor.role for tensor in formats}}
     rows = [
         [role, fmt, rules, "every layer that has one" if len(layers) == all_of[role] else ", ".join(layers)]
         for (role, fmt, rules), layers in sorted(groups.items(), key=lambda item: rank.get(item[0][0], len(rank)))
@@ -80,10 +82,10 @@ def _table(formats: list[TensorFormat]) -> Html:
 
 def _macs(formats: Iterable[TensorFormat]) -> Html:
     groups: dict[str, list[str]] = {}
-    for one in formats:
-        if one.mac:
-            layers = groups.setdefault(sentence_case(mac_in_words(one.mac)), [])
-            layers += [one.layer] if one.layer not in layers else []
+    for tensor in formats:
+        if tensor.mac:
+            layers = groups.setdefault(sentence_case(mac_in_words(tensor.mac)), [])
+            layers += [tensor.layer] if tensor.layer not in layers else []
     if not groups:
         return Html("")
     items = (f"{words}." if len(groups) == 1 else f"{words}: {', '.join(layers)}." for words, layers in groups.items())

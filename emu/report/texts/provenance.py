@@ -1,4 +1,4 @@
-"""Where the numbers come from: versions, seed, backend, hashes; enough to run it again and compare bits."""
+"""The origin of the numbers: versions, seed, backend, hashes; enough to repeat the run and compare bits."""
 
 from __future__ import annotations
 

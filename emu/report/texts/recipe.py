@@ -1,4 +1,4 @@
-"""The training recipe as it was resolved: network, data, training, and every other table of it."""
+"""The training recipe after all settings: network, data, training, and all other tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emu.report.run_data import table_of
 from emu.report.words import NO_NUMBER, integer
 
 _FIRST = ("data", "training", "precision")
-#: Where a layer lists those inside it.
+#: Keys of a layer that list the layers inside it.
 _INSIDE = ("layers", "shortcut")
 
 
@@ -50,10 +50,10 @@ def _network(network: Mapping[str, Any], evidence: Evidence) -> Html:
 
 
 def _layers(listed: Any) -> list[list[str]]:
-    """Return a row per layer: name, type and settings; behind it, those of the layers inside it."""
+    """Return a row for each layer: name, type and settings; after it, the rows of the layers inside it."""
     rows: list[list[str]] = []
-    for one in listed or ():
-        if layer := table_of(one):
+    for item in listed or ():
+        if layer := table_of(item):
             rows.append([str(layer.get("name") or layer.get("type")), str(layer.get("type")), _options(layer)])
             for key in _INSIDE:
                 rows += _layers(layer.get(key))
@@ -71,7 +71,7 @@ def _settings(title: str, values: Mapping[str, Any]) -> Html:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Keys with dots and their values; what was left open is left out."""
+    """Return dotted keys and their values, without those that are empty."""
     pairs: list[tuple[str, str]] = []
     for key, value in values.items():
         name = f"{prefix}{key}"
