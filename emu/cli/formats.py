@@ -79,8 +79,8 @@ def _codes(fmt: Format) -> Listing:
 
 def _fixed_codes(fmt: Fixed) -> dict[str, int]:
     mask = fmt.n_codes - 1
-    one = 1 << fmt.frac_bits if 0 <= fmt.frac_bits < fmt.width_bits - fmt.signed else None
-    raws = {"largest": fmt.max_raw, "one": one, "smallest above 0": 1 if fmt.max_raw else None, "zero": 0}
+    one_raw = 1 << fmt.frac_bits if 0 <= fmt.frac_bits < fmt.width_bits - fmt.signed else None
+    raws = {"largest": fmt.max_raw, "one": one_raw, "smallest above 0": 1 if fmt.max_raw else None, "zero": 0}
     if fmt.signed:
         raws |= {"largest below 0": -1, "smallest": fmt.min_raw}
     return {name: raw & mask for name, raw in raws.items() if raw is not None}

@@ -58,8 +58,8 @@ class Listing:
         """Yield the lines that fit the console."""
         width = options.max_width
         below = self._below(width)
-        beside = [i for i in range(len(self.columns)) if i not in below]
-        blocks = self._blocks(beside, width)
+        in_line = [i for i in range(len(self.columns)) if i not in below]
+        blocks = self._blocks(in_line, width)
         gap = 2 if max(self._width(block) for block in blocks) <= width else 1
         if self.title:
             yield Text(self.title, style="bold")

@@ -20,7 +20,7 @@ from typing import Any, cast
 from emu import _paths
 from emu._files import read_json, replace_file
 from emu.errors import ConfigError
-from emu.jobs.placing import place
+from emu.jobs.placing import copy_atomically
 from emu.training.loop import Loop
 
 #: Size limit of the cache, unless EMU_RUN_CACHE_BYTES gives another: 20 GiB.
@@ -86,8 +86,8 @@ class RunCache:
         except (OSError, ValueError, TypeError, KeyError):
             self.drop(address)
             return False
-        with suppress(ConfigError):  # another process may drop it meanwhile
-            return place(entry, folder)
+        with suppress(ConfigError):  # another process may drop it now
+            return copy_atomically(entry, folder)
         return False
 
     def publish(self, address: str, folder: Path) -> None:
@@ -96,7 +96,7 @@ class RunCache:
             return
         with suppress(OSError, ConfigError):
             entry = self.path / address
-            place(folder, entry)
+            copy_atomically(folder, entry)
             files = _hashes(entry)
             size = sum((entry / name).stat().st_size for name in files)
             text = json.dumps({"bytes": size, "files": files})

@@ -54,8 +54,8 @@ class DaskEngine(Engine):
                 f"the scheduler of --on dask must answer within {ANSWER_S} s, got {type(error).__name__} from "
                 f"{address}; start one with `dask scheduler`, or name another. What is finished stays"
             ) from None
-        there: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
-        self.slots = max(sum(worker["nthreads"] for worker in there.values()), 1)
+        connected: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        self.slots = max(sum(worker["nthreads"] for worker in connected.values()), 1)
         self.dashboard: str = self._client.dashboard_link
         self._mark = uuid.uuid4().hex[:8]  # names of another client's jobs differ
         self._jobs: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from emu._files import TEMPORARY
 from emu.errors import ConfigError
 
 
-def place(source: Path, target: Path) -> bool:
+def copy_atomically(source: Path, target: Path) -> bool:
     """Copy a folder to another path atomically, by hard links if the file system has them.
 
     Args:
@@ -26,17 +26,17 @@ def place(source: Path, target: Path) -> bool:
     """
     if target.is_dir():
         return False
-    beside = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+    unfinished = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, beside, copy_function=_link)
-        os.rename(beside, target)  # fails if the target is a folder with files
+        shutil.copytree(source, unfinished, copy_function=_link)
+        os.rename(unfinished, target)  # fails if the target is a folder with files
     except OSError as error:
         if target.is_dir():
             return False
         raise unwritable(target, error) from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return True
 
 

@@ -64,9 +64,9 @@ def _finish(job: Job, alone: bool) -> str:
         raise ConfigError(
             "a worker must have the emu of who sends it runs, got other code; install the same version there"
         )
-    where, _, name = job.folder.rpartition("/")
+    store, _, name = job.folder.rpartition("/")
     if is_address(job.folder):
-        if not open_store(where).exists(name):
+        if not open_store(store).exists(name):
             with TemporaryDirectory(prefix="emu-run-") as scratch:
                 _publish(job, Path(scratch) / "run")
         return ""
@@ -124,7 +124,8 @@ def _scratch(folder: Path, is_ours: bool) -> Generator[Path, None, None]:
 def _copy_attempt(source: Path, target: Path) -> None:
     """Copy the state of another attempt.
 
-    The checkpoint is copied before the tables: the attempt may go on meanwhile, and tables must not be older than it.
+    The checkpoint is copied before the tables: the attempt may go on during the copy, and tables must not be older than
+    the checkpoint.
     """
     if not (source / CHECKPOINT).is_file():
         return
@@ -135,7 +136,7 @@ def _copy_attempt(source: Path, target: Path) -> None:
 
 def _publish(job: Job, scratch: Path) -> None:
     """Train in a folder, or take the run from the cache, and copy it to the job's folder."""
-    where, _, name = job.folder.rpartition("/")
+    store, _, name = job.folder.rpartition("/")
     address, cache = None, RunCache(Path(job.cache)) if job.cache else None
     if not is_finished(scratch):
         recipe, device = job.setup()
@@ -148,7 +149,7 @@ def _publish(job: Job, scratch: Path) -> None:
         if cache and address:
             cache.publish(address, scratch)
     finally:
-        open_store(where).publish(name, scratch)  # a finished run is published even if its page failed
+        open_store(store).publish(name, scratch)  # a finished run is published even if its page failed
 
 
 def _train(loop: Loop, scratch: Path, cache: RunCache | None, address: str | None) -> None:

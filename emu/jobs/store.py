@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from emu._files import TEMPORARY
 from emu.errors import ConfigError
-from emu.jobs.placing import place
+from emu.jobs.placing import copy_atomically
 
 
 class Store(Protocol):
@@ -42,13 +42,13 @@ def is_address(text: str) -> bool:
     return "://" in text
 
 
-def open_store(where: str) -> Store:
+def open_store(location: str) -> Store:
     """Return the store at a path or an address.
 
     Raises:
         ConfigError: fsspec, or what it needs for this kind of address, is not installed.
     """
-    return ObjectStore(where) if is_address(where) else FolderStore(Path(where))
+    return ObjectStore(location) if is_address(location) else FolderStore(Path(location))
 
 
 class FolderStore(Store):
@@ -63,11 +63,11 @@ class FolderStore(Store):
 
     @override
     def fetch(self, key: str, folder: Path) -> bool:
-        return self.exists(key) and place(self.path / key, folder)
+        return self.exists(key) and copy_atomically(self.path / key, folder)
 
     @override
     def publish(self, key: str, folder: Path) -> None:
-        place(folder, self.path / key)
+        copy_atomically(folder, self.path / key)
 
 
 class ObjectStore(Store):
@@ -105,17 +105,17 @@ class ObjectStore(Store):
     def fetch(self, key: str, folder: Path) -> bool:
         if folder.is_dir() or not self.exists(key):
             return False
-        beside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+        unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
         try:
             with zipfile.ZipFile(io.BytesIO(self._asked(self._files.cat_file, self._path(key)))) as archive:
-                archive.extractall(beside)  # writes nothing outside, and checks the CRC of each file
-            return place(beside, folder)
+                archive.extractall(unfinished)  # writes nothing outside, and checks the CRC of each file
+            return copy_atomically(unfinished, folder)
         except zipfile.BadZipFile as error:
             raise ConfigError(
                 f"a run in a store must be a sound archive, got {error} in {self.address}/{key}.zip; delete it"
             ) from None
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     @override
     def publish(self, key: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Formats: their bits, range, steps and special codes. Values: their elements beside their codes."""
+"""Formats: their bits, range, steps and special codes. Values: their elements with their codes."""
 
 from __future__ import annotations
 

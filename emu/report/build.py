@@ -9,7 +9,7 @@ from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
 from emu.report.pictures import (
-    batch_search,
+    batch_sizes,
     clipping,
     cluster,
     curves,
@@ -31,7 +31,7 @@ SECTIONS = (
     loss_scale,
     clipping,
     cluster,
-    batch_search,
+    batch_sizes,
     leading_bits,
     range_events,
     noise,

@@ -105,9 +105,9 @@ def _entries(run: RunData, table: Columns) -> list[SimulatedSpent]:
     )
     entries: list[SimulatedSpent] = []
     for layer, unit, kind in order:
-        at = rows[layer, unit, kind]
+        of_key = rows[layer, unit, kind]
         calls, cycles, ps, operations, size = (
-            int(table[name][at].sum()) for name in ("calls", "cycles", "picoseconds", "operations", "bytes")
+            int(table[name][of_key].sum()) for name in ("calls", "cycles", "picoseconds", "operations", "bytes")
         )
         entries.append(SimulatedSpent(layer, unit, kind, calls, cycles, ps / SECOND_PS, operations, size))
     return entries
@@ -157,6 +157,6 @@ def _tracks(trace: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], tuple[i
     several = len(nodes) > 1
     order = sorted(range(len(named)), key=lambda i: nodes.index(named[i][0]))
     return {
-        named[i][:2]: (place, f"node {named[i][0]}: {named[i][2]}" if several else named[i][2])
-        for place, i in enumerate(order)
+        named[i][:2]: (rank, f"node {named[i][0]}: {named[i][2]}" if several else named[i][2])
+        for rank, i in enumerate(order)
     }

@@ -98,8 +98,8 @@ class Design:
         if number < self._warm:
             return self._mixed(*MIXTURES[number - self._probes], known)
         drawn: list[Values] = []  # the batch up to this trial, so that no values occur twice
-        for in_batch in range(first, number + 1):
-            drawn.append(self._drawn(in_batch, known, drawn))
+        for n in range(first, number + 1):
+            drawn.append(self._drawn(n, known, drawn))
         return drawn[-1]
 
     def _probe(self, number: int) -> Values:
@@ -116,11 +116,11 @@ class Design:
             for index, variable in enumerate(self.search.variable, 1)
         }
 
-    def _drawn(self, number: int, known: Sequence[Past], beside: Sequence[Values]) -> Values:
+    def _drawn(self, number: int, known: Sequence[Past], in_batch: Sequence[Values]) -> Values:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        taken = {_text(values) for values in (*(trial.values for trial in known), *beside)}
+        taken = {_text(values) for values in (*(trial.values for trial in known), *in_batch)}
         words = np.random.SeedSequence([self.search.sampler.seed, _SEPARATE, number]).generate_state(sum(MOST_DRAWS))
         ranges = {variable.name: distribution(variable) for variable in self.search.variable}
         values: Values = {}

@@ -177,10 +177,10 @@ def _judged(bound: Constraint, samples: Sequence[float]) -> float:
 def _reason_to_prune(bound: Constraint, samples: Sequence[float]) -> str:
     """Return why a constraint will not be met after more seeds either; empty if it may be."""
     missed = _violation(bound, mean(samples))
-    where = f"{bound.metric} is {mean(samples):.6g} {_bound(bound)} after {len(samples)} of the seeds"
+    state = f"{bound.metric} is {mean(samples):.6g} {_bound(bound)} after {len(samples)} of the seeds"
     if bound.prune_margin is not None and missed > bound.prune_margin:
-        return f"{where}, missed by more than prune_margin"
+        return f"{state}, missed by more than prune_margin"
     sure = bound.confidence or _SURE
     if len(samples) > 1 and missed - _half(samples, sure) > 0:
-        return f"{where}, and its interval of {sure:.0%} lies beyond"
+        return f"{state}, and its interval of {sure:.0%} lies beyond"
     return ""

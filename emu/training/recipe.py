@@ -277,19 +277,19 @@ class Recipe(Table):
 
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:
-        places = getattr(self.loss_scaling, "compensation", ("gradient",))
-        if "gradient" in places:
+        compensation = getattr(self.loss_scaling, "compensation", ("gradient",))
+        if "gradient" in compensation:
             return self
         decays = not isinstance(self.training.optimiser, Adam) and self.training.optimiser.weight_decay > 0
-        for place, used, key in (
+        for target, used, key in (
             ("clip_threshold", self.training.clip_norm is not None, "training.clip_norm"),
             ("clip_threshold", self.clipping is not None, "clipping"),
             ("weight_decay", decays, "training.optimiser.weight_decay"),
         ):
-            if used and place not in places:
+            if used and target not in compensation:
                 raise ConfigError(
-                    f"`compensation` of [loss_scaling] must have {place!r} if `{key}` is set, got {list(places)}: "
-                    f"`{key}` meets gradients that carry S; add it"
+                    f"`compensation` of [loss_scaling] must have {target!r} if `{key}` is set, got "
+                    f"{list(compensation)}: `{key}` meets gradients that carry S; add it"
                 )
         return self
 

@@ -186,9 +186,9 @@ def load_study(path: Path) -> Study:
 
 
 def _require_baseline(study: Study, path: Path) -> None:
-    there = {(case.model, case.setting.name, case.device) for case in study.cases()}
-    for model in dict.fromkeys(model for model, _, _ in there):
-        if (model, study.baseline_setting, study.baseline) not in there:
+    planned = {(case.model, case.setting.name, case.device) for case in study.cases()}
+    for model in dict.fromkeys(model for model, _, _ in planned):
+        if (model, study.baseline_setting, study.baseline) not in planned:
             raise ConfigError(
                 f"`baseline_setting` must be a setting under which every model runs on the baseline, got "
                 f"{study.baseline_setting!r}, under which {model} does not run on {study.baseline} in {path}; add a "

@@ -15,7 +15,7 @@ import emu
 from emu.errors import ConfigError
 from emu.jobs import Job, claim, lease
 from emu.jobs.claim import Claim
-from emu.jobs.placing import place
+from emu.jobs.placing import copy_atomically
 from emu.jobs.run import attempt, is_finished
 from emu.jobs.sending import Sending
 from emu.jobs.store import FolderStore, ObjectStore, is_address, open_store
@@ -45,11 +45,11 @@ def content(folder: Path) -> dict[str, str]:
 
 def test_a_placed_folder_shares_its_files_and_what_is_there_stays(source: Path, tmp_path: Path):
     target = tmp_path / "deep" / "target"
-    assert place(source, target)
+    assert copy_atomically(source, target)
     assert content(target) == content(source)
     assert all((target / name).samefile(source / name) for name in content(source))
     (source / "later").touch()
-    assert not place(source, target)
+    assert not copy_atomically(source, target)
     assert "later" not in content(target)
     assert [path.name for path in target.parent.iterdir()] == ["target"]
 
@@ -59,7 +59,7 @@ def test_a_file_system_without_links_gets_copies(source: Path, tmp_path: Path, m
         raise OSError("no links")
 
     monkeypatch.setattr(os, "link", refused)
-    assert place(source, tmp_path / "target")
+    assert copy_atomically(source, tmp_path / "target")
     assert content(tmp_path / "target") == content(source)
     assert not (tmp_path / "target" / "run.json").samefile(source / "run.json")
 
@@ -75,7 +75,7 @@ def test_of_two_that_place_a_folder_at_once_the_first_one_stays(
         rename(beside, wanted)
 
     monkeypatch.setattr(os, "rename", second)
-    assert not place(source, target)
+    assert not copy_atomically(source, target)
     assert content(target) == {"other": ""}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]
 
@@ -83,7 +83,7 @@ def test_of_two_that_place_a_folder_at_once_the_first_one_stays(
 def test_a_file_in_the_place_of_a_run_is_named(source: Path, tmp_path: Path):
     (tmp_path / "target").touch()
     with pytest.raises(ConfigError, match=r"the folder of a run must be writable, got 'Not a directory' for .*target"):
-        place(source, tmp_path / "target")
+        copy_atomically(source, tmp_path / "target")
 
 
 def test_a_folder_and_a_store_of_objects_keep_the_first_run_of_a_name(source: Path, tmp_path: Path):
@@ -236,7 +236,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(scratch)
         scratch.mkdir(parents=True, exist_ok=True)
         (scratch / "run.json").write_text('{"status": "finished"}')
-        place(scratch, Path(wanted.folder))
+        copy_atomically(scratch, Path(wanted.folder))
 
     monkeypatch.setattr("emu.jobs.run._publish", publish)
     monkeypatch.setattr("emu.jobs.run.build_report", lambda folder: (folder / "report.html").touch())

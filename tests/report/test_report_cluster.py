@@ -70,7 +70,7 @@ def test_accuracy_stands_against_the_bytes_sent_by_then(tmp_path):
         {"megabytes": 1.0, "accuracy": 0.5, "step": 10},
         {"megabytes": 2.0, "accuracy": 0.8, "step": 20},
     ]
-    assert chart.label == "Test accuracy against bytes: 80.0% behind 2 MB."
+    assert chart.label == "Test accuracy against bytes: 80.0% after 2 MB."
 
 
 def test_residuals_of_workers_are_drawn_and_those_of_owners_stand_in_the_table(tmp_path):

@@ -103,7 +103,7 @@ def test_a_trial_is_the_last_that_is_drawn_of_its_batch_and_optuna_says_nothing(
     optuna.logging.set_verbosity(optuna.logging.INFO)
     design.values(13, past)
     assert optuna.logging.get_verbosity() == optuna.logging.ERROR
-    monkeypatch.setattr(Design, "_drawn", lambda self, number, known, beside: drawn.append(number) or {"n": number})
+    monkeypatch.setattr(Design, "_drawn", lambda self, number, known, in_batch: drawn.append(number) or {"n": number})
     assert [design.values(number, past)["n"] for number in (7, 9, 11)] == [7, 9, 11]
     assert drawn == [7, 7, 8, 9, 10, 11]
 

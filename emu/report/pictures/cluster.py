@@ -60,8 +60,8 @@ def _sentence(run: RunData, sent: Columns) -> str:
     nodes, bits = int(cluster.get("nodes", 1)), cluster.get("bits", 1)
     back = cluster.get("owner_bits") or bits
     total, steps = int(sent["bytes_sent"][-1]), max(int(sent["step"][-1]), 1)
-    there = f"{bits} bit{'s' * (bits != 1)}"
-    ways = there if back == bits else f"{there} to the owners and {back} back"
+    to_owners = f"{bits} bit{'s' * (bits != 1)}"
+    ways = to_owners if back == bits else f"{to_owners} to the owners and {back} back"
     as_float = 2 * (nodes - 1) * int(run.info.get("parameters") or 0) * 4 * steps
     saved = f", {number(as_float / total, 3)} times fewer than in float32" if total and as_float > total else ""
     return (
@@ -76,11 +76,11 @@ def _accuracy(run: RunData, sent: Columns) -> tuple[Chart | None, Html | None]:
     metrics = run.metrics
     if metrics is None or "test_accuracy" not in metrics or not int(sent["bytes_sent"][-1]):
         return None, None
-    at = dict(zip(sent["step"].tolist(), sent["bytes_sent"].tolist(), strict=True))
+    bytes_at = dict(zip(sent["step"].tolist(), sent["bytes_sent"].tolist(), strict=True))
     rows: list[dict[str, Any]] = [
-        {"megabytes": at[step] / 1e6, "accuracy": float(share), "step": int(step)}
+        {"megabytes": bytes_at[step] / 1e6, "accuracy": float(share), "step": int(step)}
         for step, share in zip(metrics["step"].tolist(), metrics["test_accuracy"].astype(np.float64), strict=True)
-        if step in at and math.isfinite(share)
+        if step in bytes_at and math.isfinite(share)
     ]
     if not rows:
         return None, None

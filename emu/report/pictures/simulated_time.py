@@ -99,8 +99,8 @@ def section(evidence: Evidence) -> Section | None:
             for step, chart in zip(spent.steps, drawn, strict=True)
             for piece in (element("h4", f"Step {integer(step.step)}, {step.phase}"), chart.placeholder())
         ]
-        there = {event["kind"] for step in spent.steps for event in step.events}
-        shown = {_WORDS.get(kind, kind): colour for kind, colour in _COLOURS.items() if kind in there}
+        present = {event["kind"] for step in spent.steps for event in step.events}
+        shown = {_WORDS.get(kind, kind): colour for kind, colour in _COLOURS.items() if kind in present}
         parts.append(figure("A step as a timeline", swatch_legend(shown), *places, reading=_STEP_READING))
     parts.append(disclosure("Simulated time as a table", _table(spent)))
     return Section("simulated-time", _TITLE, join(parts), tuple(charts))

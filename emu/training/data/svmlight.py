@@ -211,8 +211,8 @@ def _first_fault(lines: Sequence[bytes], begin: int, rules: _Rules) -> ConfigErr
         fault = _fault([word.group() for word in words], rules)
         if fault is not None:
             index, (rule, got, remedy) = fault
-            where = f"{rules.path}, line {number}, column {words[index].start() + 1}"
-            return ConfigError(f"{rule}, got {_shown(got)} in {where}; {remedy}")
+            position = f"{rules.path}, line {number}, column {words[index].start() + 1}"
+            return ConfigError(f"{rule}, got {_shown(got)} in {position}; {remedy}")
     raise AssertionError(f"lines {begin} and later of {rules.path} have no fault")
 
 

@@ -179,7 +179,7 @@ class Log:
         return newest | counts
 
     def write(self, folder: RunFolder) -> None:
-        """Write the tables, and the files that systems have beside them."""
+        """Write the tables, and the other files of systems."""
         self.history.write(folder)
         for name, text in chain.from_iterable(system.files() for system in self._systems):
             folder.write_text(name, text)

@@ -1,4 +1,4 @@
-"""One pass in float32 beside one on the device, with the same master weights.
+"""One pass in float32 and one on the device, with the same master weights.
 
 It measures the noise of each tensor, and the range of errors and gradients that the device must represent.
 """

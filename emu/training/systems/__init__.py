@@ -9,11 +9,11 @@ contributions.py   gradients of several processing units, before they are added 
 joint_points.py    binary points that nodes choose together
 summed.py          counts of several processes, added up
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
-batch_search.py    sizes of mini-batches, and how many nodes share them, by measurement
+batch_sizes.py     sizes of mini-batches, and how many nodes share them, by measurement
 stop.py            tests that end a run
 """
 
-from emu.training.systems.batch_search import BatchSearch
+from emu.training.systems.batch_sizes import BatchSizes
 from emu.training.systems.clipping import Clipping
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.systems.dynamic_points import DynamicPoints
@@ -39,7 +39,7 @@ SYSTEMS: tuple[type[System], ...] = (
     Clipping,
     DataParallel,
     ScaledLoss,
-    BatchSearch,
+    BatchSizes,
     Stop,
 )
 

@@ -195,8 +195,8 @@ class Clipping(System):
         if not clipped.counts[state.part]:
             return gradient
         columns = clipped.gradients[state.part]
-        some = Touched(gradient.rows, columns) if isinstance(gradient, RowsValue) else columns
-        return written(state, some, self._role, self._updating)
+        clipped_lines = Touched(gradient.rows, columns) if isinstance(gradient, RowsValue) else columns
+        return written(state, clipped_lines, self._role, self._updating)
 
     def _count(self, layer: str, unit: int, layer_gradients: LayerGradients, clipped: Clipped) -> None:
         for part, array in layer_gradients.gradients.items():

@@ -53,7 +53,7 @@ class System:
         key: its name in checkpoints, and in `[systems.KEY]` of a recipe.
         settings: what `[systems.KEY]` must be; None for a system that no such table brings into use.
         tables: its tables of a run folder: column -> Arrow type. A table's file exists from its first row on.
-        repeats: whether a pass may run again, so that whatever it changes must be restored.
+        repeats: whether a pass may run again, so that all that it changes must be restored.
     """
 
     key: ClassVar[str]

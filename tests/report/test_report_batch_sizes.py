@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from emu.report.evidence import gather
-from emu.report.pictures import batch_search
+from emu.report.pictures import batch_sizes
 from emu.report.words import NO_NUMBER
 
 TRIALS = [
@@ -29,7 +29,7 @@ def section_of(folder, *, search=None, **tables):
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
     recipe = {"training": {"batch": 64}, "cluster": {"nodes": 4, "workers": [], "search": search}}
     (folder / "run.json").write_text(json.dumps({"status": "finished", "steps": 30, "recipe": recipe}))
-    return batch_search.section(gather(folder))
+    return batch_sizes.section(gather(folder))
 
 
 SIZES_ONLY, BOTH = ({"every": 10, "parallelism": found} for found in (False, True))

@@ -20,7 +20,7 @@ from emu.training.systems.system import AskTimes, Examples, Row, System, Trial
 from emu.training.workbench import Workbench
 
 
-class BatchSearch(System):
+class BatchSizes(System):
     """Mini-batches as large as the loss allows, on as many nodes as transfer allows."""
 
     key = "search"
