@@ -14,7 +14,7 @@ from emu.jobs.run import attempt
 
 #: Seconds until a run that another process holds is tried again.
 AGAIN_S = 1.0
-#: Seconds without a count after which the holder of a run counts as hung.
+#: Seconds without a new count after which the holder of a run counts as hung: ten counts of a claim.
 HUNG_S = 20.0
 
 

@@ -24,9 +24,10 @@ from emu.report.words import decibels, family_limit_in_words, integer, parse_or_
 #: Shares of written elements from which a finding is worth a sentence, and from which it is severe.
 UNDERFLOW_NOTABLE, UNDERFLOW_SEVERE = 0.30, 0.80
 OVERFLOW_NOTABLE, OVERFLOW_SEVERE = 0.01, 0.10
-#: Signal-to-noise in dB below which a tensor is noisy (noise 32% of the signal), and lost (as large as the signal).
+#: Signal-to-noise in dB below which a tensor is noisy (10**(-10/20): noise is 32% of the signal), and lost (10**0:
+#: noise is as large as the signal).
 NOISY_DB, LOST_DB = 10.0, 0.0
-#: Groups of findings told in sentences; the tables hold the rest.
+#: Most groups of findings that get a sentence; the tables have all.
 MOST_FINDINGS = 8
 
 _AFTER_UNDERFLOW = {
@@ -140,16 +141,7 @@ def _underflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Findi
         after = _AFTER_UNDERFLOW.get(role, "whatever reads them sees 0").format(layer=layer, how=how)
         limit = family_limit_in_words(fmt.format if fmt else None)
         sentence = f"{percent(share)} of results fell below {limit} and were written as 0: {after}."
-        severity = share / UNDERFLOW_SEVERE
-        yield Finding(
-            severity,
-            f"{role} of {layer}",
-            sentence + _worst_interval(history, "underflow", share),
-            "range",
-            "underflow",
-            percent(share),
-            tensor,
-        )
+        yield _range_finding(tensor, history, "underflow", sentence, share / UNDERFLOW_SEVERE)
 
 
 def _overflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
@@ -159,17 +151,14 @@ def _overflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Findin
         if share >= OVERFLOW_NOTABLE:
             after = _AFTER_OVERFLOW.get(role, "whatever reads them sees another value").format(layer=layer)
             sentence = f"{percent(share)} of results were too large and {_written_instead(run, tensor)}: {after}."
-            severity = share / OVERFLOW_SEVERE
-            yield Finding(
-                severity,
-                f"{role} of {layer}",
-                sentence + _worst_interval(history, "overflow", share),
-                "range",
-                "overflow",
-                percent(share),
-                tensor,
-            )
+            yield _range_finding(tensor, history, "overflow", sentence, share / OVERFLOW_SEVERE)
         yield from _accumulator_overflows(run, tensor, history.share("accumulator_overflow"))
+
+
+def _range_finding(tensor: Tensor, history: FlagCounts, flag: str, sentence: str, severity: float) -> Finding:
+    (layer, role), share = tensor, history.share(flag)
+    text = sentence + _worst_interval(history, flag, share)
+    return Finding(severity, f"{role} of {layer}", text, "range", flag, percent(share), tensor)
 
 
 def _accumulator_overflows(run: RunData, tensor: Tensor, share: float) -> Iterator[Finding]:

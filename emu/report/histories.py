@@ -13,6 +13,13 @@ from emu.report.run_data import Array, Columns, RunData, Tensor, rows_of_tensors
 SCALAR_KINDS = ("none", "below", "above", "nonfinite", "total")
 
 
+def _groups(intervals: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and last indices of at most `most` groups of neighbouring intervals."""
+    size = math.ceil(intervals / most)
+    starts = np.arange(0, intervals, size)
+    return starts, np.minimum(starts + size, intervals) - 1
+
+
 @dataclass(frozen=True)
 class LeadingBits:
     """The statistics register of one tensor over the logged intervals.
@@ -31,11 +38,9 @@ class LeadingBits:
 
     def merged(self, most: int) -> LeadingBits:
         """Return the history in at most `most` intervals; neighbouring intervals are added."""
-        group = math.ceil(len(self.steps) / most)
-        if group <= 1:
+        if len(self.steps) <= most:
             return self
-        starts = np.arange(0, len(self.steps), group)
-        ends = np.minimum(starts + group, len(self.steps)) - 1
+        starts, ends = _groups(len(self.steps), most)
         scalars = {kind: np.add.reduceat(values, starts) for kind, values in self.scalars.items()}
         return LeadingBits(self.steps[ends], self.lowest, np.add.reduceat(self.counts, starts, axis=0), scalars)
 
@@ -77,11 +82,9 @@ class FlagCounts:
 
     def merged(self, most: int) -> FlagCounts:
         """Return the history in at most `most` intervals; neighbouring intervals are added."""
-        group = math.ceil(len(self.steps) / most)
-        if group <= 1:
+        if len(self.steps) <= most:
             return self
-        starts = np.arange(0, len(self.steps), group)
-        ends = np.minimum(starts + group, len(self.steps)) - 1
+        starts, ends = _groups(len(self.steps), most)
         counts = {flag: np.add.reduceat(values, starts) for flag, values in self.counts.items()}
         return FlagCounts(self.steps[ends], np.add.reduceat(self.elements, starts), counts)
 
@@ -107,6 +110,7 @@ class Noise:
     def median(self) -> float:
         """Median of the measurements that are numbers, infinity included; NaN without any."""
         known = np.sort(self.decibels[~np.isnan(self.decibels)])
+        # the lower of two middle values, because a mean with infinity would be infinite
         return float(known[(len(known) - 1) // 2]) if len(known) else math.nan
 
 
@@ -136,10 +140,10 @@ def trajectories(run: RunData) -> dict[Tensor, list[Trajectory]]:
     for tensor, rows in rows_of_tensors(table).items():
         parts = table["part"][rows].astype(str)
         for part in dict.fromkeys(parts.tolist()):
-            at = rows[parts == part]
-            redone = table["redone"][at].astype(np.bool_)
-            steps = _integers(table["step"][at]) - redone
-            histories.setdefault(tensor, []).append(Trajectory(part, steps, _integers(table["point"][at]), redone))
+            own = rows[parts == part]
+            redone = table["redone"][own].astype(np.bool_)
+            steps = _integers(table["step"][own]) - redone
+            histories.setdefault(tensor, []).append(Trajectory(part, steps, _integers(table["point"][own]), redone))
     return histories
 
 
@@ -174,13 +178,13 @@ def flag_counts(run: RunData) -> dict[Tensor, FlagCounts]:
     table = run.flags
     if table is None:
         return {}
-    rows = rows_of_tensors(table)
+    rows = _rows_by_step(table)
     names = [name for name in table if name not in ("step", "layer", "role", "elements")]
     histories: dict[Tensor, FlagCounts] = {}
     for tensor in run.in_order(rows):
-        at = rows[tensor][np.argsort(table["step"][rows[tensor]], kind="stable")]
-        counts = {name: _integers(table[name][at]) for name in names}
-        histories[tensor] = FlagCounts(_integers(table["step"][at]), _integers(table["elements"][at]), counts)
+        own = rows[tensor]
+        counts = {name: _integers(table[name][own]) for name in names}
+        histories[tensor] = FlagCounts(_integers(table["step"][own]), _integers(table["elements"][own]), counts)
     return histories
 
 
@@ -189,12 +193,18 @@ def noises(run: RunData) -> dict[Tensor, Noise]:
     table = run.snr
     if table is None:
         return {}
-    rows = rows_of_tensors(table)
-    histories: dict[Tensor, Noise] = {}
-    for tensor in run.in_order(rows):
-        at = rows[tensor][np.argsort(table["step"][rows[tensor]], kind="stable")]
-        histories[tensor] = Noise(_integers(table["step"][at]), table["snr_db"][at].astype(np.float64))
-    return histories
+    rows = _rows_by_step(table)
+    return {
+        tensor: Noise(_integers(table["step"][rows[tensor]]), table["snr_db"][rows[tensor]].astype(np.float64))
+        for tensor in run.in_order(rows)
+    }
+
+
+def _rows_by_step(table: Columns) -> dict[Tensor, NDArray[np.int64]]:
+    """Return tensor -> indices of its rows, by ascending step."""
+    return {
+        tensor: rows[np.argsort(table["step"][rows], kind="stable")] for tensor, rows in rows_of_tensors(table).items()
+    }
 
 
 def _integers(values: Array) -> NDArray[np.int64]:

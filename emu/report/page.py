@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from emu.report.chart import Chart
-from emu.report.html import Html, element, join, json_block, script
+from emu.report.html import Html, element, join, json_block, paragraph, script
 from emu.report.vega import drawing_library
 
 #: The browser refuses all requests of the page: this enforces that it needs no network. 'unsafe-eval' is there because
@@ -47,6 +47,11 @@ class Section:
     body: Html
     charts: tuple[Chart, ...] = ()
     data: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def missing_section(identifier: str, title: str, why: str | None) -> Section | None:
+    """Return a section that says why its data are missing; None without a reason, for a run that has no such data."""
+    return Section(identifier, title, paragraph(why, class_="missing")) if why else None
 
 
 def page(title: str, header: Html, sections: Sequence[Section], footer: Html) -> str:

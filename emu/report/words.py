@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emu.datapath.format_facts import format_sentence
@@ -140,6 +140,16 @@ def area(mm2: float | None) -> str:
         ('0.0126 mm2', '328 mm2', 'unknown')
     """
     return "unknown" if mm2 is None else f"{mm2:.3g} mm2"
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    r"""Return a row of a Markdown table; a bar within a cell is escaped.
+
+    Examples:
+        >>> print(markdown_row(["a", "b | c"]))
+        | a | b \| c |
+    """
+    return "| " + " | ".join(" ".join(text.replace("|", "\\|").split()) for text in cells) + " |"
 
 
 def sentence_case(text: str) -> str:

@@ -24,7 +24,7 @@ from emu.search.storage import Storage, state
 
 #: Seconds between two counts of a trial that is held.
 BEAT_S = 10.0
-#: Seconds without a count after which a trial's process counts as lost.
+#: Seconds without a new count after which a trial's process counts as lost: six counts.
 LOST_S = 60.0
 #: User attributes of a study and of its trials.
 SEARCH, HOLDER, RESULTS = "search", "holder", "emu"

@@ -311,6 +311,7 @@ class _Costs:
 
 
 def _energy_pj(operations: Iterable[_Spent]) -> Fraction:
+    # fractions: a sum of floats would depend on the order of operations
     return sum((energy for operation in operations for energy in operation.energy_pj.values()), Fraction(0))
 
 

@@ -10,7 +10,7 @@ from emu.formats.numerals import number
 from emu.report.chart import Chart, Spec, series_legend, step_lines
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
-from emu.report.page import Section, figure
+from emu.report.page import Section, figure, missing_section
 from emu.report.run_data import Columns
 from emu.report.words import NO_NUMBER, integer, percent
 
@@ -29,8 +29,7 @@ def section(evidence: Evidence) -> Section | None:
     """Return shares over steps, and thresholds at the end; None for a run that clips nothing."""
     columns = evidence.run.table("clipping")
     if columns is None:
-        missing = evidence.run.missing.get("clipping.parquet")
-        return Section("clipping", _TITLE, paragraph(missing, class_="missing")) if missing else None
+        return missing_section("clipping", _TITLE, evidence.run.missing.get("clipping.parquet"))
     shares = _shares(columns)
     clipped, elements = int(columns["clipped"].sum()), int(columns["elements"].sum())
     nonfinite = int(columns["nonfinite"].sum())

@@ -13,7 +13,7 @@ from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, Chart, Spec, series_legend, specification, step_lines, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
-from emu.report.page import Section, figure
+from emu.report.page import Section, figure, missing_section
 from emu.report.run_data import Columns, RunData, table_of
 from emu.report.words import accuracy, byte_count, integer, percent
 
@@ -43,8 +43,7 @@ def section(evidence: Evidence) -> Section | None:
     run = evidence.run
     sent = run.table("cluster")
     if sent is None:
-        missing = run.missing.get("cluster.parquet")
-        return Section("cluster", _TITLE, paragraph(missing, class_="missing")) if missing else None
+        return missing_section("cluster", _TITLE, run.missing.get("cluster.parquet"))
     drawn = [
         _accuracy(run, sent),
         _residuals(run.table("residuals")),

@@ -69,7 +69,7 @@ def _sentences(evidence: Evidence) -> list[str]:
     sentences: list[str] = []
     if finite:
         (layer, role), worst = min(finite.items(), key=lambda item: item[1])
-        bits = max(worst, 0.0) / (20 * math.log10(2))
+        bits = max(worst, 0.0) / (20 * math.log10(2))  # a bit halves the amplitude of the noise: 6.02 dB
         sentences.append(f"Noisiest is {role} of {layer}, {decibels(worst)}: {_agreement(bits)}. ")
         noisy = sum(1 for value in finite.values() if value < NOISY_DB)
         sentences.append(

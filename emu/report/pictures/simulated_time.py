@@ -17,7 +17,7 @@ from emu.report.chart import (
 )
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
-from emu.report.page import Section, figure
+from emu.report.page import Section, figure, missing_section
 from emu.report.simulated_time import SimulatedSpent, SimulatedTime, TracedStep
 from emu.report.words import NO_NUMBER, duration, integer, percent, sentence_case
 from emu.training.time.simulation import (
@@ -73,8 +73,7 @@ def section(evidence: Evidence) -> Section | None:
     """Return bars, roofline and steps; None for a run of a machine without a clock."""
     spent = evidence.simulated
     if spent is None:
-        missing = evidence.run.missing.get("simulation.parquet")
-        return Section("simulated-time", _TITLE, paragraph(missing, class_="missing")) if missing else None
+        return missing_section("simulated-time", _TITLE, evidence.run.missing.get("simulation.parquet"))
     steps = max(evidence.outcome.steps, 1)
     sentences = _sentences(evidence, spent, steps)
     kinds = [kind for kind in KINDS if spent.of(kind)]

@@ -8,7 +8,7 @@ from emu.hardware.machine import SECOND_PS
 from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
-from emu.report.page import Section, figure
+from emu.report.page import Section, figure, missing_section
 from emu.report.run_data import Columns
 from emu.report.words import byte_count, duration, integer, percent
 
@@ -39,8 +39,7 @@ def section(evidence: Evidence) -> Section | None:
     """Return bars and a table; None for a run without sparse layers, or on a machine without a clock."""
     columns = evidence.run.table("sparse")
     if columns is None:
-        missing = evidence.run.missing.get("sparse.parquet")
-        return Section("sparse-products", _TITLE, paragraph(missing, class_="missing")) if missing else None
+        return missing_section("sparse-products", _TITLE, evidence.run.missing.get("sparse.parquet"))
     layers, steps = _layers(columns), max(evidence.outcome.steps, 1)
     whole_ps = round(evidence.simulated.seconds * SECOND_PS) if evidence.simulated else 0
     summary = " ".join(_sentence(layer, steps, whole_ps) for layer in layers)

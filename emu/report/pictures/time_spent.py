@@ -9,7 +9,7 @@ from emu.formats.numerals import number, power_of_two
 from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
-from emu.report.page import Section, figure
+from emu.report.page import Section, figure, missing_section
 from emu.report.time_spent import (
     BLAS,
     DOTS,
@@ -64,8 +64,7 @@ def section(evidence: Evidence) -> Section | None:
     """Return time by layer and kernel as bars and as a table; None for a run that measured none."""
     spent = evidence.time
     if spent is None:
-        missing = evidence.run.missing.get("profile.parquet")
-        return Section("time", _TITLE, paragraph(missing, class_="missing")) if missing else None
+        return missing_section("time", _TITLE, evidence.run.missing.get("profile.parquet"))
     sentences = _sentences(evidence, spent)
     rows = _rows(evidence, spent)
     layers = list(dict.fromkeys(row["layer"] for row in rows))

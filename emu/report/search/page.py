@@ -12,7 +12,7 @@ from emu.report.search.history_picture import history_section
 from emu.report.search.importance_picture import importance_section
 from emu.report.search.trials import Searched, Trial, read_search
 from emu.report.search.words import called, value_in_words, values_in_words
-from emu.report.words import NO_NUMBER
+from emu.report.words import NO_NUMBER, markdown_row
 from emu.training.folders.run_folder import RunFolder
 
 FILE_NAME, PICTURE = "report.html", "front.svg"
@@ -164,10 +164,6 @@ def markdown(searched: Searched) -> str:
         "seeds",
         "variables that differ from the device's",
     ]
-    lines = [_line(header), _line(["---"] * len(header))]
-    lines += [_line(_cells(searched, trial)) for trial in _listed(searched)]
+    lines = [markdown_row(header), markdown_row(["---"] * len(header))]
+    lines += [markdown_row(_cells(searched, trial)) for trial in _listed(searched)]
     return "\n".join(lines) + "\n" if searched.finished else f"{NO_NUMBER} no trial has finished yet\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import stdev
 
 from emu.report.study.comparison import Row
-from emu.report.words import NO_NUMBER, area, duration, energy
+from emu.report.words import NO_NUMBER, area, duration, energy, markdown_row
 
 DEVICE, ACCURACY, DIFFERENCE, LOSS = "device", "accuracy", "difference to the baseline, paired (95%)", "test loss"
 _ALWAYS = (DEVICE, "bits", ACCURACY, "spread (s.d.)", "worst .. best", DIFFERENCE, LOSS, "overflow", "underflow")
@@ -59,15 +59,11 @@ def tables(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> str:
     parts: list[str] = []
     for title, rows in groups:
         names = header([row for row, _ in rows])
-        lines = [f"### {title}", "", _line(names), _line(["---"] * len(names))]
+        lines = [f"### {title}", "", markdown_row(names), markdown_row(["---"] * len(names))]
         for row, broken in rows:
             texts = cells(row, broken)
             if row.fails:
                 texts[DIFFERENCE] = f"**{texts.get(DIFFERENCE, NO_NUMBER)}**"
-            lines.append(_line([texts.get(name, NO_NUMBER) for name in names]))
+            lines.append(markdown_row([texts.get(name, NO_NUMBER) for name in names]))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(text.replace("|", "\\|").split()) for text in cells) + " |"

@@ -152,6 +152,7 @@ class Batches:
             keys = random_integers(
                 self.examples, 32, seed=self._seed, stream=stream_of("data", "order"), step=epoch, draw=0
             )
+            # stable: equal keys keep the order of examples, with every version of NumPy
             self._order = (epoch, np.argsort(keys, kind="stable"))
         return self._order[1][offset : offset + self.size_at(step)]
 

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 #: FNV-1a of 64 bits: the hash of no bytes, and the factor after each byte.
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
-#: Examples whose n-grams are hashed together.
+#: Examples whose n-grams are hashed together: with the 50 n-grams of the default table, 6.6 MB of columns.
 BLOCK = 1 << 14
 
 

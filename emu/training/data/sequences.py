@@ -112,5 +112,6 @@ def _normal(shape: tuple[int, int], name: str, seed: int) -> NDArray[np.float32]
     sums = np.zeros(size, np.int64)
     for draw in range(SUMMED):
         sums += random_integers(size, UNIFORM_BITS, seed=seed, stream=stream, step=0, draw=draw)
-    centred = sums - SUMMED * (2**UNIFORM_BITS - 1) // 2
+    centred = sums - SUMMED * (2**UNIFORM_BITS - 1) // 2  # the mean is an integer, because SUMMED is even
+    # below 2**20, so exact in float32's 24 bits; NumPy computes the product of int64 and float32 in float64
     return (centred * np.float32(2.0**-UNIFORM_BITS)).astype(np.float32).reshape(shape)

@@ -217,6 +217,7 @@ class RunFolder:
         Raises:
             ConfigError: the disk is full, or the file cannot be written; the old checkpoint is intact.
         """
+        # reshaped, because ascontiguousarray makes an array of shape () one of shape (1,)
         contiguous = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
         text = json.dumps(state)  # keys keep their order: it is the order of rows in the tables
         label = {"format": CHECKPOINT_FORMAT, "sha256": _sha256(contiguous, text), "state": text}

@@ -82,6 +82,7 @@ class Checkpoint:
         """Undo, at the end, everything that happens inside: steps, counts, rows and times."""
         log, profile = self._log, self._bench.runners.profile
         arrays, state = self.state()
+        # copies, because training changes arrays in place; the text is a deep copy of plain data
         arrays, text = {name: array.copy() for name, array in arrays.items()}, json.dumps(state)
         history, times = log.history, profile.snapshot()
         log.history = History()

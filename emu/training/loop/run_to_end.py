@@ -47,6 +47,7 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
         if is_logged:
             log.end_interval()
         is_due = is_logged or steps.done % save_every == 0
+        # rank 0 decides by its clock: saving is a joint operation, and the clocks of ranks differ
         if is_due or loop.bench.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
             loop.checkpoint.save(folder)
             saved_at = time.perf_counter()

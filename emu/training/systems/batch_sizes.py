@@ -100,6 +100,7 @@ class BatchSizes(System):
         self._in_trial = False
         if not all(map(math.isfinite, losses)):
             return math.nan
+        # fsum rounds once: sizes with the same losses get the same criterion in every order of addition
         weighted = [loss * len(part) for loss, (part, _) in zip(losses, parts, strict=True)]
         return math.fsum(weighted) / len(inputs)
 

@@ -102,6 +102,7 @@ class DataParallel(System):
                     f"gradients that travel must fit float64, got {fmt} of {name!r}; choose a narrower format for role "
                     f"`{self._role}`"
                 )
+        # gradients travel in float32 if it holds every value of their formats
         needs_float64 = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if needs_float64 else np.float32
         self._nodes = [node for node in bench.ranks.transport(layout.nodes).local if node in layout.workers]
@@ -234,6 +235,7 @@ class DataParallel(System):
         """Return S / shares, rounded into the format of the loss."""
         fmt = self._bench.policy.at(self._step).stage(LOSS_LAYER, "loss").format
         exact = scale / self._shares
+        # by the reference: a single number needs no compiled kernel
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
             raise ConfigError(
@@ -250,7 +252,7 @@ class DataParallel(System):
         parts = [part for rank in self._bench.ranks.every(of_rank) for part in rank]
         moments: dict[str, Value] = {}
         for name, first in parts[0][2].items():
-            total = np.array(first)
+            total = np.array(first)  # float64, added in the order of parts: all ranks get the same bits
             for part in parts[1:]:
                 total = total + np.array(part[2][name])
             moments[name] = written_into(

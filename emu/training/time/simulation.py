@@ -117,6 +117,7 @@ class Simulation:
         self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
         self._workers: int | None = None
         self._decided_on_host = decided_on_host and machine.host is not None
+        # how often each kind of step was taken since `_settle`: equal demands take equal times
         self._pending: Counter[tuple[Demand, ...]] = Counter()
         self._spent: dict[SpentKey, Spent] = {}
         self._sparse: dict[str, SparseSpent] = {}

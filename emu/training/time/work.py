@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
 from emu.training.recipe import Recipe
 from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
-from emu.training.workbench.model import Model
+from emu.training.workbench.model import Model, slot_formats
 from emu.training.workbench.update import Update, unscaled
 
 #: A loss scale for which nothing is computed. Its reciprocal is exact, as for every power of two, so S is taken out by
@@ -153,7 +152,7 @@ class _Step:
         for layer, p in network.parameters():
             master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
             self.model.states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
-            self._optimiser.start(self.model.states[-1], partial(_format_of, policy, layer.name))
+            self._optimiser.start(self.model.states[-1], slot_formats(policy, layer.name))
         for layer, m in network.moments():
             self.model.moments[f"{layer.name}.{m.part}"] = Value(
                 _zeros(m.shape, np.float32), policy.stage(layer.name, "loss").format
@@ -261,7 +260,3 @@ def _taken(runner: ShapeRunner) -> tuple[Demand, ...]:
     taken = tuple(runner.demands)
     runner.demands.clear()
     return taken
-
-
-def _format_of(policy: Policy, layer: str, role: str) -> Any:
-    return policy.stage(layer, role).format

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -83,7 +83,7 @@ class Model:
             values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
             master = written(values, policy.stage(layer.name, "master").format, backend=backend)
             states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
-            optimiser.start(states[-1], partial(_format_of, policy, layer.name))
+            optimiser.start(states[-1], slot_formats(policy, layer.name))
         moments: dict[str, Value] = {}
         for layer, m in network.moments():
             fmt = policy.stage(layer.name, "loss").format
@@ -170,6 +170,7 @@ class Model:
     def _gradients(
         self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float, rows: Any
     ) -> dict[str, Value]:
+        # the derivative of the scaled loss with respect to the loss
         seed = np.full((), scale, loss.value.format.carrier)
         arrived = graph.backward(loss, loss.value.with_array(graph.runner.place(seed)))
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
@@ -208,7 +209,7 @@ class Model:
         runner = self.runner(self.policy.at(after), **options)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
-            runner.step = batch
+            runner.step = batch  # random bits are addressed by it: each batch has its own, and TEST_BATCH decides them
             chosen = slice(start, start + TEST_BATCH)
             part = self.run(runner, images[chosen], labels[chosen], backward=False)
             loss += part.loss * len(labels[chosen])
@@ -237,6 +238,7 @@ class Model:
         for name, value in [*((state.name, state.master) for state in self.states), *self.moments.items()]:
             codes = value.format.encode(on_host(value.array))
             digest.update(f"{name} {value.format} {codes.shape}".encode())
+            # little-endian, so that all machines have the same hash
             digest.update(codes.astype(codes.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
@@ -259,5 +261,6 @@ def count_correct(outputs: Array, labels: Array) -> int:
     return int(((outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)).sum())
 
 
-def _format_of(policy: Policy, layer: str, role: str) -> Format:
-    return policy.stage(layer, role).format
+def slot_formats(policy: Policy, layer: str) -> Callable[[str], Format]:
+    """Return the function that gives an optimiser the format of a role in a layer, for its slots."""
+    return lambda role: policy.stage(layer, role).format

@@ -81,6 +81,7 @@ class Ranks:
         if not self.several:
             return dict(arrays)
         tensors: Any = import_module("safetensors.numpy")
+        # reshaped, because ascontiguousarray makes an array of shape () one of shape (1,)
         own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
         packed, gathered = tensors.save(own), dict(arrays)
         ranks = range(self.channel.ranks)
