@@ -113,7 +113,12 @@ def _print_cost(cost: Cost) -> None:
     areas = {unit: sum((row.area_um2 for row in cost.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
     whole = cost.area_um2 or Fraction(1)
     rows = [
-        [unit, energy(share * cost.joules_per_step), f"{share:.1%}", _percent_or_none(areas[unit] / whole)]
+        [
+            unit,
+            energy(share * cost.joules_per_step),
+            f"{share:.1%}",
+            f"{float(areas[unit] / whole):.1%}" if areas[unit] else "",
+        ]
         for unit, share in cost.shares().items()
     ]
     totals = {
@@ -124,10 +129,6 @@ def _print_cost(cost: Cost) -> None:
     }
     heading = Text(f"{cost.model} on {cost.device}: energy and area\n")
     console().print(heading, facts(totals), Text(), Listing(_COST_COLUMNS, rows, numbers=_COST_COLUMNS[1:]))
-
-
-def _percent_or_none(share: Fraction) -> str:
-    return f"{float(share):.1%}" if share else ""
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 from emu.formats import Fixed, Float
 from emu.formats.numerals import number
@@ -60,13 +59,10 @@ def range_of(text: str | None) -> FormatRange | None:
 
 
 def _range_of_float(fmt: Float) -> FormatRange:
-    top, bottom = fmt.emax + 1, _exponent(fmt.smallest_positive)
+    # frexp gives the significand 0.5 .. 1, so its exponent is that of the leading bit plus 1
+    top, bottom = fmt.emax + 1, math.frexp(float(fmt.smallest_positive))[1] - 1
     lines = [RangeLine(top, f"largest {number(fmt.max)}", "largest")]
     if bottom < fmt.emin and fmt.has_normals:
         lines.append(RangeLine(fmt.emin, f"smallest normal {number(fmt.smallest_normal, 2)}", "normal"))
     lines.append(RangeLine(bottom, f"smallest {number(fmt.smallest_positive, 2)}", "smallest"))
     return FormatRange(top, bottom, tuple(lines))
-
-
-def _exponent(value: float | Fraction) -> int:
-    return math.frexp(float(value))[1] - 1

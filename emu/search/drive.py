@@ -93,17 +93,14 @@ class Drive:
             self._snapshot.write(self.ledger)
             self._run_trials(runs, tick)
         except BaseException:
-            self._give_back()
+            with suppress(ConfigError):  # trials that cannot be given back count as lost after a while
+                self.ledger.let_go()
             raise
         self._snapshot.write(self.ledger)
 
     def doing(self, runs: Runs) -> str:
         """Return, in a few words, what runs now."""
         return ", ".join(sorted(runs.running())) or "trials of other processes"
-
-    def _give_back(self) -> None:
-        with suppress(ConfigError):  # if not, they count as lost after a while
-            self.ledger.let_go()
 
     def _run_baseline(self, runs: Runs, tick: Callable[[], None]) -> None:
         left: dict[str, tuple[PlannedRun, int]] = {}

@@ -41,7 +41,7 @@ def section(evidence: Evidence) -> Section:
     chart = Chart(
         "bits-chart",
         "Leading-bit heatmap of the chosen tensor; the table below holds its numbers.",
-        heatmap(_last_step(evidence)),
+        heatmap(max(int(history.steps[-1]) for history in evidence.bits.values())),
         HEIGHT,
     )
     numbers = element(
@@ -60,10 +60,6 @@ def section(evidence: Evidence) -> Section:
     body = join([picture, disclosure("All tensors as a table", _overview(evidence))])
     data = {"panels": panels, "first": list(_first_shown(evidence))}
     return Section("leading-bits", title, body, (chart,), {"leading-bits-data": data})
-
-
-def _last_step(evidence: Evidence) -> int:
-    return max(int(history.steps[-1]) for history in evidence.bits.values())
 
 
 def _columns_that_fit(bits: dict[Tensor, LeadingBits]) -> int:

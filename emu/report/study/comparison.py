@@ -94,7 +94,7 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
                 model=cases[0].recipe.name,
                 setting=setting,
                 device=cases[0].machine.name,
-                bits=_bits(cases[0]),
+                bits=parse(str(cases[0].machine.precision.stage("", "activation").format)).width_bits,
                 accuracies=values,
                 seeds=len(cases),
                 failures=own.failures,
@@ -148,7 +148,3 @@ def _measured(cases: Sequence[Case], home: StudyFolder) -> _Measured:
         if failure is not None:
             measured.failures[case.seed] = failure
     return measured
-
-
-def _bits(case: Case) -> int:
-    return parse(str(case.machine.precision.stage("", "activation").format)).width_bits

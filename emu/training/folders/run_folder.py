@@ -245,10 +245,10 @@ class RunFolder:
             raise ConfigError(
                 f"a run must have a checkpoint to be resumed, got none at {path}; start a new run with --out"
             ) from None
+        except ConfigError:
+            raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError, _safetensors_error()) as error:
-            raise (
-                error if isinstance(error, ConfigError) else _damaged(path, "a checkpoint", str(error), remedy)
-            ) from None
+            raise _damaged(path, "a checkpoint", str(error), remedy) from None
         if not sound:
             raise _damaged(path, "a checkpoint", "content that differs from its SHA-256", remedy)
         return arrays, state

@@ -176,7 +176,9 @@ class ClusterSimulation(Simulation):
             add_spent(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
         if step.clip_ps:
             add_spent(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
-        counted = Spent(1, 0, self._counts_ps(asked.table), 0, self._count_bytes(asked.table))
+        # each node but the first sends a register, and gets the sum back
+        size = 2 * (len(asked.table.layout().workers) - 1) * self.machine.decision_bytes()
+        counted = Spent(1, 0, self._counts_ps(asked.table), 0, size)
         for demand in (*asked.computed, *asked.updated):
             if _is_joint(demand):
                 add_spent(spent, (demand.layer, demand.role, PORT, TRANSFER), counted)
@@ -189,10 +191,6 @@ class ClusterSimulation(Simulation):
             return 0
         fabric = fabric_of(table, self.machine.device)
         return counts_ps(fabric, [node * of_node for node in workers], self.machine.decision_bytes())
-
-    def _count_bytes(self, table: ClusterTable) -> int:
-        """Return the bytes that nodes send to add up their registers for one binary point."""
-        return 2 * (len(table.layout().workers) - 1) * self.machine.decision_bytes()
 
     def _plan(self, asked: _Asked) -> Plan:
         """Return the plan of a step of all nodes together, or of one node alone."""

@@ -285,15 +285,13 @@ class Simulation:
         self.total_ps = data["total_ps"]
         self.by_phase, self._traced = Counter(data["by_phase"]), Counter(data["traced"])
         self.events = [Event(*event) for event in data["events"]]
-        self._spent, self._pending = dict(_spent_of(data["spent"])), Counter()
+        self._spent = {
+            (row["layer"], row["role"], row["unit"], row["kind"]): Spent(*(row[name] for name in Spent._fields))
+            for row in data["spent"]
+        }
+        self._pending = Counter()
         self._sparse = of_rows(data.get("sparse", ()))
         self.demands.clear()
-
-
-def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentKey, Spent]]:
-    for row in rows:
-        key = (row["layer"], row["role"], row["unit"], row["kind"])
-        yield key, Spent(*(row[name] for name in Spent._fields))
 
 
 def add_spent(spent: dict[SpentKey, Spent], key: SpentKey, more: Spent, times: int = 1) -> None:
