@@ -31,7 +31,7 @@ class ShapeError(EmuError, ValueError):
 
 
 class ConfigError(EmuError, ValueError):
-    """A device, model, recipe, data file or run folder cannot be used as it is."""
+    """A device, model, recipe, data file or run folder cannot be used."""
 
 
 class BackendUnavailable(EmuError, ImportError):  # noqa: N818 - names a condition, as KeyboardInterrupt does

@@ -66,7 +66,7 @@ class Bar:
             print(f"{self.title}: step {step}/{self.steps}  {state}", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
-        """Leave the bar as it is."""
+        """Stop the bar, and leave it on the screen."""
         if self.live:
             self.progress.stop()
 

@@ -18,7 +18,7 @@ from emu.training.time.simulation import KINDS
 
 @dataclass(frozen=True)
 class SimulatedSpent:
-    """What one kind of work has spent in one layer, over the whole run.
+    """Time and other resources that one kind of work has spent in one layer, over the whole run.
 
     Attributes:
         layer: layer whose results were written; empty for the batches.

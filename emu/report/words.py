@@ -153,7 +153,7 @@ def markdown_row(cells: Sequence[str]) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """Return `text` with a capital first letter; names and acronyms within it stay as they are."""
+    """Return `text` with a capital first letter; names and acronyms within it are unchanged."""
     return text[:1].upper() + text[1:]
 
 

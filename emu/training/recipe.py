@@ -192,7 +192,7 @@ Schedule: TypeAlias = Annotated[Constant | Step | Cosine, Field(discriminator="n
 
 
 class Training(Table):
-    """How long, how fast, from which seed.
+    """Length, batch, seed, optimiser and schedule of the training.
 
     Attributes:
         steps: optimiser steps; or `epochs`, passes over the training data: exactly one of the two.
@@ -256,7 +256,7 @@ class Recipe(Table):
         training: length, optimiser, schedule, seed.
         precision: laid over the device's.
         loss_scaling: factor of the loss before the backward pass, and how it changes.
-        dynamic_point: laid over the device's, where that has open points.
+        dynamic_point: laid over the device's, if that has open binary points.
         cluster: nodes that train together; None for one node alone.
         clipping: how gradients are clipped, layer by layer, before they leave a worker; None clips nothing.
         systems: tables of other systems; None if there are none.
@@ -363,7 +363,7 @@ def model_names() -> list[str]:
 
 
 def load_recipe(name_or_path: str | Path | Recipe, sets: Sequence[str] = ()) -> Recipe:
-    """Return a shipped recipe by name, or the recipe that a TOML file describes; a `Recipe` is returned as it is.
+    """Return a shipped recipe by name, or the recipe that a TOML file describes; a `Recipe` is returned unchanged.
 
     Args:
         name_or_path: name of the recipe, path of its file, or the recipe.

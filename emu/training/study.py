@@ -48,7 +48,7 @@ class Grid(Table):
         models: names or paths.
         devices: names or paths.
         seeds: seeds of weights, batches and random numbers.
-        settings: variants; by default the recipes as they are.
+        settings: variants; by default the recipes without changes.
     """
 
     models: Items[str] = Field(min_length=1)

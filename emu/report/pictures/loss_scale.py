@@ -54,7 +54,7 @@ _HISTOGRAM_READING = (
 
 @dataclass(frozen=True)
 class Fates:
-    """What a format does to the numbers of a histogram.
+    """A histogram of numbers, and a format that loses or keeps them.
 
     Attributes:
         counts: exponent of the leading bit -> count.

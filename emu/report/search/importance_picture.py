@@ -1,4 +1,4 @@
-"""Which variables mattered: a bar for each, by objective."""
+"""The importance of variables: a bar for each, by objective."""
 
 from __future__ import annotations
 

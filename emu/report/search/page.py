@@ -16,11 +16,11 @@ from emu.report.words import NO_NUMBER, markdown_row
 from emu.training.folders.run_folder import RunFolder
 
 FILE_NAME, PICTURE = "report.html", "front.svg"
-#: Where the devices of the front are.
+#: Folder with the devices of the front.
 DEVICES = "devices"
-#: Trials whose values are shown side by side.
+#: Most trials whose values are shown side by side.
 _COLUMNS = 10
-#: Trials in the table where nothing holds the constraints.
+#: Most trials in the table if no trial holds all constraints.
 _NEAREST = 5
 
 

@@ -11,7 +11,7 @@ from emu.report.words import NO_NUMBER, area, duration, energy, markdown_row
 DEVICE, ACCURACY, DIFFERENCE, LOSS = "device", "accuracy", "difference to the baseline, paired (95%)", "test loss"
 _ALWAYS = (DEVICE, "bits", ACCURACY, "spread (s.d.)", "worst .. best", DIFFERENCE, LOSS, "overflow", "underflow")
 _LAST = "what went wrong first"
-#: Columns of systems and of machines with a clock, where there are such: name -> metric of a run, mean over seeds.
+#: Columns of systems, if a run uses them: name -> metric of a run, of which the mean over seeds is shown.
 _COUNTED = {"redos": "redos", "repeats": "repeats", "skipped updates": "skips"}
 _SIMULATED, _JOULES, _AREA = "simulated time", "energy of a step", "area"
 

@@ -77,7 +77,7 @@ def _flat(raw: Raw) -> Raw:
 
 
 def channels_first(raw: Raw, channels: int) -> Raw:
-    """Return images (N, rows, columns, channels) as (N, channels, rows, columns); others as they are."""
+    """Return images (N, rows, columns, channels) as (N, channels, rows, columns); others unchanged."""
     images = raw.images
     if images.ndim != 4 or images.shape[1] == channels or images.shape[3] != channels:
         return raw

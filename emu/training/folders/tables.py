@@ -8,7 +8,7 @@ from emu.training.systems import SYSTEMS
 
 #: Tables of every run: column -> Arrow type. Every column can be null.
 _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
-    # one row per logged point; accuracies and test loss are null where they were not measured, rates are fractions of
+    # a row for each log point; accuracies and test loss are null if they were not measured, rates are fractions of
     # all elements written since the row before
     "metrics": {
         "step": "int64",

@@ -28,7 +28,7 @@ LOWEST, BINS = -149, 277
 
 
 class Probe(NamedTuple):
-    """What one pass on float32 and one on the device measured.
+    """The difference between a pass in float32 and one on the device.
 
     Attributes:
         ratios: layer, role and signal-to-noise ratio in dB of each tensor; None if it equals float32's, NaN if

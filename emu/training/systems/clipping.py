@@ -3,7 +3,7 @@
     gradients of each processing unit ──► S taken out ──► clipped, layer by layer ──► written ──► exchange, or update
 
 Layers are clipped from the last one to the first, the order in which backpropagation finishes them. A tensor with
-clipped elements is written into the format of its gradient once more; any other stays as it is.
+clipped elements is written into the format of its gradient once more; any other is unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOMENTUM = "momentum"
 
 @dataclass
 class Counts:
-    """What happened to a tensor in an interval.
+    """Counts and thresholds of a tensor in an interval.
 
     Attributes:
         elements: elements that were tested, of all processing units.
@@ -56,7 +56,7 @@ class Counts:
 
 @dataclass
 class Total:
-    """What happened to all tensors.
+    """Counts of all tensors.
 
     Attributes:
         clipped: elements that were clipped in the run.
@@ -145,7 +145,7 @@ class Clipping(System):
 
     @override
     def gradients(self, result: Pass) -> Pass:
-        """Clip the gradients of each processing unit; a skipped step leaves m and v of the rules as they are."""
+        """Clip the gradients of each processing unit; a skipped step does not change m and v of the rules."""
         if self._table is None or not result.is_applied:
             return result
         if units_of(self._bench.model.states[0].name, result.gradients) == [None]:

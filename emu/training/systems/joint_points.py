@@ -124,7 +124,7 @@ class JointPoints(Agreement):
     def total(self, key: Tensor, register: StatisticsRegister) -> StatisticsRegister:
         """Return the sum of the registers of all nodes.
 
-        A node's own register is returned if the point is its own, or outside `run`, where one node computes for all.
+        A node's own register is returned if the point is its own, or outside of `run`: there one node computes for all.
         """
         if not self._in_lockstep or self._is_own(key):
             return register

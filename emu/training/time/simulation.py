@@ -38,7 +38,7 @@ POINT_BYTES = 1
 
 
 class Spent(NamedTuple):
-    """What one role of one layer has spent on one unit.
+    """Time and other resources that one role of one layer has spent on one unit.
 
     Attributes:
         calls: operations or transfers.
@@ -64,7 +64,7 @@ SpentKey = tuple[str, str, str, str]
 
 
 class PlayedStep(NamedTuple):
-    """What playing the demands of one step gave.
+    """The simulated time of one step, with its parts and events.
 
     Attributes:
         duration_ps: from its first operation until the next step can begin.
