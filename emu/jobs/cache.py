@@ -80,7 +80,7 @@ class RunCache:
             known = cast("dict[str, Any]", read_json(note))["files"]
             if known != _hashes(entry):
                 raise ValueError("changed")
-            os.utime(note)
+            os.utime(note)  # the run is used now: `trim` drops the least recently used
         except FileNotFoundError:
             return False
         except (OSError, ValueError, TypeError, KeyError):

@@ -59,7 +59,7 @@ def _lives(process: object) -> bool:
     if not isinstance(process, int):
         return False
     try:
-        os.kill(process, 0)
+        os.kill(process, 0)  # signal 0 is not delivered: it only tests whether the process exists
     except ProcessLookupError:
         return False
     except OSError:  # it runs, but belongs to another user

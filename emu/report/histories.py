@@ -166,6 +166,7 @@ def _leading_bits(table: Columns) -> LeadingBits:
     lowest = int(exponent.min()) if len(exponent) else 0
     width = int(exponent.max()) - lowest + 1 if len(exponent) else 0
     counts = np.zeros((len(steps), width), dtype=np.int64)
+    # np.add.at, because `counts[indices] += ...` would add only one of the rows with the same indices
     np.add.at(counts, (interval[at_exponent], exponent - lowest), count[at_exponent])
     scalars = {name: np.zeros(len(steps), dtype=np.int64) for name in SCALAR_KINDS}
     for name in SCALAR_KINDS:

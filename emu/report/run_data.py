@@ -349,7 +349,7 @@ def rows_of_tensors(table: Columns) -> dict[Tensor, NDArray[np.int64]]:
     """Return tensor -> indices of its rows, in the order of the table."""
     layers, layer_of = np.unique(table["layer"].astype(str), return_inverse=True)
     roles, role_of = np.unique(table["role"].astype(str), return_inverse=True)
-    key = layer_of * len(roles) + role_of
+    key = layer_of * len(roles) + role_of  # a number for each tensor: one stable sort groups the rows of all
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     ends = [*starts[1:], len(order)]

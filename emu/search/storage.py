@@ -96,6 +96,7 @@ class Storage:
         with self._reaching():
             try:
                 own = self._id(trial.number)
+                # Optuna lets a single process change a trial from waiting to running, so a lost one waits first
                 if trial.state == state("RUNNING"):
                     if self._trials.get_trial(own).user_attrs != trial.user_attrs:
                         return False

@@ -291,7 +291,7 @@ class _Costs:
     def _uses(self, demand: Demand) -> list[Use]:
         policy, layer, role = self._policy, demand.layer, demand.role
         factors = [fmt for fmt, _ in demand.operands[:2] if fmt is not None] if demand.multiply_adds else []
-        point = getattr(demand.result_format, "frac_bits", 0)
+        point = getattr(demand.result_format, "frac_bits", 0)  # places the point of a format that leaves it open
         path = Datapath(
             policy.mac(layer, *factors, role=role),
             policy.stage(layer, role, point),

@@ -125,7 +125,7 @@ def _last_step(path: Path, recipe: Recipe) -> int:
     """Return the training step whose formats are used for the weights: the run's last one, or the recipe's."""
     if (path / RUN).is_file():
         return max(int(RunFolder(path).read_json().get("steps", 1)) - 1, 0)
-    return (recipe.training.steps or 1 << 62) - 1
+    return (recipe.training.steps or 1 << 62) - 1  # of a recipe in epochs: later than any change of formats
 
 
 def _points(path: Path, device: Device, policy: Policy) -> Points:
@@ -134,6 +134,7 @@ def _points(path: Path, device: Device, policy: Policy) -> Points:
         points = Points(device.dynamic_point or DynamicPoint(), policy)
         points.load(RunFolder(path).load_checkpoint()[1]["dynamic_point"])
         return points
+    # pre-training without an end: each operation chooses its own point, and runs again with it
     table = (device.dynamic_point or DynamicPoint()).model_copy(
         update={"schedule": "always_redo", "pretraining_steps": 1 << 62}
     )

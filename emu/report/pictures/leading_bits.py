@@ -10,7 +10,7 @@ import numpy as np
 from emu.formats.numerals import power_of_two
 from emu.report.chart import Chart, share_legend
 from emu.report.evidence import Evidence
-from emu.report.histories import LeadingBits
+from emu.report.histories import SCALAR_KINDS, LeadingBits
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.pictures.leading_bits_chart import HEIGHT, heatmap
@@ -63,7 +63,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def _columns_that_fit(bits: dict[Tensor, LeadingBits]) -> int:
-    rows = sum(history.counts.shape[1] + 5 for history in bits.values())
+    rows = sum(history.counts.shape[1] + len(SCALAR_KINDS) for history in bits.values())
     return max(10, min(MOST_COLUMNS, MOST_CELLS // max(rows, 1)))
 
 

@@ -169,6 +169,7 @@ def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
 
 def _idx_array(file: BinaryIO, path: Path, dimensions: Sequence[int]) -> Array:
     magic = file.read(4)
+    # 0, 0, type of elements, number of dimensions
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in IDX_TYPES or magic[3] not in dimensions:
         allowed = " or ".join(f"0x000008{n:02x}" for n in dimensions)
         raise ConfigError(

@@ -150,6 +150,7 @@ class Clipping(System):
             return result
         if units_of(self._bench.model.states[0].name, result.gradients) == [None]:
             return self._clipped_of(result, self._table)
+        # each process counts its own processing units; then all get the sum over all processes
         before, self._so_far = self._so_far, Total()
         with self._summed.over(self._updating):
             clipped = self._clipped_of(result, self._table)

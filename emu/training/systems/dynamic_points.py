@@ -46,7 +46,7 @@ class DynamicPoints(System):
         before = points.to_dict()
 
         def restored(scale: float) -> Pass:
-            points.load(before)
+            points.load(before)  # a repeated pass gets the same bits only from the same points
             result = attempt(scale)
             flush()
             return result

@@ -33,7 +33,7 @@ class Summed:
         runners.flush()
         demands = runners.profile.demands
         before, begun = table.to_dict(), len(demands or ())
-        table.reset()
+        table.reset()  # the block counts what this process does; what all have counted before is added again below
         with points.apart(ranks.every) if points else nullcontext():
             yield
             runners.flush()

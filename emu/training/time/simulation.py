@@ -135,7 +135,7 @@ class Simulation:
         """
         work, began = tuple(self.demands), self.total_ps
         self.demands.clear()
-        if not began:
+        if not began:  # before its first step, the device gets its program and the first batch
             self._begin(len(work), {"step": step, "phase": phase})
         played = self._played(work)
         if self._traced[phase] < TRACED_STEPS:
@@ -197,7 +197,7 @@ class Simulation:
         """Book a demand that begins at `now`; return the time at which it ends."""
         machine = self.machine
         if demand.operation in DECISIONS:
-            if not self._decided_on_host:
+            if not self._decided_on_host:  # the device has its register and its points: nothing is transferred
                 return now
             now = self._transfer(timeline, spent, demand, "register", machine.decision_bytes(), now)
             return self._transfer(timeline, spent, demand, "point", POINT_BYTES, now)

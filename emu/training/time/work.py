@@ -142,7 +142,7 @@ class _Step:
     """A step that computes shapes only: passes of models, then exchange and update."""
 
     def __init__(self, recipe: Recipe, device: Device, *, travels: bool) -> None:
-        policy = Policy(device.precision).at(0)
+        policy = Policy(device.precision).at(0)  # formats of the first step
         network = build_network(recipe.network)
         require_functions(network, policy)
         self._recipe, self.travels = recipe, travels

@@ -70,7 +70,7 @@ class Update:
             if scale != 1:
                 gradients = {state.name: unscaled(state, gradients[state.name], scale, runner) for state in states}
             scale = 1.0
-        elif scale != self.slot_scale:
+        elif scale != self.slot_scale:  # gradients and slots carry S: a new S multiplies the slots
             for state in states:
                 rescale(state, self.optimiser.slot_powers, scale / self.slot_scale, runner)
             self.slot_scale = scale
