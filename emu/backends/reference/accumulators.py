@@ -1,7 +1,7 @@
 """The accumulator of a multiply-accumulate unit between two adds, and how it adds.
 
-`Rounded` is the definition: every product and every sum through the output stage's `write`. The other three are
-shortcuts that the machine's own IEEE arithmetic or plain integers provide where they are provably the same:
+`Rounded` is the definition: every product and every sum passes the output stage's `write`. The other three are
+shortcuts by the processor's IEEE arithmetic or by plain integers, taken where the results are proved the same:
 
     NativeFloat32   fp32 accumulator, nearest_even; products exact in 24 bits or rounded to fp32
     NativeFloat16   fp16 accumulator, nearest_even, fused: float64 and one conversion
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode, StageCode, encode_format
 from emu.backends.modes import moves_exact
+from emu.backends.product import Formats
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound, significand_bits
 from emu.backends.reference import arithmetic
-from emu.backends.reference.exact import FINITE, INT64_BITS, NAN, Exact, sum_to_odd
+from emu.backends.reference.exact import FINITE, INT64_BITS, NAN, NEW_NAN, Exact, sum_to_odd
 from emu.backends.reference.raws import raw_of
 from emu.backends.reference.stage import draw_bits, write
 from emu.formats import PRESETS
@@ -39,13 +40,11 @@ _SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE, k
 class Rounded:
     """The definition: products and sums are exact, then written into their formats.
 
-    States and terms are exact results. `touched` marks outputs whose saturating accumulator touched a limit, or in
+    States and terms are exact results. `touched` marks each output whose saturating accumulator touched a limit, or in
     which a finite product or sum became infinite.
     """
 
-    def __init__(
-        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
-    ) -> None:
+    def __init__(self, mac: MacCode, formats: Formats, random: RandomCode) -> None:
         assert mac.accumulator is not None or mac.product is not None
         self.mac, self.formats, self.random = mac, formats, random
         a, b, _ = formats
@@ -72,7 +71,9 @@ class Rounded:
                 arithmetic.flush_operands(x, f).astype(np.float64)
                 for x, f in ((a, self.formats[0]), (b, self.formats[1]))
             )
-            if leading_bound(a64) + leading_bound(b64) < SAFE_EXPONENT and min(self._lowest(), 0) > -1000:
+            # A product has at most 53 bits, is a multiple of 2**-999 (float64 goes down to 2**-1074), and lies below
+            # 2**(SAFE_EXPONENT + 1): float64 holds it.
+            if leading_bound(a64) + leading_bound(b64) < SAFE_EXPONENT and self._lowest() > -1000:
                 return Exact.from_float(a64 * b64)
         any_stage = stage or self.mac.accumulator
         assert any_stage is not None
@@ -96,7 +97,7 @@ class Rounded:
         return self._accumulate(_sum(state, term, stage), stage, draw)
 
     def round(self, term: Exact, draw: int) -> Exact:
-        """Return R(term): a product or addend alone in an accumulator."""
+        """Return R(term): what an accumulator holds that receives only this product or addend."""
         stage = self.mac.accumulator
         return term if stage is None else self._accumulate(term, stage, draw)
 
@@ -111,6 +112,7 @@ class Rounded:
     def _write(self, exact: Exact, stage: StageCode, draw: int) -> tuple[Exact, NDArray[np.bool_]]:
         u = draw_bits(exact.kind.shape, stage, self.random._replace(draw=draw))
         values, flags = write(exact, stage, u)
+        # DAZ is about operands: a subnormal inside the unit stays.
         return arithmetic.exact_of(values, stage.format._replace(daz=0)), flags[k.OVERFLOW_FLAG]
 
     def result(self, state: Exact) -> Exact:
@@ -121,19 +123,22 @@ class Rounded:
 
 
 def either(touched: Mask | None, more: Mask) -> Mask:
-    """Return where one of two things happened; None stands for nothing yet."""
+    """Return where either mask holds; `touched` is None before anything was marked."""
     return more if touched is None else touched | more
 
 
 def became_infinite(exact: Exact, written: Exact, stage: StageCode) -> Mask:
-    """Return where a finite number that overflowed is not the largest one: infinite, or what stands for infinity."""
-    if not stage.format.has_nan and not stage.format.has_infinity:
+    """Return where a finite result was written as infinity, or as what stands for infinity.
+
+    Call it only where the result overflowed.
+    """
+    if not stage.format.has_nan and not stage.format.has_infinity:  # 0 stands for infinity
         return (exact.kind == FINITE) & (written.significand == 0).astype(bool)
     return (exact.kind == FINITE) & (written.kind != FINITE)
 
 
 def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
-    """Return x + y exactly, or rounded to odd in float64 where the stage cannot tell."""
+    """Return x + y exactly, or rounded to odd in float64 if the stage writes both the same."""
     if (x.kind | y.kind).any():
         return arithmetic.with_specials("add", [x, y], arithmetic.add([x, y], stage))
     narrow = x.significand.dtype != object and y.significand.dtype != object
@@ -144,6 +149,8 @@ def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
         lowest = min(
             (int(p.exponent[p.significand != 0].min()) for p in (x, y) if (p.significand != 0).any()), default=0
         )
+        # Float64 holds both terms (53 bits, multiples of 2**-1069) and, as a sum of two of its numbers is exact when
+        # it is subnormal, the error of the sum too.
         if leading <= SAFE_EXPONENT and lowest > -1070 and decides_in_float64(stage, leading):
             total = sum_to_odd(_to_float64(x), _to_float64(y))
             result = Exact.from_float(total)
@@ -161,16 +168,16 @@ def _to_float64(x: Exact) -> NDArray[np.float64]:
 
 
 class NativeFloat32:
-    """float32 accumulators: the machine's own IEEE addition."""
+    """float32 accumulators, by the processor's IEEE addition."""
 
-    def __init__(
-        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
-    ) -> None:
+    def __init__(self, mac: MacCode, formats: Formats, random: RandomCode) -> None:
         a, b, _ = formats
+        # Every product is a multiple of 2**lowest, and below 2**highest.
         lowest, highest = (
             a.quantum + b.quantum,
             a.max_exponent + b.max_exponent + significand_bits(a) + significand_bits(b),
         )
+        # Float32 holds such a product of 24 bits: its smallest number is 2**-149, its numbers reach 2**128.
         in_float32 = mac.product is not None or (lowest >= -149 and highest <= 127)
         self.wide = np.float32 if in_float32 else np.float64
         self.rounds_products = mac.product is not None
@@ -178,7 +185,7 @@ class NativeFloat32:
         self.touched: Mask | None = None
 
     @staticmethod
-    def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+    def applies(mac: MacCode, formats: Formats) -> bool:
         """Return whether products are exact in 24 bits or rounded to fp32, and every add is an IEEE fp32 addition."""
         a, b, _ = formats
         rounded = mac.product is not None and _is_ieee(mac.product, FP32)
@@ -202,17 +209,20 @@ class NativeFloat32:
     def term(self, a: Array, b: Array, draw: int) -> Array:
         """Return the products."""
         product = a.astype(self.wide, copy=False) * b.astype(self.wide, copy=False)
-        return self._watched(product, a, b) if self.rounds_products else product
+        return self._marked(product, a, b) if self.rounds_products else product
 
     def add(self, state: Array, term: Array, draw: int) -> Array:
-        """Return R(state + term): innocuous in float64, which has more than 2 * 24 + 2 bits (Figueroa 1995)."""
+        """Return R(state + term).
+
+        A sum of terms of 24 bits may be rounded to float64 first, which has 53 >= 2 * 24 + 2 bits (Figueroa 1995).
+        """
         return self._rounded(state + term, state, term)
 
     def _rounded(self, exact: Array, *operands: Array) -> Array:
-        return self._watched(exact.astype(np.float32, copy=False), *operands)
+        return self._marked(exact.astype(np.float32, copy=False), *operands)
 
-    def _watched(self, result: Array, *operands: Array) -> Array:
-        """Return a result; mark where it became infinite although everything it is made of is finite."""
+    def _marked(self, result: Array, *operands: Array) -> Array:
+        """Return the result; mark where it is not finite although all its operands are."""
         if not np.isfinite(result).all():
             finite = np.logical_and.reduce([np.isfinite(np.broadcast_to(x, result.shape)) for x in operands])
             self.touched = either(self.touched, finite & ~np.isfinite(result))
@@ -226,24 +236,26 @@ class NativeFloat32:
 class NativeFloat16(NativeFloat32):
     """binary16 accumulators, fused: float64 sums and one direct conversion."""
 
-    def __init__(
-        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
-    ) -> None:
+    def __init__(self, mac: MacCode, formats: Formats, random: RandomCode) -> None:
         super().__init__(mac, formats, random)
         self.wide = np.float64
 
     @staticmethod
-    def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+    def applies(mac: MacCode, formats: Formats) -> bool:
         """Return whether this is a binary16 fused multiply-add chain on binary16 operands."""
         is_half = all(f._replace(daz=0, ftz=0) == FP16 for f in formats[:2]) and _in_float32(formats)
         return mac.product is None and mac.accumulator is not None and _is_ieee(mac.accumulator, FP16) and is_half
 
     def _rounded(self, exact: Array, *operands: Array) -> Array:
-        return self._watched(exact.astype(np.float16).astype(np.float32), *operands)
+        # NumPy converts float64 to binary16 in one rounding, not by way of float32.
+        return self._marked(exact.astype(np.float16).astype(np.float32), *operands)
 
 
-def _in_float32(formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
-    """Return whether every operand has at most 24 bits; a wider addend would make float64 sums round twice."""
+def _in_float32(formats: Formats) -> bool:
+    """Return whether every operand has at most 24 bits.
+
+    With a wider addend, a sum rounded to float64 and then to float32 could differ from the sum rounded once.
+    """
     return all(k.carrier_of(fmt) == np.float32 for fmt in formats if fmt is not None)
 
 
@@ -254,20 +266,16 @@ def _is_ieee(stage: StageCode, fmt: FormatCode) -> bool:
 class Integer:
     """Fixed-point accumulators at least as fine as the products: integer adds, saturated or wrapped each time."""
 
-    def __init__(
-        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
-    ) -> None:
+    def __init__(self, mac: MacCode, formats: Formats, random: RandomCode) -> None:
         assert mac.accumulator is not None
         self.stage, self.formats = mac.accumulator, formats
         self.product_shift = formats[0].quantum + formats[1].quantum - self.stage.format.quantum
         self.touched: Mask | None = None
-        self.high = self.stage.format.max_significand
-        signed = self.stage.format.signed
-        self.low = 0 if not signed else -self.high if self.stage.overflow == k.SATURATE_SYMMETRIC else -self.high - 1
+        self.high, self.low = self.stage.format.max_significand, self.stage.lowest
 
     @staticmethod
-    def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
-        """Return whether operands and accumulator are fixed, nothing rounds, and every sum fits 62 bits."""
+    def applies(mac: MacCode, formats: Formats) -> bool:
+        """Return whether operands and accumulator are fixed-point, nothing rounds, and every sum fits int64."""
         a, b, c = formats
         if (
             mac.product is not None
@@ -280,6 +288,7 @@ class Integer:
             return False
         target = mac.accumulator.format
         shift = a.quantum + b.quantum - target.quantum
+        # Products and states stay below 2**61 in magnitude, so their sum does below 2**62.
         fits = (
             shift >= 0 and a.width_bits + b.width_bits + shift < INT64_BITS - 1 and target.width_bits < INT64_BITS - 1
         )
@@ -293,7 +302,7 @@ class Integer:
         return np.zeros(shape, np.int64)
 
     def addend(self, addend: Array) -> Array:
-        """Return an addend in units of the accumulator."""
+        """Return an addend in the accumulator's last places."""
         fmt = self.formats[2]
         assert fmt is not None
         return raw_of(addend, fmt) << (fmt.quantum - self.stage.format.quantum)
@@ -303,7 +312,7 @@ class Integer:
         return self._limit(term)
 
     def term(self, a: Array, b: Array, draw: int) -> Array:
-        """Return exact products in units of the accumulator."""
+        """Return exact products in the accumulator's last places."""
         return (raw_of(a, self.formats[0]) * raw_of(b, self.formats[1])) << self.product_shift
 
     def add(self, state: Array, term: Array, draw: int) -> Array:
@@ -313,6 +322,7 @@ class Integer:
     def _limit(self, total: Array) -> Array:
         if self.stage.overflow == k.WRAP:
             width = self.stage.format.width_bits
+            # `&` reads int64 as two's complement: the residue is not negative.
             wrapped = total & ((1 << width) - 1)
             return np.where(wrapped > self.high, wrapped - (1 << width), wrapped)
         outside = (total > self.high) | (total < self.low)
@@ -326,8 +336,8 @@ class Integer:
         return Exact.from_integers(state, self.stage.format.quantum)
 
 
-def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> Any:
-    """Return the accumulator for a Mac: a shortcut where it applies, else the definition."""
+def choose(mac: MacCode, formats: Formats, random: RandomCode) -> Any:
+    """Return the accumulator of a Mac: a shortcut if one applies, else the definition."""
     for shortcut in (NativeFloat32, NativeFloat16, Integer):
         if shortcut.applies(mac, formats):
             return shortcut(mac, formats, random)
@@ -337,7 +347,7 @@ def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | Non
 def any_operand(
     is_special: Callable[[Array], Mask], a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]
 ) -> Mask:
-    """Return, per output of a product, whether any operand it saw is special."""
+    """Return, for each output of a product, whether any of its operands is special."""
     seen: Any = is_special(a).any(axis=2, keepdims=True) | is_special(b).any(axis=1, keepdims=True)
     if addend is not None:
         seen = seen | is_special(addend)
@@ -345,11 +355,11 @@ def any_operand(
 
 
 def nan_among(a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]) -> Mask:
-    """Return, per output of a product, whether any operand it saw was NaN."""
+    """Return, for each output of a product, whether any of its operands is NaN."""
     return any_operand(np.isnan, a, b, addend, shape)
 
 
 def mark_new_nans(exact: Exact, propagated: NDArray[np.bool_]) -> Exact:
-    """Return results whose NaNs raise `invalid` unless an operand was NaN."""
-    kind = np.where(exact.kind >= NAN, np.where(propagated, NAN, NAN + 1), exact.kind).astype(np.uint8)
+    """Return results whose NaNs raise `invalid` unless an operand was NaN (IEEE 754-2019 section 7.2)."""
+    kind = np.where(exact.kind >= NAN, np.where(propagated, NAN, NEW_NAN), exact.kind).astype(np.uint8)
     return Exact(exact.negative, exact.significand, exact.exponent, kind)

@@ -23,15 +23,15 @@ from emu.backends.reference.raws import raw_of
 from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
-# Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random
-# bits, a sticky bit and spare.
+#: Bits below the target's last place that decide any rounding: up to 32 random bits and their guard bit, then a sticky
+#: bit; the others are to spare.
 DECIDING_BITS = 40
-# Bits kept above a sticky bit whatever the stage: a register sees the leading bit, and whether others follow.
+#: Bits kept above a sticky bit in every stage: the register observes the leading bit, and whether other bits follow.
 LEADING_BITS = 4
 
 
 def exact_of(x: Array, fmt: FormatCode | None) -> Exact:
-    """Return the carrier array `x` of `fmt` as exact results; subnormals count as 0 under DAZ."""
+    """Return the carrier array `x` of `fmt` as exact results; subnormals are 0 if the format is DAZ."""
     if fmt is not None and fmt.carries_raws:
         return Exact.from_integers(raw_of(x, fmt), fmt.quantum)
     return Exact.from_float(flush_operands(x, fmt))
@@ -48,7 +48,7 @@ def flush_operands(x: Array, fmt: FormatCode | None) -> Array:
 def compute(
     operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
 ) -> Exact:
-    """Return `operation` of carriers of equal shape, exact or with a sticky bit below everything `stage` looks at."""
+    """Return `operation` of carriers of equal shape, exact or with a sticky bit below all that `stage` looks at."""
     fast = _through_float64(operation, operands, formats, stage)
     if fast is not None:
         return Exact.from_float(fast)
@@ -60,7 +60,7 @@ def compute(
 def _through_float64(
     operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
 ) -> NDArray[np.float64] | None:
-    """Add and subtract float32 and float64 carriers by one sum rounded to odd, where that provably decides."""
+    """Return a sum or difference rounded to odd; None if it is not proved that `stage` writes it as the exact one."""
     if operation not in ("add", "subtract") or any(f is not None and f.carries_raws for f in formats):
         return None
     a, b = (as_float64(flush_operands(x, f)) for x, f in zip(operands, formats, strict=True))
@@ -72,6 +72,7 @@ def _through_float64(
     total = sum_to_odd(a, -b if operation == "subtract" else b)
     if stage.rounding != k.FLOOR:
         return total
+    # Toward negative, an exact zero sum is -0 unless both terms are +0 (IEEE 754-2019 section 6.3).
     minus_zero = (total == 0) & (np.signbit(a) | np.signbit(-b if operation == "subtract" else b))
     return np.where(minus_zero, -0.0, total)
 
@@ -81,7 +82,7 @@ def _zeros(parts: list[Exact]) -> NDArray[np.uint8]:
 
 
 def multiply(parts: list[Exact], stage: StageCode) -> Exact:
-    """Return the exact product; a zero's sign is the XOR."""
+    """Return the exact product; the sign, of a zero too, is the XOR of the signs (IEEE 754-2019 section 6.3)."""
     a, b = parts
     bits = int(a.bit_length.max(initial=0)) + int(b.bit_length.max(initial=0))
     if bits > INT64_BITS:
@@ -90,7 +91,10 @@ def multiply(parts: list[Exact], stage: StageCode) -> Exact:
 
 
 def add(parts: list[Exact], stage: StageCode) -> Exact:
-    """Return the exact sum; an exact zero is -0 if both terms are, or under floor if their signs differ, else +0."""
+    """Return the exact sum; a zero is -0 if both terms are -0, or under floor if their signs differ, else +0.
+
+    Source: IEEE 754-2019 section 6.3.
+    """
     a, b = parts
     (left, right), exponent = to_common_exponent(parts)
     total = left + right
@@ -112,8 +116,9 @@ def _fma(parts: list[Exact], stage: StageCode) -> Exact:
 
 
 def _deciding_exponent(stage: StageCode, leading: int) -> int:
-    """Return the exponent below which digits only matter as a sticky bit, for a result of about 2**leading."""
+    """Return the exponent below which digits only matter as a sticky bit, for a result of 2**leading or half of it."""
     fmt = stage.format
+    # A result of 2**e has its last place at e - (precision - 1); `leading` may be e + 1.
     last_place = max(leading - fmt.precision, fmt.quantum) if fmt.is_float else fmt.quantum
     return last_place - DECIDING_BITS
 
@@ -130,10 +135,11 @@ def divides_by_zero(operands: tuple[Array, ...], formats: tuple[FormatCode | Non
 def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int, int]:
     if a == 0 or b == 0:
         return 0, 0
+    # 2**(m - 1) <= a < 2**m and 2**(n - 1) <= b < 2**n: a / b lies above 2**(m - n - 1) and below 2**(m - n + 1).
     leading = a.bit_length() - b.bit_length() + exponent
-    unit = min(_deciding_exponent(stage, leading), exponent, leading - LEADING_BITS)
-    quotient, remainder = divmod(a << (exponent - unit), b)
-    return quotient | (remainder != 0), unit
+    last = min(_deciding_exponent(stage, leading), exponent, leading - LEADING_BITS)
+    quotient, remainder = divmod(a << (exponent - last), b)
+    return quotient | (remainder != 0), last
 
 
 def _divide(parts: list[Exact], stage: StageCode) -> Exact:
@@ -148,7 +154,7 @@ def _divide(parts: list[Exact], stage: StageCode) -> Exact:
 
 
 def divided_by(exact: Exact, divisor: int, stage: StageCode) -> Exact:
-    """Return exact results divided by a positive integer; unless it is a power of two, with a sticky bit."""
+    """Return exact results divided by a positive integer: exact by a power of two, else with a sticky bit."""
     if divisor & (divisor - 1) == 0:
         shift = divisor.bit_length() - 1
         return Exact(exact.negative, exact.significand, exact.exponent - shift, exact.kind)
@@ -159,11 +165,11 @@ def divided_by(exact: Exact, divisor: int, stage: StageCode) -> Exact:
 def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
     if a == 0:
         return 0, 0
-    leading = (a.bit_length() - 1 + exponent) // 2
-    unit = min(_deciding_exponent(stage, leading), exponent // 2, leading - LEADING_BITS)
-    shifted = a << (exponent - 2 * unit)
+    leading = (a.bit_length() - 1 + exponent) // 2  # floor(log2) of a root is half that of its square, rounded down
+    last = min(_deciding_exponent(stage, leading), exponent // 2, leading - LEADING_BITS)
+    shifted = a << (exponent - 2 * last)  # its root is in units of 2**last
     root = math.isqrt(shifted)
-    return root | (root * root != shifted), unit
+    return root | (root * root != shifted), last
 
 
 def _sqrt(parts: list[Exact], stage: StageCode) -> Exact:
@@ -178,12 +184,15 @@ def _sqrt(parts: list[Exact], stage: StageCode) -> Exact:
 
 
 def _remainder_scalar(a: int, b: int, up: int) -> int:
-    """Return a * 2**up - b*n in units of 2**min(up, 0), n the nearest integer, ties to even."""
-    if b == 0:  # an infinite divisor; by 0 the result is NaN
+    """Return a * 2**up - b * n in units of 2**min(up, 0), n the nearest integer, ties to even.
+
+    Source: IEEE 754-2019 section 5.3.1.
+    """
+    if b == 0:  # an infinite divisor leaves `a`; by 0 the result is NaN, which `with_specials` puts there
         return a
     a, b = a << max(up, 0), b << max(-up, 0)
     quotient, rest = divmod(a, b)
-    return rest - b if 2 * rest + (quotient & 1) > b else rest
+    return rest - b if 2 * rest + (quotient & 1) > b else rest  # a tie, 2 * rest == b, moves an odd quotient only
 
 
 def _remainder(parts: list[Exact], stage: StageCode) -> Exact:
@@ -196,14 +205,19 @@ def _remainder(parts: list[Exact], stage: StageCode) -> Exact:
 
 
 def _float_twin(part: Exact) -> NDArray[np.float64]:
-    """Return an array with the same signs, zeros, infinities and NaNs, every other element +-1."""
+    """Return float64 numbers of the same signs, zeros, infinities and NaNs; each other one is 1 or -1."""
     twin = np.where((part.significand != 0).astype(bool), 1.0, 0.0)
     twin = np.where(part.kind == 0, twin, np.where(part.kind >= NAN, np.nan, np.inf))
     return np.where(part.negative, -twin, twin)
 
 
 def with_specials(operation: str, parts: list[Exact], result: Exact) -> Exact:
-    """Replace results that involve infinities, NaN, division by zero or a negative root by what IEEE 754 says."""
+    """Replace results that involve infinities, NaN, division by zero or a negative root by what IEEE 754 says.
+
+    Float64 says it: these results depend only on signs, zeros, infinities and NaNs, which the twins have.
+
+    Source: IEEE 754-2019 sections 6.1 (infinities), 6.2 (NaN), 7.2 (invalid operations) and 7.3 (division by zero).
+    """
     twins = [_float_twin(p) for p in parts]
     with np.errstate(all="ignore"):
         special = np.asarray(_TWIN_OPERATIONS[operation](*twins))
@@ -245,5 +259,5 @@ _TWIN_OPERATIONS: dict[str, Callable[..., Any]] = {
     "fma": _fma_of_floats,
     "divide": np.divide,
     "sqrt": np.sqrt,
-    "remainder": np.fmod,
+    "remainder": np.fmod,  # only for specials, as IEEE 754's: NumPy's `remainder` rounds quotients down
 }

@@ -1,8 +1,8 @@
 """Blocks of products, the way matrix units add: aligned to the largest exponent, cut, summed, rounded once.
 
     terms       significand * 2**(exponent - point), as registers hold them: subnormals keep their leading zeros
-    unit        2**(largest exponent of a nonzero term - fraction_bits)
-    block       R(sum of the terms, each cut toward zero to a multiple of the unit)
+    last        the largest exponent of a nonzero term - fraction_bits
+    block       R(sum of the terms, each cut toward zero to a multiple of 2**last)
 
 Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores",
 2025.
@@ -25,12 +25,15 @@ from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-#: Exponent of a zero: no alignment looks at it.
+#: Exponent of a zero, below every other, so that it never is the largest.
 NOWHERE = -(1 << 40)
 
 
 class Term(NamedTuple):
-    """Finite numbers significand * 2**(exponent - point); zeros lie NOWHERE, what is not finite counts as 0."""
+    """Finite numbers significand * 2**(exponent - point); the exponent of a zero is NOWHERE.
+
+    Infinities and NaN are zeros here.
+    """
 
     significand: Array
     exponent: NDArray[np.int64]
@@ -40,11 +43,12 @@ class Term(NamedTuple):
     def of(cls, x: Array, fmt: FormatCode, *, wide: bool) -> Term:
         """Return carriers of a float format as its codes hold them; `wide`: as Python integers."""
         finite = np.where(np.isfinite(x), as_float64(x), 0.0)
+        # frexp gives x = m * 2**e with 0.5 <= |m| < 1: the exponent of 1 <= |significand| < 2 is e - 1.
         exponent = np.maximum(np.frexp(finite)[1].astype(np.int64) - 1, fmt.emin)
         point = fmt.precision - 1
         significand = np.ldexp(finite, (point - exponent).astype(np.int32)).astype(np.int64)
-        held = significand.astype(object) if wide else significand
-        return cls(held, np.where(finite == 0, NOWHERE, exponent), point)
+        integers = significand.astype(object) if wide else significand
+        return cls(integers, np.where(finite == 0, NOWHERE, exponent), point)
 
     def take(self, where: Any) -> Term:
         """Return the numbers at an index."""
@@ -56,9 +60,10 @@ class Term(NamedTuple):
         exponent = np.where((product == 0).astype(bool), NOWHERE, self.exponent + other.exponent)
         return Term(product, exponent, self.point + other.point)
 
-    def cut_to(self, unit: NDArray[np.int64]) -> Array:
-        """Return the numbers in multiples of 2**unit, cut toward zero."""
-        shift = np.where(self.exponent == NOWHERE, 0, self.exponent - self.point - unit)
+    def cut_to(self, last: NDArray[np.int64]) -> Array:
+        """Return the numbers in multiples of 2**last, cut toward zero."""
+        shift = np.where(self.exponent == NOWHERE, 0, self.exponent - self.point - last)
+        # 63 places leave nothing of an int64 magnitude. The sign is put back afterwards: `>>` alone rounds down.
         left, right = np.maximum(shift, 0), np.clip(-shift, 0, INT64_BITS + 1)
         if self.significand.dtype == object:
             left, right = left.astype(object), np.maximum(-shift, 0).astype(object)
@@ -91,8 +96,8 @@ def block_sums(
     for start in range(0, depth, indices.size):
         total = np.zeros_like(state) if unit.blocks.adds_after else state
         for first in range(0, indices.size, unit.blocks.n):
-            steps = start + indices[first : first + unit.blocks.n]
-            total = unit.add_block(total, steps[steps < depth], 2 + 2 * (start + first))
+            block = start + indices[first : first + unit.blocks.n]
+            total = unit.add_block(total, block[block < depth], 2 + 2 * (start + first))
         state = unit.add_after(state, total) if unit.blocks.adds_after else total
     return Exact.from_float(state), unit.touched
 
@@ -115,42 +120,45 @@ class _BlockAdder:
         self.blocks: BlocksCode = mac.blocks
         self.random = random
         self.finite = bool(np.isfinite(a).all() and np.isfinite(b).all())
+        # A term is below 4 * 2**largest exponent, so 2**(fraction_bits + 2) when cut; n products and the accumulator
+        # are n + 1 <= 2**n.bit_length() terms.
         product_bits = formats[0].precision + formats[1].precision
         sum_bits = mac.blocks.fraction_bits + 2 + mac.blocks.n.bit_length()
         self.wide = max(product_bits, sum_bits, self.stage.format.precision) > INT64_BITS
         self.left, self.right = (Term.of(x, fmt, wide=self.wide) for x, fmt in zip((a, b), formats[:2], strict=True))
         self.touched: Mask | None = None
 
-    def add_block(self, state: Array, steps: Array, draw: int) -> Array:
-        """Return R(state + products of `steps`), all of them cut at the same place."""
-        terms = [self._product(step) for step in steps]
+    def add_block(self, state: Array, block: Array, draw: int) -> Array:
+        """Return R(state + the products of the k in `block`), all cut at the same place."""
+        terms = [self._product(index) for index in block]
         terms.append(Term.of(state, self.stage.format, wide=self.wide))
         largest = np.maximum.reduce([term.exponent for term in terms])
         largest = np.where(largest == NOWHERE, 0, np.maximum(largest, self.blocks.min_exponent))
-        unit = largest - self.blocks.fraction_bits
-        total: Any = sum(term.cut_to(unit) for term in terms)
+        last = largest - self.blocks.fraction_bits
+        total: Any = sum(term.cut_to(last) for term in terms)
         negative = (total < 0).astype(bool)
-        exact = Exact(negative, abs(total), unit, np.full(unit.shape, FINITE, np.uint8))
-        return self.round(self._with_specials(exact, state, steps), draw)
+        exact = Exact(negative, abs(total), last, np.full(last.shape, FINITE, np.uint8))
+        return self.round(self._with_specials(exact, state, block), draw)
 
-    def _product(self, step: int) -> Term:
-        return self.left.take(np.s_[:, :, step, None]).times(self.right.take(np.s_[:, step, None, :]))
+    def _product(self, index: int) -> Term:
+        return self.left.take(np.s_[:, :, index, None]).times(self.right.take(np.s_[:, index, None, :]))
 
-    def _with_specials(self, exact: Exact, state: Array, steps: Array) -> Exact:
-        """Replace sums with an infinity or NaN among their terms; a finite term, however large, cannot make one."""
+    def _with_specials(self, exact: Exact, state: Array, block: Array) -> Exact:
+        """Replace sums that have an infinity or NaN among their terms; a finite term, however large, makes none."""
         if self.finite and np.isfinite(state).all():
             return exact
         with np.errstate(invalid="ignore"):
             special = np.where(np.isfinite(state), 0.0, state)
-            for step in steps:
-                product = _sign(self.a[:, :, step, None]) * _sign(self.b[:, step, None, :])
+            for index in block:
+                # Of signs: a product of large finite numbers is no infinity here, though it may be beyond float64.
+                product = _sign(self.a[:, :, index, None]) * _sign(self.b[:, index, None, :])
                 special = special + np.where(np.isfinite(product), 0.0, product)
         kind = np.where(np.isnan(special), NAN, np.where(np.isinf(special), INFINITE, FINITE)).astype(np.uint8)
         negative = np.where(kind == FINITE, exact.negative, np.signbit(special))
         return Exact(negative, np.where(kind == FINITE, exact.significand, 0), exact.exponent, kind)
 
     def add_after(self, state: Array, total: Array) -> Array:
-        """Return state + total as an IEEE adder rounds it."""
+        """Return state + total as an IEEE adder rounds it, to nearest even."""
         stage = self.stage._replace(rounding=k.NEAREST_EVEN)
         parts = [Exact.from_float(state), Exact.from_float(total)]
         return self._written(arithmetic.with_specials("add", parts, arithmetic.add(parts, stage)), stage, 0)
@@ -171,12 +179,12 @@ class _BlockAdder:
         return np.where(overflow, self._beyond(values), as_float64(values))
 
     def _beyond(self, values: Array) -> Array:
-        """Return infinities of the signs, or what stands for them where the format has none."""
+        """Return infinities of the signs; NaN, or else 0, if the format has none."""
         if self.stage.format.has_infinity:
             return np.copysign(np.inf, as_float64(values))
         return np.full(values.shape, np.nan if self.stage.format.has_nan else 0.0)
 
 
 def _sign(x: Array) -> Array:
-    """Return numbers with the same zeros, infinities and NaNs, every other one +-1."""
+    """Return numbers with the same zeros, infinities and NaNs; each other one is 1 or -1."""
     return np.where(np.isfinite(x), np.sign(x), x)

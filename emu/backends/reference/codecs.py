@@ -2,9 +2,9 @@
 
     V = G + residual        code = Q(V)        residual = V - level of the code
 
-A column is a line of an array. Sums are those of 64 lanes, a mean is one division, nothing is contracted, and every NaN
-that is written is the quiet one without a sign. What remains are additions, products, quotients and roots of IEEE 754,
-rounded once each: they are the same on every computer.
+A column is a row of an array: its numbers are neighbours in memory. Sums are those of 64 lanes, a mean is one division,
+nothing is contracted, and each NaN that is written is the quiet one without a sign. What remains are additions,
+products, quotients and roots of IEEE 754, each rounded once: they are the same on every computer.
 
 Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, the choice is ours.
 """
@@ -36,8 +36,8 @@ class ReferenceCodecs:
         *,
         settles: bool,
     ) -> Coded:
-        """Return columns as codes; what they do not say is written into the residual."""
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities less themselves are NaN, and stay
+        """Return columns as codes; write what the codes lose into the residual."""
+        with np.errstate(invalid="ignore", over="ignore"):  # infinity less infinity is NaN, and stays
             values = gradients + residual
             means = column_means(values)
             if code.levels == MIDDLES:
@@ -54,7 +54,7 @@ class ReferenceCodecs:
     def decode_columns(
         self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
     ) -> Array:
-        """Return what codes stand for, or `total` with it."""
+        """Return what codes stand for, or `total` after adding it."""
         decoded = np.take_along_axis(levels, unpacked(words, rows, bits).astype(np.int64), axis=1)
         if total is None:
             return decoded
@@ -73,9 +73,9 @@ def middles_of(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
     Returns:
         float32, (columns, codes there is room for).
     """
-    places = np.arange(1 << (steps - 1).bit_length(), dtype=np.float32) + np.float32(0.5)
+    halfway = np.arange(1 << (steps - 1).bit_length(), dtype=np.float32) + np.float32(0.5)
     with np.errstate(invalid="ignore", over="ignore"):
-        middles = one_nan(limits[:, :1] + places * _width(limits, steps)[:, None])
+        middles = one_nan(limits[:, :1] + halfway * _width(limits, steps)[:, None])
     middles[:, steps:] = 0
     return middles
 
@@ -86,6 +86,7 @@ def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint32]:
     spread = (codes[:, :, None] >> np.arange(bits, dtype=np.uint8)) & np.uint8(1)
     room = np.zeros((columns, code_words(rows, bits) * CODE_WORD_BITS), np.uint8)
     room[:, : rows * bits] = spread.reshape(columns, rows * bits)
+    # "<u4" is little-endian whatever the processor is: bit i of a column is bit i % 32 of word i // 32.
     return np.packbits(room, axis=1, bitorder="little").view("<u4").astype(np.uint32)
 
 
@@ -121,9 +122,10 @@ def _width(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
 
 def _steps_of(values: Array, limits: NDArray[np.float32], steps: int) -> NDArray[np.uint8]:
     width = _width(limits, steps)
-    divisor = np.where(width > 0, width, np.float32(1))  # no width: all values are one, at the lower end
-    place = np.floor((values - limits[:, :1]) / divisor[:, None])
-    return np.where(place > 0, np.minimum(place, np.float32(steps - 1)), np.float32(0)).astype(np.uint8)
+    divisor = np.where(width > 0, width, np.float32(1))  # without width all values are equal, at the lower end
+    step = np.floor((values - limits[:, :1]) / divisor[:, None])
+    # NaN is not above 0: its code is 0.
+    return np.where(step > 0, np.minimum(step, np.float32(steps - 1)), np.float32(0)).astype(np.uint8)
 
 
 def _levels_of(
@@ -146,6 +148,6 @@ def _levels_of(
 
 
 def _deviations(values: Array, means: Array) -> Array:
-    """Return the standard deviation of every column."""
+    """Return the standard deviation of each column."""
     centred = values - means[:, None]
     return np.sqrt(column_means(centred * centred))

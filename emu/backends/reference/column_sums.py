@@ -13,9 +13,9 @@ LANES = 64
 
 
 def column_sums(values: Array) -> Array:
-    """Return the sum of every column.
+    """Return the sum of each column.
 
-    Lane j starts at +0 and takes rows j, j + 64, ...; then neighbouring lanes are joined, six times. Every addition is
+    Lane j starts at +0 and adds rows j, j + 64, ...; then neighbouring lanes are added, six times. Each addition is
     rounded to the dtype.
 
     Args:
@@ -36,11 +36,11 @@ def column_sums(values: Array) -> Array:
 
 
 def column_means(values: Array, counted: NDArray[np.bool_] | None = None) -> Array:
-    """Return the mean of every column: its sum over the count, one division; 0 of nothing.
+    """Return the mean of each column: its sum over the count, one division; 0 if nothing is counted.
 
     Args:
         values: float32 or float64, (columns, rows).
-        counted: which values belong to it, the others add +0; None is all.
+        counted: which values belong to the mean, +0 is added for the others; None counts all.
 
     Returns:
         the same dtype, (columns,).
@@ -52,9 +52,10 @@ def column_means(values: Array, counted: NDArray[np.bool_] | None = None) -> Arr
     else:
         counts = counted.sum(axis=1).astype(values.dtype)
         sums = column_sums(np.where(counted, values, number(0)))
+    # `where` computes both sides: the larger divisor keeps 0 / 0 from warning.
     return np.where(counts > 0, sums / np.maximum(counts, number(1)), number(0))
 
 
 def one_nan(x: Array) -> Array:
-    """Return the numbers with the quiet NaN without a sign in place of every NaN: processors write different ones."""
+    """Return the numbers with one NaN, quiet and positive, in place of each NaN: processors write different ones."""
     return np.where(np.isnan(x), x.dtype.type(np.nan), x)

@@ -1,4 +1,4 @@
-"""The definition as a way to compute products: every product, whatever its path, by the reference's sums."""
+"""The definition as a way to compute products: any product, by the reference's sums."""
 
 from __future__ import annotations
 

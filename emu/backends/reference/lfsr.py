@@ -21,27 +21,29 @@ _BYTE = np.uint64(0xFF)
 
 
 def lfsr_integers(lfsr: LFSR, n: int, n_rbits: int) -> NDArray[np.uint32]:
-    """Return u of elements 0..n-1, integers below 2**n_rbits."""
+    """Return the random integers of elements 0..n-1, each below 2**n_rbits."""
     register = (lfsr.polynomial, lfsr.width, lfsr.form)
     states = np.full(n, lfsr.seed, np.uint64)
     jump, known = jump_matrix(*register, lfsr.shifts_per_element or n_rbits), 1
     while known < n:
         more = min(known, n - known)
         states[known : known + more] = _apply(jump, states[:more])
+        # A jump over `known` elements, applied twice, jumps over twice as many.
         jump, known = composed(jump, jump), known + more
     return _apply(draw_matrix(*register, n_rbits), states).astype(np.uint32)
 
 
 def _apply(matrix: Matrix, states: Words) -> Words:
-    """Return a matrix times every register."""
+    """Return a matrix times each register: sums over the field of two elements, so XORs."""
     result = np.zeros_like(states)
     for low in range(0, len(matrix), 8):
+        # One look-up for each byte of the register, in place of eight columns.
         result ^= _sums(matrix[low : low + 8])[states >> np.uint64(low) & _BYTE]
     return result
 
 
 def _sums(columns: Matrix) -> Words:
-    """Return the sums of all subsets of up to eight columns, by the byte that chooses them."""
+    """Return the sums of all subsets of up to eight columns; bit i of the index takes column i."""
     sums = np.zeros(1, np.uint64)
     for column in columns:
         sums = np.concatenate([sums, sums ^ np.uint64(column)])

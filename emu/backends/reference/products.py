@@ -35,6 +35,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Ex
         left, right = raw_of(a, fa), raw_of(b, fb)
         left_exponent, right_exponent = fa.quantum, fb.quantum
         bits = _bits(left) + _bits(right)
+    # K products below 2**bits add up below 2**(bits + K.bit_length()). NumPy adds int64 as integers, without BLAS.
     if bits + a.shape[2].bit_length() > INT64_BITS:
         left, right = left.astype(object), right.astype(object)
     sums = Exact.from_integers(np.matmul(left, right), left_exponent + right_exponent)
@@ -61,6 +62,7 @@ def _with_special_sums(sums: Exact, a: Array, b: Array, addend: Array | None) ->
     twins = [np.where(np.isfinite(x), np.sign(x), x).astype(np.float64) for x in operands]
     with np.errstate(invalid="ignore"):
         terms = twins[0][:, :, :, None] * twins[1][:, None, :, :]
+        # Finite terms are left out: they change no infinity. Infinities of both signs make NaN.
         special = np.where(np.isfinite(terms), 0.0, terms).sum(axis=2)
         if addend is not None:
             special = special + np.where(np.isfinite(twins[2]), 0.0, twins[2])
@@ -89,8 +91,9 @@ def ordered_sums(
         last_draw = 2 * a.shape[2] + 1
         if mac.order == k.SEQUENTIAL:
             state = unit.zero(shape) if start is None else unit.round(start, last_draw)
-            for step in range(a.shape[2]):
-                state = unit.add(state, unit.term(a[:, :, step, None], b[:, step, None, :], 1 + 2 * step), 2 + 2 * step)
+            for index in range(a.shape[2]):
+                term = unit.term(a[:, :, index, None], b[:, index, None, :], 1 + 2 * index)
+                state = unit.add(state, term, 2 + 2 * index)
         else:
             count = a.shape[2] if mac.order == k.PAIRWISE else mac.lanes
             state, last_draw = _join(unit, _leaves(unit, a, b, shape, mac), count, last_draw, shape)
@@ -103,30 +106,30 @@ def ordered_sums(
 
 
 def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode) -> list[Any]:
-    """Return what stands in each lane before joining: running sums, or for `pairwise` one rounded product each.
+    """Return what each lane holds before lanes are joined: a running sum or, for `pairwise`, one rounded product.
 
     Lanes without a product are left out.
     """
     depth = a.shape[2]
 
-    def term(step: int) -> Any:
-        return unit.term(a[:, :, step, None], b[:, step, None, :], 1 + 2 * step)
+    def term(index: int) -> Any:
+        return unit.term(a[:, :, index, None], b[:, index, None, :], 1 + 2 * index)
 
     if mac.order == k.PAIRWISE:
-        return [unit.round(term(step), 2 + 2 * step) for step in range(depth)]
+        return [unit.round(term(index), 2 + 2 * index) for index in range(depth)]
     lanes: list[Any] = []
     for lane in range(min(mac.lanes, depth)):
         state = unit.zero(shape)
-        for step in range(lane, depth, mac.lanes):
-            state = unit.add(state, term(step), 2 + 2 * step)
+        for index in range(lane, depth, mac.lanes):
+            state = unit.add(state, term(index), 2 + 2 * index)
         lanes.append(state)
     return lanes
 
 
 def _join(unit: Any, lanes: list[Any], count: int, draw: int, shape: tuple[int, ...]) -> tuple[Any, int]:
-    """Join neighbours level by level, left to right, padded with +0 to a power of two; return root and next draw.
+    """Add neighbours level by level, padded with +0 to a power of two; return the last sum and the next draw.
 
-    Of `count` lanes those behind the last given one are +0, and so are their joins: each level needs one of them.
+    Of `count` lanes, those after the last given one hold +0, and so do their sums: a level needs at most one of them.
     """
     width = 1 << max(count - 1, 0).bit_length()
     if not lanes:

@@ -1,7 +1,7 @@
 """Raw integers of fixed-point carriers: int64 where every raw fits it, else Python's integers.
 
-NumPy promotes int64 beside uint64 to float64, which drops bits. So no kernel of the reference ever sees both: every
-carrier passes through `raw_of` before anything is computed.
+NumPy promotes int64 and uint64 together to float64, which drops bits. So no kernel of the reference sees both: each
+carrier passes `raw_of` before anything is computed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def raw_of(x: Array, fmt: FormatCode) -> Array:
         fmt: a fixed-point format.
 
     Returns:
-        int64; object of Python integers where a raw of an unsigned format is 2**63 or more.
+        int64; Python integers (object) if a raw of an unsigned format is 2**63 or more.
     """
     if not fmt.carries_raws:
-        return np.ldexp(x.astype(np.float64), -fmt.quantum).astype(np.int64)
+        return np.ldexp(x.astype(np.float64), -fmt.quantum).astype(np.int64)  # integers of at most 53 bits: exact
     fits = x.dtype != np.uint64 or int(x.max(initial=0)) <= _LARGEST_INT64
     return x.astype(np.int64 if fits else object, copy=False)

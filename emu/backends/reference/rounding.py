@@ -2,8 +2,8 @@
 
     significand = quotient * 2**drop + remainder        value lies between quotient and quotient + 1
 
-The table says which step the magnitude takes, by the remainder against half a step, the parity of the quotient and the
-sign. Where random bits decide, it says so of the first r bits of the remainder, and the step is a carry.
+The table says which step the magnitude takes, by the remainder compared with half a step, the parity of the quotient
+and the sign. If random bits decide, the table rounds the first r bits of the remainder, and the step is a carry.
 
 Source: emu/datapath/rounding.py; docs/concepts/rounding.md; IEEE 754-2019 section 4.3.
 """
@@ -18,20 +18,22 @@ from numpy.typing import NDArray
 from emu.backends.modes import DRAWN, STEPS
 
 Array = NDArray[Any]
+#: Bits that are dropped at once from an int64: 2**61, and twice a remainder below it, fit.
 MAX_DROP = 61
 
 
 class _Steps(NamedTuple):
-    """Steps of a mode in a family of formats, and what they depend on: other parts are not computed.
+    """Steps of a mode in a family of formats, and what they depend on: nothing else is computed.
 
     Attributes:
-        up: bit `place + 4 * odd + 8 * negative` says that the magnitude takes a step away from zero.
+        up: bit `place + 4 * odd + 8 * negative` is 1 if the magnitude takes a step away from zero. The place is 0 for
+            no remainder, 1 below half a step, 2 for half a step, 3 above.
         down: the same of steps toward zero.
-        half: whether the place against half a step matters.
+        half: whether the comparison with half a step matters.
         last_bit: whether the last bit matters.
         sign: whether the sign matters.
-        moves_exact: whether values of the format move.
-        moves: whether any value moves.
+        moves_exact: whether values of the format take a step.
+        moves: whether any number takes a step.
     """
 
     up: np.uint16
@@ -45,6 +47,7 @@ class _Steps(NamedTuple):
     @classmethod
     def of(cls, table: NDArray[np.int8]) -> _Steps:
         by_case = table.reshape(2, 2, 4)  # sign, last bit, place
+        # Half a step matters if a tie or what lies above it steps otherwise than what lies below.
         half = bool((by_case[:, :, 1:2] != by_case[:, :, 2:]).any())
         last_bit, sign = bool((by_case[:, 0] != by_case[:, 1]).any()), bool((by_case[0] != by_case[1]).any())
         up, down = (np.uint16((table == step) @ (1 << np.arange(16))) for step in (1, -1))
@@ -55,7 +58,7 @@ _STEPS = [[_Steps.of(table) for table in families] for families in STEPS]
 
 
 def shift_right_to_odd(significand: Array, drop: NDArray[np.int64]) -> Array:
-    """Drop bits, keeping in the last bit whether any of them was 1."""
+    """Drop bits; the last bit that is kept becomes 1 if any of them was 1."""
     distance = np.minimum(drop, 63) if significand.dtype != object else drop.astype(object)
     kept = significand >> distance
     lost = (kept << distance) != significand
@@ -73,7 +76,7 @@ def round_magnitude(
     two_s_complement: bool,
     parity: NDArray[np.int64] | None = None,
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Drop the low `drop` bits of each significand, rounding as the hardware does.
+    """Drop the low `drop` bits of each significand, rounded as the hardware does it.
 
     Args:
         significand: nonnegative, int64 below 2**62 or object, any shape.
@@ -82,13 +85,14 @@ def round_magnitude(
         rounding: mode number.
         n_rbits: r of stochastic rounding.
         u: random integers below 2**r, or None for other modes.
-        two_s_complement: how negative numbers are held: as fixed point holds them, or as a sign and a magnitude.
+        two_s_complement: whether negative numbers are in two's complement, as in fixed point, or sign and magnitude.
         parity: added to a quotient, gives the last bit of its code; None is 0.
 
     Returns:
-        Rounded quotients, and whether each is another number than was given.
+        Rounded quotients, and whether each differs from the number that was given.
     """
     if significand.dtype != object:
+        # The first 60 dropped bits and a sticky one decide like all of them: no mode looks at more than 33.
         too_far = drop > MAX_DROP
         if too_far.any():
             significand = np.where(
@@ -110,7 +114,7 @@ def round_magnitude(
         step = _steps(steps, remainder, drop, quotient if parity is None else quotient + parity, negative)
     if steps.moves_exact:
         if not two_s_complement:
-            step = np.where((significand == 0).astype(bool), 0, step)
+            step = np.where((significand == 0).astype(bool), 0, step)  # a float's zero stays in every mode
         inexact |= step != 0
     return quotient + step.astype(quotient.dtype), inexact
 
@@ -118,11 +122,11 @@ def round_magnitude(
 def _steps(
     steps: _Steps, remainder: Array, drop: Array, quotient: Array, negative: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
-    """Return the step of each magnitude: `remainder` are its low `drop` bits, the others end as `quotient` does."""
+    """Return the step of each magnitude: its low `drop` bits are `remainder`, the others are as even as `quotient`."""
     case = _as_ones(remainder != 0)
     if steps.half:
         whole, twice = 1 << drop, remainder << 1
-        case = case + _as_ones(twice >= whole) + _as_ones(twice > whole)
+        case = case + _as_ones(twice >= whole) + _as_ones(twice > whole)  # 1 below half a step, 2 a tie, 3 above
     if steps.last_bit:
         case = case + (_as_ones((quotient & 1) != 0) << np.uint8(2))
     if steps.sign:
@@ -135,7 +139,7 @@ def _steps(
 
 
 def _as_ones(holds: Any) -> NDArray[np.uint8]:
-    return holds.astype(bool, copy=False).view(np.uint8)
+    return holds.astype(bool, copy=False).view(np.uint8)  # as numbers: NumPy's sum of two booleans is their or
 
 
 def _drawn_step(
@@ -147,7 +151,8 @@ def _drawn_step(
     u: Array,
     two_s_complement: bool,
 ) -> NDArray[np.int8]:
-    """Return a step where the first r dropped bits, rounded, and u carry; of a negative complement, where u is less."""
+    """Return a step if the first r dropped bits, rounded, and u carry; of a negative complement, if u is less."""
+    # Fewer than r dropped bits are filled up with zeros; of more, the rest decides how the first r are rounded.
     right = np.maximum(drop - n_rbits, 0)
     left = np.maximum(n_rbits - drop, 0)
     first = remainder >> right
@@ -155,5 +160,7 @@ def _drawn_step(
     first = first << left
     if steps.moves:
         first = first + _steps(steps, rest, right, first, negative).astype(first.dtype)
+    # In two's complement the dropped bits of -(q + first / 2**r) are 2**r - first: they and u carry, which leaves -q,
+    # iff u >= first.
     u = u.astype(remainder.dtype)
     return np.where(negative & two_s_complement, u < first, u + first >= (1 << n_rbits)).astype(np.int8)

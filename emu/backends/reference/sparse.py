@@ -1,6 +1,6 @@
-"""Sparse products: each result's operands are gathered and multiplied as any product's are.
+"""Sparse products: each result's operands are gathered and multiplied like those of other products.
 
-Results with the same number of terms are computed together. Each keeps the random bits of its index among all results.
+Results with the same number of terms are computed together. Each has the random bits of its index among all results.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ from emu.backends.reference.exact import Exact
 from emu.backends.reference.products import exact_sums, ordered_sums
 
 Array = NDArray[Any]
-#: Operands gathered at once, at most, where one result does not need more.
+#: Operands that are gathered at once, at most, unless a single result needs more.
 GATHERED_ELEMENTS = 1 << 20
 
 
 class Group(NamedTuple):
-    """Results of equal many terms, and their operands: (G,), (G, 1, K), (G, K, H), (G or 1, 1, H or 1)."""
+    """Results of the same number of terms, and their operands.
+
+    Attributes:
+        results: int64, (G,): their indices.
+        left: (G, 1, K).
+        right: (G, K, H).
+        addend: (G or 1, 1, H or 1), or None.
+    """
 
     results: NDArray[np.int64]
     left: Array
@@ -32,7 +39,7 @@ class Group(NamedTuple):
 
 
 def groups_of(product: SparseProduct) -> Iterator[Group]:
-    """Yield all results, in groups of equal many terms."""
+    """Yield all results, in groups of the same number of terms."""
     data, dense, addend = product.data, product.dense, product.addend
     starts, entries, rows = product.pattern.segments
     lengths: NDArray[np.int64] = np.diff(starts)
@@ -41,13 +48,9 @@ def groups_of(product: SparseProduct) -> Iterator[Group]:
         most = max(1, GATHERED_ELEMENTS // max(length * dense.shape[1], 1))
         for first in range(0, alike.size, most):
             results = alike[first : first + most]
-            places: Array = starts[results, None] + _steps(length)
+            stored: Array = starts[results, None] + np.arange(length, dtype=np.int64)
             third = None if addend is None else addend[results if addend.shape[0] > 1 else slice(None), None, :]
-            yield Group(results, data[entries[places]][:, None, :], dense[rows[places]], third)
-
-
-def _steps(count: int) -> NDArray[np.int64]:
-    return np.arange(count, dtype=np.int64)
+            yield Group(results, data[entries[stored]][:, None, :], dense[rows[stored]], third)
 
 
 def sums(product: SparseProduct, random: RandomCode) -> tuple[Exact, NDArray[np.bool_] | None]:
@@ -55,13 +58,15 @@ def sums(product: SparseProduct, random: RandomCode) -> tuple[Exact, NDArray[np.
     code, shape = product.code, product.shape
     parts: list[tuple[NDArray[np.int64], Exact, NDArray[np.bool_] | None]] = []
     for group in groups_of(product):
-        numbers: Array = group.results[:, None, None] * shape[1] + _steps(shape[1])
+        # Stochastic roundings inside the unit draw by the result's number in the whole product.
+        numbers: Array = group.results[:, None, None] * shape[1] + np.arange(shape[1], dtype=np.int64)
         if code.mac.product is None and code.mac.accumulator is None:
             content, touched = exact_sums(group.left, group.right, group.addend, code.formats), None
         else:
             addressed = random._replace(elements=numbers)
             content, touched = ordered_sums(group.left, group.right, group.addend, code, addressed)
         parts.append((group.results, content, touched))
+    # One dtype for all: Python integers if any group needs them.
     wide = any(content.significand.dtype == object for _, content, _ in parts)
     whole = Exact(
         np.zeros(shape, bool),
@@ -79,8 +84,8 @@ def sums(product: SparseProduct, random: RandomCode) -> tuple[Exact, NDArray[np.
 
 
 def columns(index: Indices, count: int) -> Columns:
-    """Return which of `count` columns have entries: marked, then numbered by an exclusive prefix sum."""
+    """Return which of `count` columns have entries, numbered by an exclusive prefix sum."""
     counts = np.bincount(index, minlength=count)
     marks = counts > 0
-    places = (np.cumsum(marks) - marks).astype(index.dtype)
-    return Columns(places[index], np.flatnonzero(marks).astype(index.dtype), int(counts.max(initial=0)))
+    numbers = (np.cumsum(marks) - marks).astype(index.dtype)
+    return Columns(numbers[index], np.flatnonzero(marks).astype(index.dtype), int(counts.max(initial=0)))

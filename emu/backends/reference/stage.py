@@ -1,6 +1,6 @@
-"""The output stage: observe, round, overflow rule, flags.
+"""The output stage: observe, round, apply the overflow rule, count flags.
 
-Every written element of the reference passes through `write`.
+Each element that the reference writes passes `write`.
 
 Source: docs/concepts/flags.md, "The output stage and its flags"; docs/concepts/rounding.md; docs/concepts/overflow.md.
 """
@@ -29,7 +29,7 @@ Doubles = NDArray[np.float64]
 
 def finish(
     exact: Exact,
-    given: Write,
+    output: Write,
     touched: Mask | None = None,
     observed: Exact | None = None,
     by_zero: Mask | None = None,
@@ -39,15 +39,17 @@ def finish(
 
     Args:
         exact: results of any shape, in logical C order.
-        given: output stage, source of u for stochastic rounding, and positions of the statistics register.
+        output: output stage, random bits, and positions of the statistics register.
         touched: where a saturating accumulator touched a limit, or None.
-        observed: what the register sees, where that is not what is written (a sum that is divided on its way).
+        observed: what the register observes if `exact` is not it, as a sum that is divided before it is written.
         by_zero: where a finite number was divided by zero, or None.
-        moved: where the exact result is not the operand: inexact even where it is written as it is; or None.
+        moved: where the exact result differs from the operand, so that it is inexact even if it is written as it is; or
+            None.
     """
-    stage, random, register = given
-    seen = exact if observed is None else observed
-    counts, max_exponent = observe(seen, register) if register is not None else (None, NO_EXPONENT)
+    stage, random, register = output
+    if observed is None:
+        observed = exact
+    counts, max_exponent = observe(observed, register) if register is not None else (None, NO_EXPONENT)
     values, flags = write(exact, stage, draw_bits(exact.kind.shape, stage, random))
     if touched is not None:
         flags[k.ACCUMULATOR_FLAG] += touched
@@ -72,17 +74,20 @@ def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> A
 
 
 def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], int]:
-    """Return the counts of a statistics register and the largest floor(log2|x|)."""
+    """Return the counts of a statistics register, and the largest floor(log2|x|)."""
     finite = exact.kind == FINITE
     nonzero = finite & (exact.significand != 0).astype(bool)
     leading = exact.leading
-    trailing = exact.significand & (exact.significand - 1)
+    trailing = exact.significand & (exact.significand - 1)  # without the lowest 1
     power_of_two = nonzero & (trailing == 0).astype(bool)
+    # In two's complement -2**m is 1..10..0 with m zeros: its leading bit, the leftmost 0, has the exponent m - 1.
     e = leading - (exact.negative & power_of_two)
+    # Raw -1 of a fixed accumulator is all ones: it has no leading bit.
     minus_one = exact.negative & power_of_two & (leading == register.fixed_quantum)
     placed = nonzero & ~minus_one
     position = e - register.lowest
     inside = placed & (position >= 0) & (position < register.bins)
+    # Positions of positive numbers, of negative ones, then: none, below, above, not finite, all.
     counts = np.zeros(2 * register.bins + 5, np.int64)
     for side, sign in enumerate((~exact.negative, exact.negative)):
         counts[side * register.bins : (side + 1) * register.bins] = np.bincount(
@@ -94,7 +99,7 @@ def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], in
 
 
 def write(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
-    """Round exact results, apply the overflow rule, and tell what happened.
+    """Round exact results and apply the overflow rule; return what is written, and the flags.
 
     Args:
         exact: results of any shape.
@@ -110,7 +115,15 @@ def write(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[
 def _round_to(
     exact: Exact, target: NDArray[np.int64], stage: StageCode, u: Array | None, widest: int
 ) -> tuple[Array, Mask]:
-    """Return quotients in units of 2**target, exact where the grid is finer than the result."""
+    """Return results rounded to multiples of 2**target, in such units, and where that is inexact.
+
+    Args:
+        exact: results of any shape.
+        target: exponents of last places.
+        stage: the mode that rounds.
+        u: random integers, or None.
+        widest: bits of what may be written instead: a limit of 64 bits is no int64.
+    """
     grow = np.maximum(exact.exponent - target, 0)
     if exact.significand.dtype != object and (
         widest > INT64_BITS or (exact.bit_length + grow).max(initial=0) > INT64_BITS
@@ -125,13 +138,13 @@ def _round_to(
         n_rbits=stage.n_rbits,
         u=u,
         two_s_complement=not stage.format.is_float,
-        # without fraction bits the exponent's last bit is the code's; code 0 is 0, or the smallest value
+        # Without fraction bits, the last bit of a code is that of its exponent; code 0 is 0, or the smallest value.
         parity=target - stage.format.quantum + (not stage.format.has_zero) if stage.format.precision == 1 else None,
     )
 
 
 def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact, Mask]:
-    """Return results rounded to integers in the stage's mode, zeros of their sign, and where that changed them.
+    """Return results rounded to integers in the stage's mode, with the signs of zeros, and where that changed them.
 
     Source: IEEE 754-2019 section 5.9.
     """
@@ -145,7 +158,7 @@ def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact,
 
 
 def writing_integers(stage: StageCode) -> StageCode:
-    """Return the stage that writes integers it rounded to: toward zero where its mode would move them again."""
+    """Return the stage that writes integers already rounded: toward zero if its mode would move them again."""
     return stage._replace(rounding=k.TOWARD_ZERO) if moves_exact(stage) else stage
 
 
@@ -153,19 +166,18 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     fmt = stage.format
     target = np.full(exact.kind.shape, fmt.quantum, np.int64)
     finite = exact.kind == FINITE if moves_exact(stage) else None
-    if finite is not None:  # zeros too; the one of two's complement is positive
+    if finite is not None:  # the mode moves zeros too, and the zero of two's complement is positive
         exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
     rounded = np.where(exact.negative, -quotient, quotient)
     if finite is not None:
         rounded, inexact = np.where(finite, rounded, 0), inexact & finite
-    high = fmt.max_significand
-    low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
+    high, low = fmt.max_significand, stage.lowest
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
     too_high = (rounded > high).astype(bool) | (infinite & ~exact.negative)
     too_low = (rounded < low).astype(bool) | (infinite & exact.negative)
     overflow = too_high | too_low
-    if stage.overflow == k.WRAP:
+    if stage.overflow == k.WRAP:  # infinities have no residue: they saturate
         wrapped = _wrap(rounded, fmt) if overflow.any() else rounded
         limits = np.array([high, low], rounded.dtype)  # 2**64 - 1 is no int64
         raw = np.where(infinite, limits[exact.negative.astype(np.intp)], wrapped)
@@ -196,6 +208,8 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     fmt = stage.format
     target = np.where(exact.significand != 0, np.maximum(exact.leading - (fmt.precision - 1), fmt.quantum), fmt.quantum)
     quotient, inexact = _round_to(exact, target, stage, u, fmt.precision)
+    # A quotient has at most 53 bits and is an exact float64. From 2**1024 on it is infinite, as it is at 2**2000: above
+    # every limit. The minimum keeps the exponent in int32.
     with np.errstate(over="ignore"):
         magnitude = np.ldexp(quotient.astype(np.float64), np.minimum(target, 2000).astype(np.int32))
     nonzero = (exact.significand != 0).astype(bool)
@@ -203,9 +217,10 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         flushed = (magnitude != 0) & (magnitude < np.ldexp(1.0, fmt.emin))
         magnitude = np.where(flushed, 0.0, magnitude)
         inexact = inexact | flushed
-    least = 0.0 if fmt.has_zero else math.ldexp(1.0, fmt.emin)  # what stands for 0
+    least = 0.0 if fmt.has_zero else math.ldexp(1.0, fmt.emin)  # the smallest value stands for 0
     became_zero = magnitude == 0
     if not fmt.has_zero:
+        # Of magnitudes below the smallest value, 0 too, that value is written: such a format has no subnormals.
         lifted = (exact.kind == FINITE) & ~(nonzero & (exact.leading >= fmt.emin))
         magnitude, inexact = np.where(lifted, least, magnitude), inexact | lifted
         became_zero = became_zero | lifted
@@ -213,7 +228,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     limit: Any = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
     infinity: Any = np.inf if fmt.has_infinity else np.nan
     overflow = magnitude > limit
-    if not fmt.signed:
+    if not fmt.signed:  # negative results lie below the range, where NaN stands for infinity
         below = exact.negative & (infinite | ~became_zero)
         limit, infinity = np.where(below, least, limit), np.where(below, np.nan, infinity)
         overflow |= below & ~infinite
@@ -223,7 +238,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     magnitude = np.where(beyond, _overflow_magnitude(exact, stage, limit, infinity, overflow), magnitude)
     applied = overflow | (infinite & ~np.isinf(magnitude))
     made_nan = np.isnan(magnitude) | (exact.kind == NEW_NAN)
-    nan = made_nan | (exact.kind == NAN)
+    nan = made_nan | (exact.kind == NAN)  # without a NaN, each is invalid and written as the value that stands for 0
     value = np.where(exact.negative, -magnitude, magnitude) if fmt.signed else magnitude
     value = np.where(nan, np.nan if fmt.has_nan else least, value)
     if not fmt.has_negative_zero:
@@ -238,7 +253,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
 def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
     """Return which results IEEE 754 calls tiny: not 0, and below the smallest normal number.
 
-    Before rounding, or rounded to the format's precision on a grid that has no last exponent.
+    Tininess is detected before rounding, or after rounding to the format's precision as if exponents had no lower end.
 
     Source: IEEE 754-2019 section 7.5.
     """
@@ -248,16 +263,18 @@ def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
         return below
     grid = np.where(below, exact.leading - (fmt.precision - 1), fmt.quantum)
     quotient, _ = _round_to(exact, grid, stage, u, fmt.precision)
+    # Rounded up to 2**precision last places of its binade, a result reaches the smallest normal number.
     reaches = (exact.leading == fmt.emin - 1) & (quotient >> fmt.precision != 0).astype(bool)
     return below & ~reaches
 
 
 def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Doubles, infinity: Doubles, overflow: Mask) -> Doubles:
-    """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
+    """Return what is written for a result outside the range: the limit on its side, or infinity, or else NaN."""
     if stage.overflow == k.SATFINITE:
         return limit
     if stage.overflow == k.SATPROPAGATE:
         return np.where(overflow | np.isnan(infinity), limit, infinity)
+    # IEEE 754-2019 section 7.4: a directed mode that rounds toward zero on a side stops at the largest number there.
     above, below = meaning_of(stage).stays
     stays: Any = above if above == below else np.where(exact.negative, below, above)
     return np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 
 class ReferenceKernels(ReferenceCodecs):
-    """Exact NumPy kernels: the executable definition every other backend is compared with."""
+    """Exact NumPy kernels: the executable definition, with which each other backend is compared."""
 
     name = "reference"
     ways: tuple[Way[Product], ...] = (DEFINITION,)
@@ -129,18 +129,22 @@ class ReferenceKernels(ReferenceCodecs):
         best, index = windows[..., 0].copy(), np.zeros(windows.shape[:-1], dtype)
         for position in range(1, windows.shape[-1]):
             rival = windows[..., position]
+            # -0 == +0, but IEEE 754-2019 section 9.6 orders them: maximum(-0, +0) is +0.
             zeros = (rival == best) & (best == 0) & np.signbit(best) & ~np.signbit(rival)
-            wins = ~np.isnan(best) & (np.isnan(rival) | (rival > best) | zeros)
+            wins = ~np.isnan(best) & (np.isnan(rival) | (rival > best) | zeros)  # the first NaN wins, and stays
             best, index = np.where(wins, rival, best), np.where(wins, dtype.type(position), index)
         return best, index
 
     def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
-        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        """Return zeros, (windows.data.size,), with each value as its window's index-th element.
+
+        Windows never overlap; an index outside the window writes nothing.
+        """
         spread = np.zeros(windows.data.size, values.dtype)
         first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
-        where = index.reshape(-1)
-        inside = (where >= 0) & (where < windows.columns.size)
-        spread[first.reshape(-1)[inside] + windows.columns[where[inside]]] = values.reshape(-1)[inside]
+        position = index.reshape(-1)
+        inside = (position >= 0) & (position < windows.columns.size)
+        spread[first.reshape(-1)[inside] + windows.columns[position[inside]]] = values.reshape(-1)[inside]
         return spread
 
 
@@ -152,6 +156,7 @@ def _flat(write: Write) -> Write:
 def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome, quantum: int) -> Outcome:
     outcome.values = outcome.values.reshape(shape)
     if out is not None:
+        # An array of signed integers asks for raws, of a format whose carrier is a float.
         asks_for_raws = out.dtype.kind == "i" and outcome.values.dtype.kind == "f"
         out[...] = np.ldexp(outcome.values, -quantum) if asks_for_raws else outcome.values
         outcome.values = out
