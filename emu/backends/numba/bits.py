@@ -1,5 +1,9 @@
 """Float bit patterns and error-free transformations, as scalar functions that vectorise.
 
+The error of a sum or product, and the remainder of a quotient or root, is itself a float64 unless it is smaller than
+float64's subnormal numbers or something overflows: callers keep operands away from both ends. Its sign says on which
+side the exact result lies.
+
 Sources: Knuth (TwoSum), Dekker and Veltkamp (TwoProduct), Boldo & Melquiond 2008 (rounding to odd).
 """
 
@@ -40,9 +44,11 @@ def float_of(typing_context: Any, bits: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-#: Fields of a float64: the exponent's mask and that of 1, the fraction's mask; 2**27 + 1 splits a significand in two.
+#: Fields of a float64: the exponent's mask, the exponent field of 1, the fraction's mask.
 FIELD, BIAS = 0x7FF, 1023
 FRACTION = (1 << 52) - 1
+#: 2**27 + 1 splits a significand of 53 bits into two of at most 26 (the second may be negative), whose products are
+#: exact. Times a number of 2**997 and more it overflows.
 SPLITTER = 134217729.0
 
 
@@ -55,6 +61,8 @@ def power_of_two(exponent: int) -> float:
 @kernel
 def move_to_odd(x: float, error: float) -> float:
     """Return `x`, moved toward `error` to the neighbour with an odd last bit if x + error is not x."""
+    # Patterns of one sign ascend with the magnitude: one more is the neighbour away from zero. x is not 0, as a sum or
+    # product with an error is not.
     bits = bits_of(x)
     if error != 0.0 and (bits & 1) == 0 and np.isfinite(x):
         bits = bits + (1 if (error > 0.0) == (x > 0.0) else -1)
@@ -65,13 +73,14 @@ def move_to_odd(x: float, error: float) -> float:
 def add_to_odd(a: float, b: float) -> float:
     """Return a + b rounded to odd."""
     s = a + b
-    bb = s - a
-    return move_to_odd(s, (a - (s - bb)) + (b - bb))
+    back = s - a
+    return move_to_odd(s, (a - (s - back)) + (b - back))
 
 
 @kernel
 def product_error(a: float, b: float, p: float) -> float:
-    """Return a*b - p for p = fl(a*b), exactly."""
+    """Return a * b - p exactly, for p = fl(a * b)."""
+    # LLVM must not contract any of this: `kernel` allows it no such thing.
     t = SPLITTER * a
     ah = t - (t - a)
     al = a - ah
@@ -112,6 +121,7 @@ def divide_to_odd(a: float, b: float) -> float:
     q = a / b
     if not np.isfinite(q) or q == 0.0 or not np.isfinite(b):
         return q
+    # The remainder a - q * b of a quotient to nearest is a float64. p is next to a, so that a - p is exact (Sterbenz).
     p = q * b
     remainder = (a - p) - product_error(q, b, p)
     return move_to_odd(q, remainder if b > 0.0 else -remainder)
@@ -119,12 +129,17 @@ def divide_to_odd(a: float, b: float) -> float:
 
 @kernel
 def remainder_of(a: float, b: float) -> float:
-    """Return a - b*n, n the integer nearest to a/b, ties to even; exact, a zero of the sign of `a`."""
+    """Return a - b * n exactly, n the integer nearest to a / b, ties to even; a zero has the sign of `a`.
+
+    Source: IEEE 754-2019 section 5.3.1.
+    """
     if a != a or b != b or b == 0.0 or np.isinf(a):
         return np.nan
     if np.isinf(b):
         return a
     divisor = abs(b)
+    # Less an even multiple: at half a divisor, a tie, n stays even. Less one more, n is odd, and moves on from a tie.
+    # A divisor whose double overflows is more than half of |a|.
     rest = np.fmod(abs(a), divisor + divisor) if divisor + divisor < np.inf else abs(a)
     if rest + rest > divisor:
         rest = rest - divisor

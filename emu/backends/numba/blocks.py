@@ -1,7 +1,7 @@
 """The output stage on one block: scale to units of the last place, round, apply the overflow rule, count.
 
-A block holds exact results as float64 (or rounded to odd, where that provably decides). Each step is one loop over the
-block, so the choice of mode or rule is made once per block and the loops vectorise.
+A block holds exact results as float64, or results rounded to odd that the stage is proved to write as the exact ones.
+Each pass is one loop over the block, so that the mode or rule is chosen once a block and the loops vectorise.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Stage(NamedTuple):
 
 @kernel
 def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
-    """Round v (in units of the last place) to integers r, sign kept on zeros."""
+    """Round v (in units of the last place) to integers r; zeros keep the sign."""
+    # Here and below: floor is exact, and so is what it drops, the low bits of a float64.
     mode = stage.rounding
     if mode == NEAREST_EVEN:
         for i in range(n):
@@ -79,6 +80,7 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
             t = np.floor(a)
             f = a - t
             negative = v[i] < 0.0
+            # From 2**53 on t + 1 may be no float64, but then v is an integer: f is 0, and t is taken.
             if mode == TO_ODD:
                 up = f > 0.0 and t * 0.5 == np.floor(t * 0.5)
             else:
@@ -94,6 +96,9 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
 
 @kernel
 def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int) -> None:
+    # Magnitudes move away from zero if u and the first r dropped bits carry. In two's complement the first r dropped
+    # bits of a negative number are those of 1 - f: 2**r - ceil(f * 2**r), which u carries toward zero from
+    # ceil(f * 2**r) on. Integers up to 2**(r + 1) are compared: exact.
     scale = power_of_two(n_rbits)
     for i in range(n):
         a = abs(v[i])
@@ -107,7 +112,8 @@ def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: in
 
 @kernel
 def _step(steps: int, whole: float, rest: float, negative: bool) -> float:
-    """Return the step of a magnitude from its whole part and the rest, by a mask of steps."""
+    """Return the step of a magnitude, given its whole part and the rest, by a mask of steps (`modes.step_mask`)."""
+    # 0 exact, 1 below half a step, 2 a tie, 3 above; then parity and sign. The mask has 16 steps up, then 16 down.
     odd = whole * 0.5 != np.floor(whole * 0.5)
     case = (
         np.int64(rest > 0.0) + np.int64(rest >= 0.5) + np.int64(rest > 0.5) + 4 * np.int64(odd) + 8 * np.int64(negative)
@@ -121,7 +127,7 @@ def _round_by_steps(v: Any, r: Any, n: int, is_float: int, steps: int) -> None:
         a = abs(v[i])
         t = np.floor(a)
         rounded = t + _step(steps, t, a - t, v[i] < 0.0)
-        if a == 0.0:  # a zero of two's complement has no sign, one of floats stays
+        if a == 0.0:  # the zero of two's complement has no sign; a zero of floats stays
             r[i] = v[i] if is_float else rounded
         else:
             r[i] = np.copysign(rounded, v[i])
@@ -129,6 +135,7 @@ def _round_by_steps(v: Any, r: Any, n: int, is_float: int, steps: int) -> None:
 
 @kernel
 def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int, steps: int) -> None:
+    # As `_round_stochastic`, but the dropped bits are first rounded to r bits by the mask.
     scale = power_of_two(n_rbits)
     for i in range(n):
         a = abs(v[i])
@@ -145,6 +152,7 @@ def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int,
 @kernel
 def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
     """Write a block into a fixed-point format: values x to values y."""
+    # Powers of two: `supports` keeps them, and what they scale, among the normal numbers.
     scale = power_of_two(-stage.quantum)
     step = power_of_two(stage.quantum)
     for i in range(n):
@@ -166,6 +174,7 @@ def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
                 if stage.overflow == SATURATE_ZERO:
                     r[i] = 0.0
                 elif not np.isinf(r[i]):
+                    # The modulus is a power of two: quotient, product and difference are exact.
                     r[i] = r[i] - np.floor(r[i] / modulus) * modulus
                     if r[i] > high:
                         r[i] = r[i] - modulus
@@ -173,7 +182,7 @@ def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
         w = min(max(r[i], low), high)
         nan = r[i] != r[i]
         nans += nan
-        y[i] = 0.0 if nan else w * step + 0.0
+        y[i] = 0.0 if nan else w * step + 0.0  # + 0.0: fixed point has no -0
     flags[OVERFLOW_FLAG] += overflows
     flags[INEXACT_FLAG] += inexacts - nans  # a NaN compares unequal to itself
     flags[UNDERFLOW_FLAG] += underflows
@@ -183,6 +192,8 @@ def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
 @kernel
 def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
     """Write a block into a floating-point format: values x to values y."""
+    # In units of its last place, 2**last, a number has its significant bits before the binary point. Below the format's
+    # smallest normal number the last place is the quantum; a subnormal x, of exponent field 0, lies far below.
     quantum, tail = stage.quantum, stage.precision - 1
     huge = power_of_two(HUGE)
     for i in range(n):
@@ -201,7 +212,7 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     for i in range(n):
         inexacts += r[i] != v[i]
         underflows += r[i] == 0.0 and v[i] != 0.0
-        y[i] = r[i] * y[i]
+        y[i] = r[i] * y[i]  # exact: r has at most `precision` bits, or is 2**precision
         beyond += y[i] > largest or y[i] < lowest
         nans += y[i] != y[i]
     inexacts -= nans
@@ -236,11 +247,15 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
 
 @kernel
 def _count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) -> int:
-    """Count the results that IEEE 754 calls tiny and inexact: x was written as y, v and r are used up."""
+    """Count the results x, written as y, that IEEE 754 calls tiny and inexact; v and r are overwritten.
+
+    Source: IEEE 754-2019 section 7.5.
+    """
     normal = power_of_two(stage.emin)
     carried = np.inf
     if stage.tininess == AFTER_ROUNDING:
-        # in units of the last place that the binade below the smallest normal number would have
+        # As if exponents had no lower end, the binade below 2**emin has the last place emin - precision. Only results
+        # in it may be rounded up to 2**emin: `carried` of those places.
         scale, carried = power_of_two(stage.precision - stage.emin), power_of_two(stage.precision)
         for i in range(n):
             magnitude = abs(x[i])
@@ -273,7 +288,10 @@ def _apply_overflow(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags:
 
 @kernel
 def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, counts: Any, max_exponent: int) -> int:
-    """Count the leading bits of a block in a statistics register; return the largest exponent so far."""
+    """Count the leading bits of a block in a statistics register; return the largest exponent so far.
+
+    In two's complement -2**m has its leading bit, the leftmost 0, at m - 1; raw -1 of a fixed accumulator has none.
+    """
     scalars = 2 * bins
     for i in range(n):
         bits = bits_of(x[i])

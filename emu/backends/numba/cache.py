@@ -1,8 +1,8 @@
-"""Compiled code on disk: kept for these very sources, and never mistaken for other code.
+"""Compiled code on disk, read again only by the same sources on the same processor.
 
 The folder is named by the hash of emu's sources, the versions of Numba and NumPy, and the processor: Numba's own index
-does not notice a changed callee in another file. Within it every compiled version of a function has a file named by
-what it was compiled for. These files are the only pickles emu reads.
+does not notice that a called function changed in another file. In it, each compiled version of a function has a file
+named by what it was compiled for. These files are the only pickles that emu reads.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
 class Versions:
     """The compiled versions of one function, in place of Numba's own files.
 
-    Numba numbers its files and keeps the numbers in an index. Of two processes that compile at once, either may take
-    the number the other has just given, and from then on the index leads to the other's code: wrong bits, for good.
+    Numba numbers its files and keeps the numbers in an index. Two processes that compile at once may take the same
+    number; from then on the index leads one of them to the other's code, whose bits are wrong.
     """
 
     def __init__(self, folder: str, name: str) -> None:
-        """Take the place of the files `name`... in `folder`."""
+        """Keep the versions as files `name`... in `folder`."""
         self._folder, self._name = Path(folder), name
 
     def _path(self, text: str) -> Path:
@@ -64,6 +64,7 @@ class Versions:
 
     def save(self, key: object, data: object) -> None:
         """Keep what was compiled for `key`: signature, processor, hashes of the bytecode and of its free variables."""
+        # Under another name first: a reader sees a whole file or none.
         text = repr(key)
         path = self._path(text)
         part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}")
@@ -75,13 +76,13 @@ class Versions:
             raise
 
     def load(self, key: object) -> Any:
-        """Return what was compiled for `key`, None if nothing was, or the file is damaged."""
+        """Return what was compiled for `key`; None if nothing was, or the file is damaged."""
         text = repr(key)
         try:
-            found, data = pickle.loads(self._path(text).read_bytes())
+            saved_for, data = pickle.loads(self._path(text).read_bytes())
         except (OSError, EOFError, ValueError, TypeError, pickle.UnpicklingError):
             return None
-        return data if found == text else None
+        return data if saved_for == text else None  # the name holds only half of the hash
 
     def flush(self) -> None:
         """Forget every version."""
@@ -90,7 +91,7 @@ class Versions:
 
 
 def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Return `function` compiled by `compile_as` with `options`, kept on disk where that can be written to."""
+    """Return `function` compiled by `compile_as` with `options`, kept on disk if the cache folder can be written to."""
     with _numba_cache_in(cache_folder()):
         try:
             made: Any = compile_as(cache=True, **options)(function)

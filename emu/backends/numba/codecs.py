@@ -1,4 +1,4 @@
-"""Gradient codecs, compiled: a column passes the memory once, and the caches as often as it must.
+"""Gradient codecs, compiled: a column is read from memory once, and from the caches as often as needed.
 
 Two steps with means are vector code (`codecs_of_sides.py`); everything else, and all of it on other processors, is
 loops (`codecs_in_loops.py`).
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from emu.backends.codecs import MEANS, MIDDLES, Coded, ColumnsCode, code_words
 from emu.backends.memory import empty
-from emu.backends.numba.codecs_in_loops import Columns, Plan, decode_and_add_range, decode_range, encode_range
+from emu.backends.numba.codecs_in_loops import Columns, Encoding, decode_and_add_range, decode_range, encode_range
 from emu.backends.numba.codecs_of_sides import decode_and_add_sides_range, decode_sides_range, encode_sides_range
 from emu.backends.numba.compiling import GRAIN, over_ranges
 from emu.backends.numba.machine import has_vectors
@@ -21,7 +21,7 @@ from emu.backends.numba.vector.lanes import LANES as VECTOR_LANES
 from emu.backends.reference.column_sums import LANES
 
 Array = NDArray[Any]
-#: Results of so many bytes are written past the caches, which would only lose others: `empty` aligns them.
+#: Results of so many bytes are written past the caches, where they would only displace others; `empty` aligns them.
 STREAMED_BYTES = 1 << 22
 
 
@@ -39,15 +39,14 @@ class NumbaCodecs:
         *,
         settles: bool,
     ) -> Coded:
-        """Return columns as codes; what they do not say is written into the residual."""
+        """Return columns as codes; write what the codes lose into the residual."""
         columns, rows = gradients.shape
-        fresh = levels is None
         used = (
             np.zeros((columns, 2 if code.levels == MIDDLES else 1 << code.bits), np.float32)
             if levels is None
             else levels
         )
-        given = Columns(
+        task = Columns(
             np.ascontiguousarray(gradients),
             residual,
             np.zeros(columns, gradients.dtype) if limits is None else np.ascontiguousarray(limits),
@@ -56,35 +55,41 @@ class NumbaCodecs:
             np.empty(columns, gradients.dtype),
             empty((columns, code_words(rows, code.bits)), np.uint32),
         )
-        plan = Plan.of(code, fresh=fresh, drawn=counted is not None, settles=settles)
-        sides = code.steps == 2 and code.levels == MEANS and not plan.some and rows >= LANES and has_vectors()
+        encoding = Encoding.of(code, computes_levels=levels is None, drawn=counted is not None, settles=settles)
+        sides = (
+            code.steps == 2
+            and code.levels == MEANS
+            and not encoding.leaves_some_out
+            and rows >= LANES
+            and has_vectors()
+        )
         work = encode_sides_range if sides else encode_range
-        over_ranges(lambda _, start, stop: work(given, plan, start, stop), columns, 1, _grain(rows))
-        return Coded(given.means, used, given.words)
+        over_ranges(lambda _, start, stop: work(task, encoding, start, stop), columns, 1, _grain(rows))
+        return Coded(task.means, used, task.words)
 
     def decode_columns(
         self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
     ) -> Array:
-        """Return what codes stand for, or `total` with it."""
-        lines, tables = np.ascontiguousarray(words), np.ascontiguousarray(levels)
+        """Return what codes stand for, or `total` after adding it."""
+        code_rows, tables = np.ascontiguousarray(words), np.ascontiguousarray(levels)
         out = empty((len(words), rows), np.float32) if total is None else total
         sides = bits == 1 and has_vectors()
         streams = out.nbytes >= STREAMED_BYTES and rows % VECTOR_LANES == 0
 
         def work(_: int, start: int, stop: int) -> None:
             if total is None and sides:
-                decode_sides_range(lines, tables, out, streams, start, stop)
+                decode_sides_range(code_rows, tables, out, streams, start, stop)
             elif total is None:
-                decode_range(lines, tables, bits, out, start, stop)
+                decode_range(code_rows, tables, bits, out, start, stop)
             elif sides:
-                decode_and_add_sides_range(lines, tables, total, start, stop)
+                decode_and_add_sides_range(code_rows, tables, total, start, stop)
             else:
-                decode_and_add_range(lines, tables, bits, total, start, stop)
+                decode_and_add_range(code_rows, tables, bits, total, start, stop)
 
         over_ranges(work, len(words), 1, _grain(rows))
         return out
 
 
 def _grain(rows: int) -> int:
-    """Return how many columns are worth a thread."""
+    """Return how many columns are worth a second thread."""
     return max(1, GRAIN // max(rows, 1))

@@ -1,4 +1,4 @@
-"""Gradient codecs as loops over columns: all that the definition allows, on any processor."""
+"""Gradient codecs as loops over columns: each codec of the definition, on any processor."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from emu.backends.numba.compiling import kernel
 from emu.backends.reference.column_sums import LANES
 
 Array = NDArray[Any]
-#: Codes that are laid into words together.
+#: Codes that are packed into words together: of at most 8 bits, so 32 in all, which a word of 64 takes up beside fewer
+#: than 32 others.
 TOGETHER = 4
 
 
-class Plan(NamedTuple):
-    """A codec as compiled loops are told of it.
+class Encoding(NamedTuple):
+    """How columns become codes, as the loops take it.
 
     Attributes:
-        steps, bits, threshold, kind, deviations, outliers: of `ColumnsCode`.
-        fresh: levels are computed.
-        some: some values decide no level.
-        deviates: standard deviations are needed.
-        settles: the residual is written.
+        steps, bits, threshold, kind, deviations, outliers: of `ColumnsCode`; `kind` is its `levels`.
+        computes_levels: whether levels are computed, or given.
+        leaves_some_out: whether some values decide no level.
+        deviates: whether standard deviations are needed.
+        settles: whether the residual is written.
     """
 
     steps: int
@@ -41,22 +42,22 @@ class Plan(NamedTuple):
     kind: int
     deviations: float
     outliers: float
-    fresh: bool
-    some: bool
+    computes_levels: bool
+    leaves_some_out: bool
     deviates: bool
     settles: bool
 
     @classmethod
-    def of(cls, code: ColumnsCode, *, fresh: bool, drawn: bool, settles: bool) -> Plan:
-        """Return the plan of a codec."""
-        ranges = code.steps > 2 and (fresh or code.levels != MIDDLES)
-        deviates = ranges or (fresh and code.outliers > 0)
-        some = fresh and (drawn or code.outliers > 0)
-        return cls(*code[:1], code.bits, *code[1:], fresh, some, deviates, settles)
+    def of(cls, code: ColumnsCode, *, computes_levels: bool, drawn: bool, settles: bool) -> Encoding:
+        """Return the encoding of a codec; `drawn`: whether only values that were drawn decide levels."""
+        ranges = code.steps > 2 and (computes_levels or code.levels != MIDDLES)
+        deviates = ranges or (computes_levels and code.outliers > 0)
+        leaves_some_out = computes_levels and (drawn or code.outliers > 0)
+        return cls(*code[:1], code.bits, *code[1:], computes_levels, leaves_some_out, deviates, settles)
 
 
 class Columns(NamedTuple):
-    """Columns and what is written of them, each a line of an array."""
+    """Columns and what is written for them, each a row of an array."""
 
     gradients: Array
     residual: Array
@@ -73,9 +74,9 @@ class Room(NamedTuple):
     Attributes:
         values: V.
         codes: uint8, filled up with 0 to whole groups.
-        decides: which values decide levels.
-        lanes: sums of each code, (codes, 64).
-        counts: values of each code.
+        decides: whether each value decides levels.
+        lanes: sums of the values of each code, (codes, 64).
+        counts: how many values have each code.
         table: what each code stands for, float32.
     """
 
@@ -123,7 +124,7 @@ def _write_range(mean: Any, reach: Any, limits: Any) -> None:
 
 @kernel
 def _write_middles(limits: Any, steps: int, table: Any) -> None:
-    """Write the middles of equal steps, 0 for codes that no step has."""
+    """Write the middles of equal steps, and 0 for codes that no step has."""
     width = (limits[1] - limits[0]) / np.float32(steps)
     table[:] = 0
     for code in range(steps):
@@ -139,9 +140,9 @@ def _write_steps(values: Any, limits: Any, steps: int, codes: Any) -> None:
     low, divisor = number(limits[0]), number(width if width > 0 else np.float32(1))
     last, zero = number(steps - 1), number(0)
     for i in range(values.size):
-        place = np.floor((values[i] - low) / divisor)
-        place = place if place > 0 else zero
-        codes[i] = np.uint8(place if place < last else last)
+        step = np.floor((values[i] - low) / divisor)
+        step = step if step > 0 else zero
+        codes[i] = np.uint8(step if step < last else last)
 
 
 @kernel
@@ -153,28 +154,29 @@ def _write_sides(values: Any, threshold: Any, codes: Any) -> None:
 
 @kernel
 def _write_deciders(values: Any, mean: Any, reach: Any, counted: Any, decides: Any) -> None:
-    """Write which values decide levels: those drawn, no farther from the mean than `reach`, if it is not negative."""
+    """Write which values decide levels: those drawn that lie within `reach` of the mean; a negative reach takes all."""
     for i in range(values.size):
         decides[i] = (counted.size == 0 or counted[i]) and (reach < 0 or abs(values[i] - mean) <= reach)
 
 
 @kernel
-def _write_ends(values: Any, decides: Any, some: bool, levels: Any) -> None:
-    """Write the least and the largest value as levels: +0 for either zero, and for what is not finite."""
+def _write_ends(values: Any, decides: Any, leaves_some_out: bool, levels: Any) -> None:
+    """Write the least and the largest value as levels; zeros of both signs, and what is not finite, as +0."""
     number = values.dtype.type
     least, most, zero, has_nan = number(np.inf), number(-np.inf), np.float32(0), False
     for i in range(values.size):
-        if not some or decides[i]:
+        if not leaves_some_out or decides[i]:
             v = values[i]
             least, most, has_nan = min(least, v), max(most, v), has_nan or v != v
-    for place in range(2):
-        end = np.float32(most if place else least)
-        levels[place] = zero if has_nan or end - end != 0 else end + zero
+    for side in range(2):
+        end = np.float32(most if side else least)
+        levels[side] = zero if has_nan or end - end != 0 else end + zero  # infinity less itself is NaN; -0 + 0 is +0
 
 
 @kernel
 def _add_sides(values: Any, codes: Any, lanes: Any, counts: Any) -> None:
-    """Add every value to the lanes of its side."""
+    """Add each value to the lanes of its side."""
+    # 0 is added to the other side, so that nothing branches: no lane is -0, which that would change.
     zero, above = values.dtype.type(0), 0
     for first in range(0, values.size, LANES):
         for j in range(min(LANES, values.size - first)):
@@ -186,21 +188,21 @@ def _add_sides(values: Any, codes: Any, lanes: Any, counts: Any) -> None:
 
 
 @kernel
-def _add_by_code(values: Any, codes: Any, decides: Any, some: bool, lanes: Any, counts: Any) -> None:
+def _add_by_code(values: Any, codes: Any, decides: Any, leaves_some_out: bool, lanes: Any, counts: Any) -> None:
     """Add values that decide levels to the lanes of their codes."""
     for i in range(values.size):
-        if not some or decides[i]:
+        if not leaves_some_out or decides[i]:
             lanes[codes[i], i % LANES] += values[i]
             counts[codes[i]] += 1
 
 
 @kernel
-def _write_means(room: Any, plan: Any, levels: Any) -> None:
+def _write_means(room: Any, encoding: Any, levels: Any) -> None:
     """Write the means of the values of each code as levels."""
     room.lanes[:] = 0
     room.counts[:] = 0
-    if plan.steps > 2 or plan.some:
-        _add_by_code(room.values, room.codes, room.decides, plan.some, room.lanes, room.counts)
+    if encoding.steps > 2 or encoding.leaves_some_out:
+        _add_by_code(room.values, room.codes, room.decides, encoding.leaves_some_out, room.lanes, room.counts)
     else:
         _add_sides(room.values, room.codes, room.lanes, room.counts)
     for code in range(levels.size):
@@ -209,25 +211,25 @@ def _write_means(room: Any, plan: Any, levels: Any) -> None:
 
 @kernel
 def pack(codes: Any, bits: int, words: Any) -> None:
-    """Lay codes into words, the first one lowest; behind them codes are 0 up to a whole group of `TOGETHER`."""
-    held, used, at, width = np.uint64(0), np.uint64(0), 0, np.uint64(bits)
+    """Pack codes into words, the first one lowest; codes are filled up with 0 to whole groups of `TOGETHER`."""
+    pending, used, at, width = np.uint64(0), np.uint64(0), 0, np.uint64(bits)
     for first in range(0, codes.size, TOGETHER):
         group = np.uint64(0)
         for j in range(TOGETHER):
             group |= np.uint64(codes[first + j]) << np.uint64(np.uint64(j) * width)
-        held |= group << used
+        pending |= group << used
         used += np.uint64(TOGETHER) * width
         if used >= np.uint64(CODE_WORD_BITS):
-            words[at] = np.uint32(held & np.uint64(0xFFFFFFFF))
-            held >>= np.uint64(CODE_WORD_BITS)
+            words[at] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+            pending >>= np.uint64(CODE_WORD_BITS)
             used -= np.uint64(CODE_WORD_BITS)
             at += 1
     if at < words.size:
-        words[at] = np.uint32(held & np.uint64(0xFFFFFFFF))
+        words[at] = np.uint32(pending & np.uint64(0xFFFFFFFF))
 
 
 @kernel
-def _encode_column(columns: Any, plan: Any, column: int, room: Any) -> None:
+def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
     number = room.values.dtype.type
     values, quiet = room.values, number(np.nan)
     gradients, residual, used = columns.gradients[column], columns.residual[column], columns.levels[column]
@@ -235,38 +237,38 @@ def _encode_column(columns: Any, plan: Any, column: int, room: Any) -> None:
         values[i] = gradients[i] + residual[i]
     mean = _mean(values, room.lanes[0])
     columns.means[column] = one_nan(mean, quiet)
-    deviation = _deviation(values, mean, room.lanes[0]) if plan.deviates else number(0)
-    if plan.kind == MIDDLES:
-        if plan.fresh:
-            _write_range(mean, number(plan.deviations) * deviation, used)
-        _write_steps(values, used, plan.steps, room.codes)
-        _write_middles(used, plan.steps, room.table)
+    deviation = _deviation(values, mean, room.lanes[0]) if encoding.deviates else number(0)
+    if encoding.kind == MIDDLES:
+        if encoding.computes_levels:
+            _write_range(mean, number(encoding.deviations) * deviation, used)
+        _write_steps(values, used, encoding.steps, room.codes)
+        _write_middles(used, encoding.steps, room.table)
     else:
-        if plan.steps > 2:
-            _write_range(mean, number(plan.deviations) * deviation, room.table)
-            _write_steps(values, room.table, plan.steps, room.codes)
+        if encoding.steps > 2:
+            _write_range(mean, number(encoding.deviations) * deviation, room.table)
+            _write_steps(values, room.table, encoding.steps, room.codes)
         else:
-            threshold = mean if plan.threshold == AT_MEAN else number(0)
-            _write_sides(values, columns.limits[column] if plan.threshold == AT_GIVEN else threshold, room.codes)
-        if plan.fresh:
-            if plan.some:
-                reach = number(plan.outliers) * deviation if plan.outliers > 0 else number(-1)
+            threshold = mean if encoding.threshold == AT_MEAN else number(0)
+            _write_sides(values, columns.limits[column] if encoding.threshold == AT_GIVEN else threshold, room.codes)
+        if encoding.computes_levels:
+            if encoding.leaves_some_out:
+                reach = number(encoding.outliers) * deviation if encoding.outliers > 0 else number(-1)
                 _write_deciders(values, mean, reach, columns.counted[column % len(columns.counted)], room.decides)
-            if plan.kind == ENDS:
-                _write_ends(values, room.decides, plan.some, used)
+            if encoding.kind == ENDS:
+                _write_ends(values, room.decides, encoding.leaves_some_out, used)
             else:
-                _write_means(room, plan, used)
+                _write_means(room, encoding, used)
         room.table[:] = used
-    pack(room.codes, plan.bits, columns.words[column])
-    if plan.settles:
+    pack(room.codes, encoding.bits, columns.words[column])
+    if encoding.settles:
         for i in range(values.size):
             residual[i] = one_nan(values[i] - room.table[room.codes[i]], quiet)
 
 
 @kernel
-def encode_range(columns: Any, plan: Any, start: int, stop: int) -> None:
-    """Encode columns from `start` up to `stop`."""
-    rows, kinds, codes = columns.gradients.shape[1], columns.gradients.dtype, 1 << plan.bits
+def encode_range(columns: Any, encoding: Any, start: int, stop: int) -> None:
+    """Encode columns `start`..`stop`."""
+    rows, kinds, codes = columns.gradients.shape[1], columns.gradients.dtype, 1 << encoding.bits
     room = Room(
         np.empty(rows, kinds),
         np.zeros(-(-rows // TOGETHER) * TOGETHER, np.uint8),
@@ -276,22 +278,22 @@ def encode_range(columns: Any, plan: Any, start: int, stop: int) -> None:
         np.zeros(codes, np.float32),
     )
     for column in range(start, stop):
-        _encode_column(columns, plan, column, room)
+        _encode_column(columns, encoding, column, room)
 
 
 @kernel
 def unpack(words: Any, bits: int, codes: Any) -> None:
     """Write the codes that words hold, up to a whole group of `TOGETHER`."""
-    held, left, at, width = np.uint64(0), np.int64(0), 0, np.uint64(bits)
+    pending, left, at, width = np.uint64(0), np.int64(0), 0, np.uint64(bits)
     mask = (np.uint64(1) << width) - np.uint64(1)
     for first in range(0, codes.size, TOGETHER):
         if left < TOGETHER * bits and at < words.size:
-            held |= np.uint64(words[at]) << np.uint64(left)
+            pending |= np.uint64(words[at]) << np.uint64(left)
             left += CODE_WORD_BITS
             at += 1
         for j in range(TOGETHER):
-            codes[first + j] = (held >> np.uint64(np.uint64(j) * width)) & mask
-        held >>= np.uint64(TOGETHER) * width
+            codes[first + j] = (pending >> np.uint64(np.uint64(j) * width)) & mask
+        pending >>= np.uint64(TOGETHER) * width
         left -= TOGETHER * bits
 
 

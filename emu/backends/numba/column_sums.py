@@ -1,4 +1,4 @@
-"""Sums of columns in 64 lanes, and one NaN for all, in compiled code."""
+"""Sums of columns in 64 lanes, and one NaN in place of all, in compiled code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from emu.backends.reference.column_sums import LANES
 @kernel
 def joined(lanes: Any) -> Any:
     """Return the sum of 64 lanes, neighbours first; the lanes are overwritten."""
+    # No lane is overwritten before it is read: 2 * j >= j.
     width = LANES
     while width > 1:
         width //= 2
@@ -21,12 +22,12 @@ def joined(lanes: Any) -> Any:
 
 @kernel
 def quotient(lanes: Any, count: int) -> Any:
-    """Return the mean of what was added up in lanes: the sum over its count, 0 of nothing."""
+    """Return the mean of `count` numbers that were added up in lanes; 0 if there are none."""
     number = lanes.dtype.type
     return joined(lanes) / number(count) if count > 0 else number(0)
 
 
 @kernel
 def one_nan(x: Any, quiet: Any) -> Any:
-    """Return a number, and for every NaN the one given."""
+    """Return a number, and for each NaN the given one."""
     return x if x == x else quiet

@@ -1,7 +1,7 @@
-"""How kernels are compiled, cached and spread over threads.
+"""Compile kernels, and run them on threads.
 
-Kernels release the interpreter lock and work on a range of their output; a small pool runs one range per thread.
-Ranges never share an output and counts are added afterwards, so the number of threads cannot change a bit.
+Kernels release the interpreter lock and compute a range of their output; a small pool runs one range per thread. Ranges
+share no output and counts are added afterwards, so the number of threads cannot change a bit.
 
 Compiled code is kept on disk: see `cache.py`.
 """
@@ -24,11 +24,11 @@ from emu.backends.numba.vector.lanes import I64, array_pointer, intrinsic
 from emu.errors import ConfigError
 
 _NJIT: Any = numba.njit
-#: Elements of one block: a handful of float64 blocks stay in the first-level cache.
+#: Elements of one block: of float64, 4 KiB. The five or six that a loop uses stay in a first-level cache of 32 KiB.
 BLOCK = 512
 #: Work below this many elements is not worth a second thread.
 GRAIN = 1 << 14
-#: How often a thread looks whether another is done before it sleeps: some hundred microseconds.
+#: How often a thread looks whether another has finished before it sleeps: some hundred microseconds.
 LOOKS = 1 << 17
 
 
@@ -39,11 +39,13 @@ def kernel(
 
     Args:
         function: what to compile.
-        any_order: its float sums are exact, so that they may be added in the order that is fastest.
-        inlined: part of every loop that calls it, so that the loop vectorises.
-        by_address: only compiled code calls it, where `entry_of` found it; without what Python would call, a fifth less
-            is compiled.
+        any_order: its float sums are exact, so that LLVM may add them in the order that is fastest.
+        inlined: it becomes part of each loop that calls it, so that the loop vectorises.
+        by_address: only compiled code calls it, by the address that `entry_of` returns; without the function that
+            Python would call, a fifth less is compiled.
     """
+    # "reassoc" alone: of the other flags, "contract" would fuse products and sums, "nsz" would lose the sign of zeros,
+    # "arcp" would divide by reciprocals.
     fastmath: Any = {"reassoc"} if any_order else False
     options: dict[str, Any] = {"forceinline": True} if inlined else {}
     options |= {"no_cpython_wrapper": True} if by_address else {}
@@ -67,7 +69,7 @@ def thread_count() -> int:
 
 @intrinsic
 def _flag(typing_context: Any, flags: Any) -> Any:
-    """Return an int64 array's first element as it stands in memory now."""
+    """Return an int64 array's first element, read from memory each time: LLVM may not keep it in a register."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(array_pointer(context, builder, signature.args[0], args[0]), "acquire", 8, typ=I64)
@@ -93,10 +95,10 @@ class _Job:
         self._done.acquire()
 
     def run(self) -> None:
-        """Do it."""
+        """Do the work; keep what it raises."""
         try:
             self._work(*self._arguments)
-        except BaseException as error:  # raised where the work was ordered
+        except BaseException as error:  # `result` raises it in the thread that asked for the work
             self._error = error
         self._flag[0] = 1
         self._done.release()
@@ -104,7 +106,8 @@ class _Job:
     def result(self) -> None:
         """Wait for the end, and raise what the work raised.
 
-        A sleeping thread wakes later than most work ends: look for a while, without the interpreter lock, then sleep.
+        Most work takes less time than waking a sleeping thread: look for a while, without the interpreter lock, then
+        sleep.
         """
         if not _comes_up(self._flag, LOOKS):
             self._done.acquire()
@@ -137,7 +140,7 @@ def _pool() -> _Pool:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind in the parent
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads
 
 
 def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, grain: int = GRAIN) -> None:
@@ -161,7 +164,7 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
     for part in [lambda: work(*ranges[0]), *(job.result for job in jobs)]:
         try:
             part()
-        except BaseException as error:  # every part writes where the caller may free: wait for all of them first
+        except BaseException as error:  # each part writes into arrays that the caller may free: wait for all of them
             errors.append(error)
     if errors:
         raise errors[0]

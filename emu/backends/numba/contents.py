@@ -1,4 +1,4 @@
-"""What the loops of a way leave behind: the contents of the accumulators, before the output stage."""
+"""What the loops of a way return: the contents of the accumulators, before the output stage."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Contents(NamedTuple):
 
     Attributes:
         sums: float32 or float64, (B, M, N); of a sparse product (R, H).
-        touched: uint8 of the same shape, where an accumulator touched a limit or became infinite from finite terms;
-            None where no loop looked.
-        quotients: what the stage writes, where the loops divide, too; None where it writes the sums.
+        touched: uint8 of the same shape, 1 if an accumulator touched a limit or became infinite from finite terms; None
+            if no loop looked.
+        quotients: what the stage writes if the loops divide the sums; None if it writes the sums.
     """
 
     sums: Array
@@ -32,7 +32,7 @@ class Loops(Protocol[Read]):
     """A module that computes contents; `ending.Ended` makes a way of it, `ending.EndedSparse` of a sparse one."""
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return None, "" or a reason, as `Way.declines`."""
+        """Return None, "" or a reason, as `Way.declines` does."""
         ...
 
     def contents(self, product: Read, write: Write) -> Contents | None:

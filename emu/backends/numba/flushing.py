@@ -1,4 +1,4 @@
-"""Operands of formats without subnormals: numbers below the smallest normal one count as 0 of their sign."""
+"""Operands of formats that read subnormals as 0 of their sign."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GRAIN = 1 << 18
 def _flush_range(x: Any, out: Any, smallest: float, keeps_sign: bool, start: int, stop: int) -> None:
     for i in range(start, stop):
         value = x[i]
-        nothing = math.copysign(0.0, value) if keeps_sign else 0.0
-        out[i] = nothing if abs(value) < smallest else value
+        zero = math.copysign(0.0, value) if keeps_sign else 0.0
+        out[i] = zero if abs(value) < smallest else value
 
 
 def flushed(x: Array, fmt: FormatCode | None) -> Array:
-    """Return carriers of a format as arithmetic reads them: flushed under DAZ, else as they are; any shape."""
+    """Return carriers of a format as arithmetic reads them: subnormals as 0 if it is DAZ, else unchanged; any shape."""
     if fmt is None or not fmt.daz:
         return x
     if is_one_number(x):

@@ -1,4 +1,4 @@
-"""Matrices put together from elements lying anywhere, compiled."""
+"""Copy elements lying anywhere into a matrix, in compiled code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ GRAIN_ELEMENTS = 1 << 16
 
 @kernel
 def _gather_rows(data: Any, batch_stride: int, rows: Any, columns: Any, out: Any, start: int, stop: int) -> None:
-    for line in range(start, stop):
-        base = line // rows.size * batch_stride + rows[line % rows.size]
+    for row in range(start, stop):
+        base = row // rows.size * batch_stride + rows[row % rows.size]
         for j in range(columns.size):
-            out[line, j] = data[base + columns[j]]
+            out[row, j] = data[base + columns[j]]
 
 
 def materialised(x: Gathered) -> Array:
-    """Return the matrices of places, (B, M, K); one matrix where all are the same."""
+    """Return gathered matrices as an array, (B, M, K); one matrix if all are the same."""
     batches = x.batches if x.batch_stride else 1
     out = empty((batches * x.rows.size, x.columns.size), x.dtype)
     grain = max(1, GRAIN_ELEMENTS // max(x.columns.size, 1))

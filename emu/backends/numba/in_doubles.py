@@ -17,23 +17,26 @@ from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_expon
 
 Array = NDArray[Any]
 
-#: A wrapped number, in units of the last place, lies below this power of two.
+#: A number that is wrapped, in units of the last place, lies below this power of two.
 WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
-#: Exponents of sums, and of sums in units of the last place, lie closer to 0 than this.
+#: Exponents of sums, and of sums in units of the last place, lie nearer to 0 than this.
 CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
 
 
 def scales_exactly(x: Array, stage: StageCode) -> bool:
     """Return whether x in units of the last place is a float64, or so large that only its size matters."""
+    # `supports` keeps the quantum within +-SAFE_EXPONENT: float32's exponents, -149 to 127, may move so far.
     if x.dtype == np.float32:
         return True
     if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= WRAPPED_TOP:
         return False
+    # A positive quantum makes numbers smaller, subnormal ones inexact. The other ones may become infinite, beyond all
+    # that a rule but `wrap` distinguishes.
     return stage.format.quantum <= 0
 
 
 def declines_points(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> str:
-    """Return "" if integer sums of these formats, scaled to the last place, are normal float64 numbers, or that not."""
+    """Return why sums, or sums in units of the last place, might be no normal float64 numbers; "" if they are."""
     lowest = formats[0].quantum + formats[1].quantum
     is_central = abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
     return "" if is_central else "the binary points lie too far from each other"
@@ -45,19 +48,22 @@ def decides(
     """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
     if any(x.dtype.kind != "f" for x in operands) or any(f is not None and f.carries_raws for f in formats):
         return False
-    if operation in ("remainder", "round_to_integral"):  # exact, and no larger than the first operand or its integers
+    # Both are exact, and no larger than the first operand or the next integer.
+    if operation in ("remainder", "round_to_integral"):
         return not (operation == "round_to_integral" and moves_exact(stage)) and all(
             scales_exactly(x, stage) for x in operands
         )
     sums = operation in ("add", "subtract")
     for x, fmt in zip(operands, formats, strict=True):
+        # Of float32 and of central formats, results and their errors are far from the ends of float64. Other sums need
+        # an upper bound alone: near the lower end a sum of float64 numbers is exact.
         if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):
             continue
         if not sums or stage.format.quantum > 0 or leading_bound(x) > CENTRAL:
             return False
     leading = 0
     if not stage.format.is_float:
-        leading = stage.format.width_bits + stage.format.quantum  # beyond it every digit but the sign is irrelevant
+        leading = stage.format.width_bits + stage.format.quantum  # a larger result saturates: only its sign matters
         if stage.overflow == k.WRAP:
             leading = max(leading, _result_bound(operation, operands))
     return decides_in_float64(stage, leading)
@@ -65,6 +71,7 @@ def decides(
 
 def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
     """Return an exponent whose power of two no finite result exceeds."""
+    # Of operands below 2**(e + 1) each.
     bounds = [leading_bound(x) + 1 for x in operands]
     if operation in ("add", "subtract"):
         return max(bounds) + 1
@@ -80,4 +87,5 @@ def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
 @lru_cache(maxsize=1024)
 def _is_central(fmt: FormatCode) -> bool:
     """Return whether products, quotients and their errors stay far from the ends of float64."""
+    # Products lie between 2**-SAFE_EXPONENT and 2**SAFE_EXPONENT, quotients too; errors are 53 bits below.
     return fmt.quantum > -SAFE_EXPONENT // 2 and largest_exponent(fmt) < SAFE_EXPONENT // 2
