@@ -22,7 +22,7 @@ ORDERS = [
 ]  # fmt: skip
 
 
-def in_tiles(mac: Mac, fmt: str, addend: str | None = None) -> blocks_in_tiles.BlockUnit | None:
+def in_tiles(mac: Mac, fmt: str, addend: str | None = None) -> blocks_in_tiles.TileBlockAdder | None:
     formats = (emu.parse(fmt), emu.parse(fmt), None if addend is None else emu.parse(addend))
     return blocks_in_tiles.unit_for(encode_mac(mac), codes_of_terms(formats))
 

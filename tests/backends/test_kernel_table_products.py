@@ -41,11 +41,11 @@ def compare(a: Any, b: Any, formats: tuple[str, str], out: str = "fix32f12", not
     assert_same_everywhere(lambda **where: emu.matmul(a, b, **names, **options, **where), out, note or a.shape)
 
 
-def step_of(mac: Mac, a: str, b: str, addend: str | None = None) -> str | None:
+def adder_of(mac: Mac, a: str, b: str, addend: str | None = None) -> str | None:
     """Name the step of the tiles that computes a unit, None where no tile does."""
     formats = (emu.parse(a), emu.parse(b), None if addend is None else emu.parse(addend))
     unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms(formats))
-    return None if unit is None else unit.step
+    return None if unit is None else unit.adder
 
 
 @pytest.mark.parametrize("formats", [("fix8f4", "fix8f4"), ("fix16f8", "fix16f8"), ("ufix15f3", "fix8f4")], ids=str)
@@ -224,7 +224,7 @@ TILES = [
 ]  # fmt: skip
 
 
-def expected_step(case: tuple[Any, ...]) -> str | None:
+def expected_adder(case: tuple[Any, ...]) -> str | None:
     vector, dots = case[4:]
     return None if not HAS_VECTORS else dots if HAS_DOTS else vector
 
@@ -250,11 +250,11 @@ def compare_tiles(case: tuple[Any, ...], shape: tuple[int, int, int], kind: str)
     compare(left, right, (a, b), out, (case, shape, kind), mac=mac, **options)
 
 
-def test_steps_of_tiles_begin_and_end_where_their_proofs_do():
+def test_adders_of_tiles_begin_and_end_where_their_proofs_do():
     for case in TILES:
-        assert step_of(*case[:4]) == expected_step(case), case
+        assert adder_of(*case[:4]) == expected_adder(case), case
         with running("generic"):
-            assert step_of(*case[:4]) is None
+            assert adder_of(*case[:4]) is None
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def _forget_choices() -> None:
         machine.has_pair_products,
         machine.has_dot_products,
         compiling.thread_count,
-        stage._way,
+        stage._code_for,
         choosing.shape_for,
         in_tiles.unit_for,
         blocks_in_tiles.unit_for,

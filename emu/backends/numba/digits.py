@@ -16,16 +16,19 @@ from emu.backends.bounds import bounded
 from emu.backends.numba.bits import add_to_odd, power_of_two
 from emu.backends.numba.compiling import kernel
 
-#: No rule wraps.
+#: Stands for no rule that wraps.
 NO_TOP = bounded(1 << 20, 2048, 1 << 40, "no digit lies so high")
 
 
 class Writing(NamedTuple):
     """What becomes of a sum on its way to the output stage.
 
-    `top`: a magnitude of 2**(top + 2) and more is replaced by a smaller one, still 2**(top + 1) or more, that wraps to
-    the same code; `shift` divides by a power of two, `divisor` by anything else; `extra` digits of the quotient follow
-    the sum's last.
+    Attributes:
+        divisor: divides it; 1 if a power of two does.
+        shift: exponent of the power of two that divides it.
+        extra: digits of the quotient below the sum's last.
+        top: a magnitude of 2**(top + 2) and more is replaced by one below 2**(top + 2), and not below 2**(top + 1),
+            that wraps to the same code: `wide_sums.declines` asks the stage about no more bits.
     """
 
     divisor: int
@@ -37,14 +40,16 @@ class Writing(NamedTuple):
 @kernel
 def carry(sums: Any, i: int, windows: int, width: int, lowest: int, extra: int, digits: Any) -> float:
     """Write the digits of output i's magnitude from digits[extra] on; return its sign, 1.0 or -1.0."""
+    # A window is a multiple of its last place below 2**53 of them: scaled, an integer that int64 holds. `&` and `>>`
+    # take the residue and round down, so a negative sum leaves a negative last carry: its magnitude is made again.
     mask = (1 << width) - 1
     sign = 1
     for _ in range(2):
         rest = 0
-        for place in range(windows):
-            scaled = sums[windows - 1 - place, i] * power_of_two(-(lowest + place * width))
+        for digit in range(windows):
+            scaled = sums[windows - 1 - digit, i] * power_of_two(-(lowest + digit * width))
             total = sign * np.int64(scaled) + rest
-            digits[extra + place] = total & mask
+            digits[extra + digit] = total & mask
             rest = total >> width
         digits[extra + windows] = rest
         if rest >= 0:
@@ -56,36 +61,37 @@ def carry(sums: Any, i: int, windows: int, width: int, lowest: int, extra: int, 
 @kernel
 def divide(digits: Any, count: int, width: int, divisor: int) -> None:
     """Divide the digits; the lowest becomes odd if anything remains."""
+    # Long division: a remainder is below the divisor, so that `part` is below 2**(24 + width) <= 2**62.
     remainder = 0
-    for place in range(count - 1, -1, -1):
-        part = (remainder << width) + digits[place]
-        digits[place] = part // divisor
-        remainder = part - digits[place] * divisor
+    for digit in range(count - 1, -1, -1):
+        part = (remainder << width) + digits[digit]
+        digits[digit] = part // divisor
+        remainder = part - digits[digit] * divisor
     if remainder > 0:
         digits[0] |= 1
 
 
 @kernel
 def wrap(digits: Any, count: int, width: int, lowest: int, top: int) -> bool:
-    """Drop digits of 2**top and above if any stands at 2**(top + 2) or above; return whether that was so."""
+    """Drop all bits of weight 2**top and more if any has a weight of 2**(top + 2) or more; return whether it was so."""
     far = False
-    for place in range(count):
-        distance = top + 2 - (lowest + place * width)
-        far = far or (digits[place] >> min(max(distance, 0), 63)) > 0
+    for digit in range(count):
+        distance = top + 2 - (lowest + digit * width)
+        far = far or (digits[digit] >> min(max(distance, 0), 63)) > 0
     if far:
-        for place in range(count):
-            kept = min(max(top - (lowest + place * width), 0), 62)
-            digits[place] &= (1 << kept) - 1
+        for digit in range(count):
+            kept = min(max(top - (lowest + digit * width), 0), 62)
+            digits[digit] &= (1 << kept) - 1
     return far
 
 
 @kernel
 def to_odd(digits: Any, first: int, count: int, width: int, lowest: int) -> float:
     """Return digits[first:count] as float64 rounded to odd; digits[first] stands at 2**lowest."""
-    # from the lowest on: what is rounded to odd lies below the next digit, and rounding to odd again keeps its last bit
+    # The lowest first: what is rounded to odd lies below the next digit, and rounding to odd again keeps its last bit.
     total = 0.0
-    for place in range(first, count):
-        total = add_to_odd(total, float(digits[place]) * power_of_two(lowest + (place - first) * width))
+    for digit in range(first, count):
+        total = add_to_odd(total, float(digits[digit]) * power_of_two(lowest + (digit - first) * width))
     return total
 
 
@@ -93,7 +99,7 @@ def to_odd(digits: Any, first: int, count: int, width: int, lowest: int) -> floa
 def write_digits(
     sums: Any, n: int, at: int, windows: int, width: int, lowest: int, writing: Any, contents: Any, written: Any
 ) -> None:
-    """Write contents, and what the output stage is given where that differs, of n outputs from `at` on."""
+    """Write the contents of n outputs from `at` on and, if it differs, what the output stage is given."""
     extra = writing.extra
     count = extra + windows + 1
     digits = np.zeros(count, np.int64)
@@ -104,8 +110,8 @@ def write_digits(
             if differs:
                 written[at + i] = sums[0, i]
             continue
-        for place in range(extra):
-            digits[place] = 0
+        for digit in range(extra):
+            digits[digit] = 0
         sign = carry(sums, i, windows, width, lowest, extra, digits)
         contents[at + i] = sign * to_odd(digits, extra, count, width, lowest)
         if differs:
@@ -115,5 +121,6 @@ def write_digits(
             far = wrap(digits, count, width, base, writing.top)
             total = to_odd(digits, 0, count, width, base)
             if far:
+                # Congruent modulo 2**top, and still beyond every limit, as the sum is.
                 total = add_to_odd(power_of_two(writing.top + 1), total)
             written[at + i] = sign * total * power_of_two(-writing.shift)

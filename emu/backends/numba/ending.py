@@ -1,8 +1,8 @@
-"""What ends every product whose loops give the contents of accumulators.
+"""Write the contents of accumulators, which the loops of a way compute, through the output stage.
 
     contents ──► register observes ──► divided ──► output stage       flags that only the accumulator shows
 
-The register observes contents, whatever they are divided by.
+The register observes contents before they are divided.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from emu.backends.reference.accumulators import nan_among
 
 
 class _Ended(Way[Given]):
-    """A way of loops that give contents."""
+    """A way whose loops compute contents."""
 
     def __init__(
         self, loops: Loops[Given], words: str = "", *, is_partial: bool = False, divides: bool = False
     ) -> None:
-        """End what a module's loops begin.
+        """Make a way of a module's loops.
 
         Args:
             loops: module with `declines` and `contents`.
-            words: what to say behind the planner's proof.
+            words: what to say after the planner's proof.
             is_partial: whether `contents` leaves some numbers to the ways that follow.
-            divides: whether contents come with quotients.
+            divides: whether `contents` returns quotients too.
         """
         self.loops, self.words, self.is_partial, self.divides = loops, words, is_partial, divides
 
@@ -66,13 +66,13 @@ class _Ended(Way[Given]):
     def _count_events(self, outcome: Outcome, contents: Contents, product: Given, write: Write) -> None:
         """Add the flags that only the accumulator shows.
 
-        Limits touched, numbers that became infinite, NaN out of operands that were not NaN.
+        These are limits touched, sums that became infinite, and NaNs from operands without NaN.
         """
         sums, touched, writes_nan = contents.sums, contents.touched, write.stage.format.has_nan
-        # Loops with marks of their own looked on the way.
-        asks_where = touched is None and infinite_sums.is_watched(product.code.mac)
-        if (asks_where or writes_nan) and not np.isfinite(sums).all():
-            if asks_where:
+        # Loops that return marks looked at each add.
+        searches = touched is None and infinite_sums.can_overflow(product.code.mac)
+        if (searches or writes_nan) and not np.isfinite(sums).all():
+            if searches:
                 touched = self._overflowed(sums, product, write)
             if writes_nan and (nans := np.isnan(sums)).any():
                 outcome.flags[k.INVALID_FLAG] += int((nans & ~self._reads_nan(sums, product)).sum())
@@ -89,7 +89,7 @@ class _Ended(Way[Given]):
 
 
 class Ended(_Ended[Product]):
-    """A way of loops that give the contents of a product of matrices."""
+    """A way whose loops compute the contents of a product of matrices."""
 
     @override
     def _overflowed(self, sums: Array, product: Product, write: Write) -> Array:
@@ -101,7 +101,7 @@ class Ended(_Ended[Product]):
 
 
 class EndedSparse(_Ended[SparseProduct]):
-    """A way of loops that give the contents of a sparse product."""
+    """A way whose loops compute the contents of a sparse product."""
 
     @override
     def _overflowed(self, sums: Array, product: SparseProduct, write: Write) -> Array:
@@ -113,7 +113,7 @@ class EndedSparse(_Ended[SparseProduct]):
 
 
 def _declines(product: ProductCode, stage: StageCode) -> str:
-    """Return why no compiled loop writes what a unit holds, "" if one may."""
+    """Return why no compiled loop writes what a unit holds; "" if one may."""
     reason = declines_stage(stage)
     if reason or product.is_exact:
         return reason
@@ -124,7 +124,8 @@ def _declines(product: ProductCode, stage: StageCode) -> str:
 
 
 def _declines_quotient(product: ProductCode, stage: StageCode) -> str:
-    """Return why `_divided` is not exact, "" if it is."""
+    """Return why a quotient rounded to odd might be written as another one than the exact quotient; "" if never."""
+    # 2**span is a fixed format's modulus: larger quotients saturate, or wrap by `wide_sums.quotients`.
     span = stage.format.width_bits + stage.format.quantum
     undecided = not decides_in_float64(stage, span + (stage.overflow == k.WRAP))
     too_large = product.divisor.bit_length() > wide_sums.MAX_DIVISOR_BITS
@@ -141,7 +142,7 @@ def _written(contents: Contents, divisor: int, write: Write) -> Outcome:
     unseen = write._replace(register=None)
     if contents.quotients is not None:
         outcome = run_stage("quantize", (contents.quotients,), unseen)
-    elif divisor & (divisor - 1) == 0:
+    elif divisor & (divisor - 1) == 0:  # a power of two: the product with its inverse is exact
         outcome = run_stage("quantize", (sums,), unseen, scale=1.0 / divisor)
     elif write.stage.overflow == k.WRAP:
         outcome = run_stage("quantize", (wide_sums.quotients(sums, write.stage, divisor),), unseen)

@@ -1,7 +1,7 @@
 """Elementary functions of wide inputs: the lines of `emu/backends/functions/double.py`, for one number, compiled.
 
-The same float64 operations in the same order, none contracted: the doubles are those of the definition. Everything is
-inlined and chosen without a branch, so that the loop over an array vectorises.
+The same float64 operations in the same order, none contracted: the results are those of the definition, whose lines say
+why they are right. Everything is inlined and nothing branches, so that the loop over an array vectorises.
 
 Source: docs/concepts/functions.md.
 """
@@ -68,7 +68,7 @@ def _quotient_of(a: float, a_low: float, b: float, b_low: float) -> tuple[float,
 
 
 def _polynomial_of(powers: tuple[float, ...]) -> Callable[[float], float]:
-    """Return powers[0] + powers[1] * x + ..., by Horner's rule, in one line: a loop would keep callers scalar."""
+    """Return powers[0] + powers[1] * x + ... by Horner's rule, unrolled: a loop would keep callers from vectorising."""
 
     @numeric
     def polynomial(typing_context: Any, x: Any) -> Any:
@@ -93,12 +93,13 @@ def _at_most(x: float, limit: float) -> float:
 
 @inlined
 def _scale(x: float, k: int) -> float:
-    half = k >> 1
+    half = k >> 1  # 2**k may be no normal number, its two halves are: |k| <= 2044
     return x * power_of_two(half) * power_of_two(k - half)
 
 
 @inlined
 def _exp_parts(high: float, low: float) -> tuple[float, float, int]:
+    # Adding 1.5 * 2**52 rounds to an integer, which the low bits of the sum hold.
     shifted = high * c.INVERSE_LN2 + MAGIC
     k = bits_of(shifted) - MAGIC_BITS
     k_real = shifted - MAGIC
@@ -138,7 +139,7 @@ def _exp(x: float) -> float:
 def _log(x: float) -> float:
     tiny = x < SMALLEST_NORMAL
     bits = bits_of(x * INTO_NORMAL if tiny else x)
-    k = (bits - SQRT_HALF_BITS) >> 52
+    k = (bits - SQRT_HALF_BITS) >> 52  # x = 2**k * (1 + f), 1 + f between the roots of 1/2 and 2
     f = float_of(bits - (k << 52)) - 1.0
     k_real = float_of(k - (SUBNORMAL_SHIFT if tiny else 0) + MAGIC_BITS) - MAGIC
     two_more, error = _sum_of_ordered(2.0, f)
@@ -207,7 +208,7 @@ def _rsqrt(x: float) -> float:
     tiny = x < SMALLEST_NORMAL
     bits = bits_of(x * INTO_NORMAL if tiny else x)
     j = ((bits >> 52) - BIAS) >> 1
-    m = float_of(bits - (j << 53))
+    m = float_of(bits - (j << 53))  # x = 4**j * m, 1 <= m < 4
     y = 1.0 / math.sqrt(m)
     square, square_rest = _product_of(y, y)
     product, error = _product_of(m, square)
@@ -223,7 +224,7 @@ def _range_of(number: int) -> Callable[[Array, Array], int]:
 
     @kernel
     def evaluate(x: Any, y: Any) -> Any:
-        """Write doubles; return how many elements a double may not describe."""
+        """Write doubles; return how many are 0, infinite or NaN: `completed` knows what these stand for."""
         strange: Any = 0
         for i in range(x.size):
             p = x[i]
@@ -243,14 +244,14 @@ def _range_of(number: int) -> Callable[[Array, Array], int]:
             else:
                 value = _rsqrt(p)
             strange += np.int64(not 0.0 < abs(value) < np.inf)
-            y[i] = np.nan if value != value else value  # processors disagree about the sign of a NaN they make
+            y[i] = np.nan if value != value else value  # processors make NaNs of different signs
         return strange
 
     return evaluate
 
 
 def evaluate_wide(name: str, x: Array) -> WideResult:
-    """Return function `name` of `x` (any shape, float64), as the definition of that name does."""
+    """Return function `name` of `x` (any shape, float64), as the definition does."""
     flat, doubles = np.ascontiguousarray(x).reshape(-1), empty((x.size,), np.dtype(np.float64))
     evaluate, strange = _range_of(_NUMBER[name]), np.zeros(thread_count() + 1, np.int64)
 

@@ -1,13 +1,13 @@
-"""Which accumulators became infinite by themselves: the flag `accumulator_overflow` of floats, found afterwards.
+"""Which accumulators became infinite from finite terms: the flag `accumulator_overflow` of floats, counted afterwards.
 
-An accumulator that is infinite or NaN never becomes finite again. So the fast loops look at nothing on the way:
+An accumulator that is infinite or NaN never becomes finite again. So fast loops need not look at each add:
 
     contents all finite                            nothing overflowed
     content not finite, its operands all finite    its accumulator overflowed
-    content not finite, nor is an operand          a bound shows that it did not, or it is added once more
+    content not finite, nor is an operand          a bound shows that it did not, or the terms are added once more
 
-Loops that round by general code (ordered.py, dot_add.py) mark what becomes infinite on their way: they are what adds
-once more, where `_add_again` does not know the unit.
+Loops that round by general code (ordered.py, dot_add.py) mark each add that becomes infinite. They add once more if
+`_add_again` does not know the unit.
 
 Source: docs/concepts/flags.md.
 """
@@ -41,7 +41,7 @@ MOST_GROWTH = bounded(100, 1, 700, "float64 holds its power of e")
 
 
 def hides(mac: MacCode) -> str:
-    """Return why contents do not show that a product or sum became infinite, "" if they do."""
+    """Return why contents do not show that a product or sum became infinite; "" if they do."""
     shows = all(s.format.has_nan for s in (mac.product, mac.accumulator) if s is not None and becomes_infinite(s))
     return "" if shows else "without NaN, an accumulator does not show that it became infinite"
 
@@ -64,18 +64,18 @@ def overflowed(contents: Array, product: Product, write: Write) -> Mask:
 
 
 def _added_again(unclear: Mask, product: Product, write: Write) -> Mask:
-    """Return where a finite product or sum becomes infinite; only the unclear places are looked at."""
+    """Return where a finite product or sum becomes infinite; only unclear contents are examined."""
     a, b = product.stacks(materialised)
     addend, code, mac = product.addend, product.code, product.code.mac
     unit = in_order.unit_for(mac, code.formats)
     if unit is not None and unit.kind != in_order.FIXED:
-        places, third = np.flatnonzero(unclear), np.zeros((1, 1, 1), np.float32) if addend is None else addend
+        outputs, third = np.flatnonzero(unclear), np.zeros((1, 1, 1), np.float32) if addend is None else addend
         marks = np.zeros(unclear.size, np.uint8)
 
         def work(_: int, start: int, stop: int) -> None:
-            _add_again(a, b, third, places[start:stop], unit, mac.product is not None, marks)
+            _add_again(a, b, third, outputs[start:stop], unit, mac.product is not None, marks)
 
-        over_ranges(work, places.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
+        over_ranges(work, outputs.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
         return marks.reshape(unclear.shape) != 0
     if mac.order == k.BLOCKS:
         touched = dot_add.contents(product, write).touched
@@ -87,19 +87,19 @@ def _added_again(unclear: Mask, product: Product, write: Write) -> Mask:
 
 
 @kernel
-def _add_again(a: Any, b: Any, addend: Any, places: Any, unit: Any, rounds_products: bool, marks: Any) -> None:
-    """Mark the places at which something finite becomes infinite, in a unit that adds in sequence.
+def _add_again(a: Any, b: Any, addend: Any, outputs: Any, unit: Any, rounds_products: bool, marks: Any) -> None:
+    """Mark the outputs, given by their indices, whose sums become infinite from finite terms, in a sequential unit.
 
-    Behind the first operand that is not finite, no sum is; but a product that is rounded may still overflow.
+    After the first operand that is not finite, no sum is; but a product that is rounded may still overflow.
     """
     rows, columns, depth = a.shape[1], b.shape[2], a.shape[2]
-    for place in places:
-        batch, row, column = place // (rows * columns), place // columns % rows, place % columns
+    for output in outputs:
+        batch, row, column = output // (rows * columns), output // columns % rows, output % columns
         start = np.float64(addend[batch % addend.shape[0], row % addend.shape[1], column % addend.shape[2]])
         acc = in_order.rounded(start, unit)
         hit = np.isfinite(start) and not np.isfinite(acc)
-        for step in range(depth):
-            x, y = np.float64(a[batch, row, step]), np.float64(b[batch, step, column])
+        for k_index in range(depth):
+            x, y = np.float64(a[batch, row, k_index]), np.float64(b[batch, k_index, column])
             is_finite = np.isfinite(x) and np.isfinite(y)
             product = x * y
             if rounds_products:
@@ -111,7 +111,7 @@ def _add_again(a: Any, b: Any, addend: Any, places: Any, unit: Any, rounds_produ
                 continue
             acc = in_order.rounded(in_order.added(acc, product, unit), unit)
             hit |= is_finite and not np.isfinite(acc)
-        marks[place] = hit
+        marks[output] = hit
 
 
 def overflowed_sparse(contents: Array, product: SparseProduct, random: RandomCode) -> Mask:
@@ -130,7 +130,7 @@ def overflowed_sparse(contents: Array, product: SparseProduct, random: RandomCod
     return (infinite & ~unclear) | (unclear & (touched is not None and touched))
 
 
-def is_watched(mac: MacCode) -> bool:
+def can_overflow(mac: MacCode) -> bool:
     """Return whether a product or a sum of a unit may become infinite from finite terms."""
     return becomes_infinite(mac.product) or becomes_infinite(mac.accumulator)
 
@@ -143,8 +143,8 @@ def is_special(x: Array) -> Mask:
 def _stays_finite(a: Array, b: Array, addend: Array | None, code: ProductCode) -> bool:
     """Return whether no sum of finite terms can become infinite.
 
-    A sum of magnitudes grows by at most one unit in the last place at every rounding: by a factor of 1 + 2**(1 - p) or,
-    among subnormals, by a step. There are no more than 2 * depth + 3 roundings, of products and of joins.
+    A sum of magnitudes grows by at most one ulp at each rounding: by a factor of 1 + 2**(1 - p) or, among subnormals,
+    by a quantum. There are no more than 2 * depth + 3 roundings, of products and of sums.
     """
     depth, mac = code.depth, code.mac
     product = _largest(a) * _largest(b)
@@ -154,11 +154,11 @@ def _stays_finite(a: Array, b: Array, addend: Array | None, code: ProductCode) -
         if stage is None or not becomes_infinite(stage):
             continue
         fmt = stage.format
-        steps = roundings * math.ldexp(1.0, fmt.quantum)
+        quanta = roundings * math.ldexp(1.0, fmt.quantum)
         growth = roundings * sum(2.0 ** (1 - s.format.precision) for s in (mac.product, mac.accumulator) if s)
         limit = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-        # exp(x) >= (1 + x/n)**n; the factor of 2 is room for the roundings of this estimate
-        if growth > MOST_GROWTH or not 2 * (bound + steps) * math.exp(growth) < limit:
+        # exp(x) >= (1 + x / n)**n; the factor of 2 covers the roundings of this estimate.
+        if growth > MOST_GROWTH or not 2 * (bound + quanta) * math.exp(growth) < limit:
             return False
     return True
 

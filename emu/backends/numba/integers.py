@@ -1,13 +1,13 @@
 """Exact products of narrow fixed-point operands by integer dot-product instructions, fused with the output stage.
 
-Where the planner proves that no sum leaves 2**53, any order gives the same integers:
+The planner has proved that no sum leaves 2**53, so any order gives the same integers:
 
     carriers -> raws      int8 if both operands have at most 8 bits, else int16
-    one operand for all   its panels are packed once, threads share rows, or k where rows are few
-    one operand for each  threads share the batch
-    a single column       float64 adds, exactly, where the rows lie (`single_column`)
+    one matrix            its right operand's panels are packed once; threads share rows, or k if rows are few
+    many matrices         threads share the batch
+    a single column       exact float64 adds of elements that are not moved (`single_column`)
 
-A group of rows goes through the output stage while it is in the cache.
+A group of rows passes the output stage while it is in the cache.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from emu.backends.numba.vector.writing import Sink
 from emu.backends.product import Formats
 
 Array = NDArray[Any]
-#: What a thread must find to do, or waking it costs more: multiply-adds, results written, elements moved.
+#: Multiply-adds, results written, elements moved below which a second thread is not worth waking.
 GRAIN_MACS, GRAIN_RESULTS, GRAIN_ELEMENTS = 1 << 25, 1 << 17, 1 << 20
-#: Results that pass the output stage together, their sums in the second-level cache; bytes of their packed rows.
+#: Results that pass the output stage together, and bytes of their packed rows: both stay in the second-level cache.
 GROUP_RESULTS, GROUP_BYTES = 1 << 14, 1 << 18
-#: How many times the work of a product its sums over pairs may be.
+#: Most multiply-adds of sums over pairs, those whose sums are dropped too, per multiply-add of the product.
 MOST_IN_VAIN = 1.6
 #: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
-FEWEST_STEPS = bounded(12, 1, loops.INT32_MAX // 2, "a sum of 32 bits takes at least one step")
-#: Bits of the narrower of the two kinds of raws; those of the wider one beside its sign.
+FEWEST_INSTRUCTIONS = bounded(12, 1, loops.INT32_MAX // 2, "a sum of 32 bits takes at least one instruction")
+#: Bits of the narrower of the two kinds of raws; bits of the wider one beside its sign.
 BYTE = 8
 WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
-#: Raws per unit are a power of two, and this exponent is beyond float32.
+#: The value 1 has 2**-quantum raws; from this exponent on, float32 does not hold that number.
 FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
-#: Largest 8-bit left operand, `loops.OFFSET` added.
+#: Largest 8-bit left operand after `loops.OFFSET` was added.
 LARGEST_BYTE = bounded(255, 127 + loops.OFFSET, 255, "the instruction takes it unsigned")
 _NO_ADDEND = np.zeros((1, 1, 1))
 
 
 def applies(formats: Formats) -> bool:
-    """Return whether both operands are fixed-point numbers of at most 16 bits and the instructions are there."""
+    """Return whether operands are fixed-point numbers of at most 16 bits, and the processor has the instructions."""
     return has_pair_products() and all(not f.is_float and f.width_bits - f.signed <= WORD_BITS for f in formats[:2])
 
 
@@ -89,7 +89,7 @@ def write_products(
 
 def _compute(product: _Product, writer: Writer | _Copier) -> None:
     if not product.batches * product.rows * product.columns:
-        return  # a product of no batches still has rows
+        return
     if product.batches > 1:
         _write_batches(product, writer)
     else:
@@ -106,7 +106,8 @@ def exact_sums(
         b: (B or 1, K, N).
         addend: (B or 1, M or 1, N or 1) values, or None.
         formats: formats of the three.
-        magnitudes: whether to add |a| |b| + |addend| instead, raws of -2**15 counting one less.
+        magnitudes: whether to sum |a| |b| + |addend| instead; a raw of -2**15 counts as 2**15 - 1, as int16 holds no
+            more.
     """
     left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
     product = _Product.of(left, right, addend, formats, magnitudes=magnitudes)
@@ -116,23 +117,34 @@ def exact_sums(
 
 
 class _Copier:
-    """Keeps sums as they are, where a `Writer` would write them."""
+    """Stands in for a `Writer` and keeps the sums themselves."""
 
     def __init__(self, sums: Array) -> None:
         self._sums = sums.reshape(-1)
 
     def sink(self, thread: int) -> Sink:
-        """Return that groups are handed back."""
+        """Return the sink that takes nothing: loops return each group."""
         return Sink()
 
     def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int = 0) -> None:
-        """Take results `start`..`stop`; arguments as of `Writer.write`."""
+        """Keep results `start`..`stop`; arguments as of `Writer.write`."""
         self._sums[start:stop] = operands[0][start - origin : stop - origin]
 
 
 @dataclass(frozen=True)
 class _Product:
-    """A product of integer matrices, ready for the loops."""
+    """A product of integer matrices, ready for the loops.
+
+    Attributes:
+        left: raws, B x M x K.
+        right: raws, B x K x N.
+        addend: float64 values.
+        batches: B.
+        bits: of raws, 8 or 16.
+        split: 1 if left raws of 16 bits are multiplied as two bytes.
+        instructions: how many may be added to 32-bit sums.
+        lsb: the value of 1 in the sums.
+    """
 
     left: Gathered
     right: Gathered
@@ -140,8 +152,8 @@ class _Product:
     batches: int
     bits: int
     split: int
-    steps: int
-    unit: float
+    instructions: int
+    lsb: float
 
     @property
     def rows(self) -> int:
@@ -165,7 +177,7 @@ class _Product:
 
     @property
     def group(self) -> int:
-        """Rows that are packed and finished together, whole blocks unless there are fewer."""
+        """Rows that are packed and finished together, a multiple of 16: results are written from multiples of 16."""
         row_bytes = min(self.depth, loops.CHUNK_DEPTH) * np.dtype(self.item).itemsize * (1 + self.split)
         fitting = min(GROUP_RESULTS // max(self.columns, 1), GROUP_BYTES // max(row_bytes, 1))
         return max(min(fitting, self.rows) // 16, 1) * 16
@@ -176,14 +188,14 @@ class _Product:
         return empty((2 * plane,), np.uint8 if self.bits == BYTE else np.int16)
 
     def room_for_panels(self) -> Array:
-        """Return room for the packed right operand, (panels, depth * 32), and for a vector that begins in its end."""
+        """Return room for the packed right operand, (panels, depth * 32), and for a vector that begins at its end."""
         neighbours = NEIGHBOURS[self.bits]
         shape = (self.panels, -(-self.depth // neighbours) * neighbours * PANEL_COLUMNS)
         size = shape[0] * shape[1]
         return empty((size + WORD_BYTES * packing.SLACK,), self.item)[:size].reshape(shape)
 
     def room_for_tiles(self, rows: int, depth: int) -> Array:
-        """Return room for the sums of that many rows: one tile where each is finished at once."""
+        """Return room for the sums of that many rows: one tile if each tile is finished before the next."""
         tiles = -(-rows // TILE_ROWS) * self.panels if depth > loops.CHUNK_DEPTH else 1
         return empty((tiles * loops.TILE_SUMS,), np.int64)
 
@@ -201,16 +213,16 @@ class _Product:
         bits = BYTE if narrow and has_dot_products() else 2 * BYTE
         left, largest_left = _raws(left, formats[0], bits, magnitudes=magnitudes)
         right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
-        split, steps = _schedule(bits, max(largest_left, 1), max(largest_right, 1))
-        unit = math.ldexp(1.0, formats[0].quantum + formats[1].quantum)
+        split, instructions = _instructions(bits, max(largest_left, 1), max(largest_right, 1))
+        lsb = math.ldexp(1.0, formats[0].quantum + formats[1].quantum)
         third = _NO_ADDEND
         if addend is not None:
             third = np.ascontiguousarray(np.abs(addend) if magnitudes else addend, np.float64)
-        return cls(left, right, third, max(left.batches, right.batches), bits, split, steps, unit)
+        return cls(left, right, third, max(left.batches, right.batches), bits, split, instructions, lsb)
 
 
 def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple[Gathered, int]:
-    """Return the same places in an array of raws, or of their magnitudes, and a bound on these."""
+    """Return the same matrices of raws, or of their magnitudes, and a bound on the magnitudes."""
     raws = empty((x.data.size + packing.SLACK,), np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
     data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
@@ -221,18 +233,20 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
         largest[thread] = int(packing.raws_range(data, scale, raws, start, stop))
 
     over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
-    if magnitudes:  # -2**15 becomes 2**15 - 1
+    if magnitudes:  # ~x is -x - 1: of -2**15, whose negative int16 does not hold, it is 2**15 - 1
         np.maximum(raws, np.maximum(-raws, ~raws), out=raws)
     stride = x.batch_stride if x.batches > 1 else 0
     return Gathered(raws, x.batches, stride, x.rows, x.columns), max(largest)
 
 
-def _schedule(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:
-    """Return whether to split left elements into bytes, and how many instructions 32-bit sums can take."""
+def _instructions(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:
+    """Return whether to split left elements into bytes, and how many instructions may be added to 32-bit sums."""
+    # An instruction adds 2 or 4 products to a lane. Bytes of a split element are at most 128 in magnitude, the high one
+    # of 2**15 - 1 = 256 * 128 - 1 too.
     if bits == BYTE:
         return 0, loops.INT32_MAX // (NEIGHBOURS[8] * LARGEST_BYTE * largest_right)
     whole = loops.INT32_MAX // (NEIGHBOURS[16] * largest_left * largest_right)
-    if whole >= FEWEST_STEPS:
+    if whole >= FEWEST_INSTRUCTIONS:
         return 0, whole
     return 1, loops.INT32_MAX // (NEIGHBOURS[16] * loops.OFFSET * largest_right)
 
@@ -241,46 +255,47 @@ def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
     return x.data, x.batch_stride, x.rows, x.columns
 
 
-#: Offset, first and second k (-1: none) of every step, whether those are neighbours; another distance for pairs.
+#: Of each pair: offset, first and second k (-1: none), whether the two are neighbours; the distance of the other pairs.
 _Pairs = tuple[Array, Array, Array, Array, int]
 
 
 def _pairs(product: _Product) -> tuple[_Pairs, Array] | None:
-    """Return steps and segments in which one left matrix meets patches as pairs of elements; None of other operands.
+    """Return pairs and segments by which one left matrix meets patches, two elements at a time; None of other operands.
 
-    Sums between the columns are made in vain.
+    Sums for positions between the columns are computed and dropped.
     """
     if product.left.batch_stride or product.bits == BYTE:
         return None
-    return _steps_of(product.right.rows.tobytes(), product.right.columns.tobytes())
+    return _pairs_of(product.right.rows.tobytes(), product.right.columns.tobytes())
 
 
 @lru_cache(maxsize=256)
-def _steps_of(rows: bytes, columns: bytes) -> tuple[_Pairs, Array] | None:
-    """Return the steps and the segments; places as bytes of int64 arrays."""
-    places, across = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
-    if min(places.size, across.size) < 2 or places.min() < 0 or places[-1] != places.max():
+def _pairs_of(rows: bytes, columns: bytes) -> tuple[_Pairs, Array] | None:
+    """Return the pairs and the segments; offsets are the bytes of int64 arrays, which the cache can hash."""
+    offsets, across = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
+    if min(offsets.size, across.size) < 2 or offsets.min() < 0 or offsets[-1] != offsets.max():
         return None
     if (np.diff(across) < 1).any() or across[-1] - across[0] >= MOST_IN_VAIN * across.size:
         return None
-    paired, single = _matched(range(places.size), places, 1)
-    gaps = np.diff(places[single])
+    paired, single = _matched(range(offsets.size), offsets, 1)
+    # What has no neighbour is paired at the most frequent distance: the next row of an image, as a rule.
+    gaps = np.diff(offsets[single])
     distance = int(np.bincount(gaps[gaps > 0]).argmax()) if (gaps > 0).any() else 1
-    far, alone = _matched(single, places, distance)
-    steps = np.array([*((i, j, 1) for i, j in paired), *((i, j, 0) for i, j in far), *((k, -1, 1) for k in alone)])
-    if len(steps) > MOST_IN_VAIN * places.size / 2:
+    far, alone = _matched(single, offsets, distance)
+    pairs = np.array([*((i, j, 1) for i, j in paired), *((i, j, 0) for i, j in far), *((k, -1, 1) for k in alone)])
+    if len(pairs) > MOST_IN_VAIN * offsets.size / 2:
         return None
-    first, second, near = (np.ascontiguousarray(column) for column in steps.T)
-    return (places[first], first, second, near == 1, distance), _segments_of(across - across[0])
+    first, second, near = (np.ascontiguousarray(column) for column in pairs.T)
+    return (offsets[first], first, second, near == 1, distance), _segments_of(across - across[0])
 
 
-def _matched(ks: Sequence[int], places: Array, distance: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each k and the next one where that lies at a distance, and what is left."""
+def _matched(ks: Sequence[int], offsets: Array, distance: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return each k with the next one if that lies at a distance, and the k without such a one."""
     pairs: list[tuple[int, int]] = []
     left: list[int] = []
     i = 0
     while i < len(ks):
-        together = i + 1 < len(ks) and places[ks[i + 1]] - places[ks[i]] == distance
+        together = i + 1 < len(ks) and offsets[ks[i + 1]] - offsets[ks[i]] == distance
         if together:
             pairs.append((ks[i], ks[i + 1]))
         else:
@@ -289,24 +304,24 @@ def _matched(ks: Sequence[int], places: Array, distance: int) -> tuple[list[tupl
     return pairs, left
 
 
-def _segments_of(places: Array) -> Array:
-    """Return panel, lane, column and length of each run of adjacent places within a panel."""
-    begins = np.diff(places, prepend=-2) != 1
-    begins |= places % PANEL_COLUMNS == 0
+def _segments_of(offsets: Array) -> Array:
+    """Return panel, lane, column and length of each run of adjacent offsets within a panel."""
+    begins = np.diff(offsets, prepend=-2) != 1
+    begins |= offsets % PANEL_COLUMNS == 0
     columns = np.flatnonzero(begins)
-    lengths = np.diff(columns, append=places.size)
-    starts = places[columns]
+    lengths = np.diff(columns, append=offsets.size)
+    starts = offsets[columns]
     return np.stack([starts // PANEL_COLUMNS, starts % PANEL_COLUMNS, columns, lengths], axis=1)
 
 
 def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
-    """Share the batch among threads; each packs and multiplies its own elements, some at a time."""
+    """Share the batch among threads; each packs and multiplies its matrices, a group at a time."""
     results = product.rows * product.columns
     group = max(GROUP_RESULTS // max(results, 1), 1)
-    group = -(-group // 16) * 16 if results % 16 else group  # pieces begin at multiples of 16
+    group = -(-group // 16) * 16 if results % 16 else group  # the stage writes from multiples of 16
     left, right = _side(product.left), _side(product.right)
     pairs = _pairs(product)
-    scales = (product.split, product.steps, product.unit, product.addend)
+    scales = (product.split, product.instructions, product.lsb, product.addend)
 
     def work(thread: int, start: int, stop: int) -> None:
         sums = empty((min(group, max(stop - start, 0)) * results,), np.float64)
@@ -335,7 +350,7 @@ def _finish_group(
     group: int,
     results: int,
 ) -> int:
-    """Write what a loop left of the group whose sums it handed back; return where the loop goes on.
+    """Write the rest of the group whose sums a loop returned; return where the loop goes on.
 
     Args:
         writer: takes results.
@@ -343,7 +358,7 @@ def _finish_group(
         sums: of the group.
         at: first result not written, as the loop returned it.
         first: where the loop began: batch element or row.
-        stop: behind the last.
+        stop: one past the last.
         group: batch elements or rows of a group.
         results: of each.
     """
@@ -356,7 +371,7 @@ def _finish_group(
 
 
 def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
-    """Pack the right operand once; share the rows, or k where they are few, among threads."""
+    """Pack the right operand once; share the rows among threads, or k if rows are few."""
     panels = product.room_for_panels()
     macs = product.rows * product.columns * product.depth
     blocks = -(-product.rows // TILE_ROWS)
@@ -367,7 +382,7 @@ def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
 
 
 def _grain(results: int, depth: int) -> int:
-    """Return how many parts of so many results, sums of `depth` products, make enough work for a thread."""
+    """Return how many parts, each of so many results that are sums of `depth` products, are worth a second thread."""
     return max(1, int(1 / (results * depth / GRAIN_MACS + (results + 1) / GRAIN_RESULTS)))
 
 
@@ -379,14 +394,16 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
         packing.pack_panels(right, 0, panels, first, last, 0, product.depth, corrections)
 
     over_ranges(pack, product.panels, 1, max(1, GRAIN_ELEMENTS // max(product.depth * PANEL_COLUMNS, 1)))
-    ending = (corrections * loops.OFFSET, product.unit, product.addend, product.columns)
+    # Left bytes are packed OFFSET too large: each sum is too large by OFFSET times the sum of its right column.
+    ending = (corrections * loops.OFFSET, product.lsb, product.addend, product.columns)
     group = product.group
 
     def work(thread: int, start: int, stop: int) -> None:
         rows = min(group, max(stop - start, 0))
         packed, tiles = product.room_for_rows(rows), product.room_for_tiles(rows, product.depth)
         out = empty((rows * product.columns,), np.float64)
-        rest = (product.depth, panels, product.split, product.steps, packed, tiles, ending, out, writer.sink(thread))
+        sink = writer.sink(thread)
+        rest = (product.depth, panels, product.split, product.instructions, packed, tiles, ending, out, sink)
         first = start
         while first < stop:
             at = loops.write_row_groups(left, first, stop, group, *rest)
@@ -396,22 +413,22 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
 
 
 def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
-    """Each thread packs and multiplies a part of k; integers add up in any order."""
+    """Let each thread pack and multiply a part of k; integers add up to the same in any order."""
     left, right = _side(product.left), _side(product.right)
     size = -(-product.rows // TILE_ROWS) * product.panels * loops.TILE_SUMS
     tiles = empty((thread_count() + 1, size), np.int64)
     tiles[...] = 0
     corrections = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
-    unused = (corrections[0], product.unit, product.addend, product.columns)
+    unused = (corrections[0], product.lsb, product.addend, product.columns)
     out = empty((product.rows * product.columns,), np.float64)
 
     def work(thread: int, start: int, stop: int) -> None:
         packing.pack_panels(right, 0, panels, 0, product.panels, start, stop, corrections[thread])
-        scales = (panels, product.split, product.steps, product.room_for_rows(product.rows))
+        scales = (panels, product.split, product.instructions, product.room_for_rows(product.rows))
         loops.add_products(left, 0, 0, product.rows, start, stop, *scales, tiles[thread], 0, unused, out)
 
-    per_place = max(product.rows * product.columns, 1)
-    over_ranges(work, product.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // per_place))
-    ending = (corrections.sum(axis=0) * loops.OFFSET, product.unit, product.addend, product.columns)
+    macs_per_k = max(product.rows * product.columns, 1)
+    over_ranges(work, product.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // macs_per_k))
+    ending = (corrections.sum(axis=0) * loops.OFFSET, product.lsb, product.addend, product.columns)
     loops.finish_rows(tiles.sum(axis=0), 0, 0, product.rows, ending, out)
     writer.write(0, (out,), 0, product.rows * product.columns, 0)

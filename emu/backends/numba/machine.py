@@ -1,8 +1,8 @@
-"""The instructions that this processor has, and those that kernels may use.
+"""Which instructions the processor has, and which of them kernels may use.
 
-`EMU_CPU=generic` keeps to the plain loops that run anywhere; unset or `native`, vector code is used where the processor
-has the instructions. The bits are the same. Numba may compile for another processor (`NUMBA_CPU_NAME`,
-`NUMBA_CPU_FEATURES`): vector code is then what that one has.
+`EMU_CPU=generic` allows only plain loops, which run on any processor; unset or `native`, vector code is used if the
+processor has the instructions. The bits are the same. If Numba compiles for another processor (`NUMBA_CPU_NAME`,
+`NUMBA_CPU_FEATURES`), the instructions are those of that one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emu.errors import ConfigError
 _LLVM: Any = llvmlite.binding
 _NUMBA_CONFIG: Any = vars(numba)["config"]
 CHOICES = ("native", "generic")
-#: What vector code takes for granted: fused multiply-add, conversions of binary16, rounding instructions.
+#: What all vector code uses: fused multiply-add, conversions of binary16, vectors of 256 bits.
 VECTOR_FEATURES = ("avx2", "fma", "f16c")
 #: Dot products of 8-bit and 16-bit integers that add to 32-bit sums, on vectors of 512 bits.
 DOT_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
@@ -27,10 +27,10 @@ DOT_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
 
 @lru_cache(maxsize=1)
 def _features() -> dict[str, bool]:
-    told = _NUMBA_CONFIG.CPU_FEATURES
-    if told is None:
+    configured = _NUMBA_CONFIG.CPU_FEATURES
+    if configured is None:
         return dict(_LLVM.get_host_cpu_features())
-    return {feature[1:]: feature[0] == "+" for feature in str(told).split(",") if feature}
+    return {feature[1:]: feature[0] == "+" for feature in str(configured).split(",") if feature}
 
 
 @lru_cache(maxsize=1)
@@ -66,7 +66,7 @@ def has_long_vectors() -> bool:
 
 @lru_cache(maxsize=1)
 def has_directed_rounding() -> bool:
-    """Return whether kernels may tell single instructions how to round."""
+    """Return whether a single instruction can be told how to round, as in AVX-512."""
     return has_vectors() and _has(("avx512f",))
 
 

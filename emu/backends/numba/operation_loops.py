@@ -1,4 +1,4 @@
-"""The compiled loops of elementwise operations: one block of results, from operands to what the stage writes."""
+"""The compiled loops of elementwise operations: each block of results, from the operands to what the stage writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from emu.backends.numba.compiling import BLOCK, kernel
 from emu.backends.numba.philox import fill_random
 from emu.datapath.pending import NO_EXPONENT
 
-# Numba compiles names of this module as constants; attributes of another one it would look up.
+# Numba compiles globals of a module as constants, but looks up attributes of another module.
 QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA = k.QUANTIZE, k.ADD, k.SUBTRACT, k.MULTIPLY, k.FMA
 DIVIDE, SQRT, REMAINDER, ROUND_TO_INTEGRAL = k.DIVIDE, k.SQRT, k.REMAINDER, k.ROUND_TO_INTEGRAL
 FLOOR, DRAWN = k.FLOOR, modes.DRAWN
@@ -33,9 +33,9 @@ INEXACT_FLAG, INVALID_FLAG, DIVISION_FLAG = k.INEXACT_FLAG, k.INVALID_FLAG, k.DI
 def _load(
     operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float, floor: bool, x: Any, flags: Any
 ) -> int:
-    """Compute one block of exact (or rounded to odd) results; return how many NaNs came from operands without one.
+    """Compute one block of results, exact or rounded to odd; return how many are NaN without a NaN among the operands.
 
-    Divisions by zero are counted among the flags.
+    Divisions by zero are counted in the flags.
     """
     if operation in (QUANTIZE, ROUND_TO_INTEGRAL):
         for i in range(n):
@@ -50,6 +50,7 @@ def _load(
         if operation in (ADD, SUBTRACT):
             q = -q if operation == SUBTRACT else q
             s = add_to_odd(p, q)
+            # Toward negative, a zero sum is -0 unless both terms are +0 (IEEE 754-2019 section 6.3).
             if s == 0.0 and floor and (math.copysign(1.0, p) < 0.0 or math.copysign(1.0, q) < 0.0):
                 s = -0.0
         elif operation == MULTIPLY:
@@ -63,13 +64,14 @@ def _load(
             new_nans += s != s and not (p != p or q != q or t != t)
         elif operation == DIVIDE:
             s = divide_to_odd(p, q)
+            # A finite number, not 0, over 0 (IEEE 754-2019 section 7.3).
             by_zero += q == 0.0 and p != 0.0 and abs(p) < np.inf
         elif operation == REMAINDER:
             s = remainder_of(p, q)
         else:
             s = sqrt_to_odd(p)
             new_nans += s != s and p == p
-        if operation != FMA and operation != SQRT:  # these counted their own
+        if operation != FMA and operation != SQRT:  # these have counted theirs
             new_nans += s != s and not (p != p or q != q)
         x[i] = s
     flags[DIVISION_FLAG] += by_zero
@@ -85,7 +87,7 @@ def _round_to_integral(x: Any, r: Any, u: Any, n: int, stage: Any) -> None:
 
 @kernel
 def _count_moved(a: Any, at: int, scale: float, x: Any, y: Any, n: int, flags: Any) -> None:
-    """Count as inexact the operands whose integers x, others than they, were written as they are."""
+    """Count as inexact the operands that differ from their integers x if the stage wrote x without change."""
     moved = 0
     for i in range(n):
         moved += np.float64(a[at + i]) * scale != x[i] and y[i] == x[i]
@@ -152,14 +154,14 @@ def run(
     Args:
         operation: number of the operation.
         a: first operand, flat.
-        b: second operand; where an operation has none, any array.
+        b: second operand; any array if the operation has none.
         c: third operand, likewise.
-        origin: the result that element 0 of the operands belongs to.
+        origin: index of the result that element 0 of the operands belongs to.
         scale: power of two by which a single operand is multiplied first.
         out_scale: what values are multiplied by where they are stored.
         out: carriers or raws, flat.
         start: first result.
-        stop: behind the last.
+        stop: one past the last.
         stage: a prepared stage.
         seed: of the random bits, as int64.
         stream: of the random bits.
@@ -182,7 +184,7 @@ def run(
         n = min(BLOCK, stop - at)
         new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x, flags)
         if stage.rounding in DRAWN:
-            if recorded.size > 1 or stage.n_rbits == 0:
+            if recorded.size > 1 or stage.n_rbits == 0:  # without recorded bits, the array has one element
                 for i in range(n):
                     u[i] = recorded[at + i]
             else:
@@ -192,6 +194,7 @@ def run(
         top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
         if operation == ROUND_TO_INTEGRAL:
             _count_moved(a, at - origin, scale, x, y, n, flags)
+        # In formats without NaN, `write_float` and `write_fixed` count each NaN as invalid.
         if stage.is_float and stage.has_nan:
             flags[INVALID_FLAG] += new_nans
         _store(y, out_scale, out, at, n)

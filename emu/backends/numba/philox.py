@@ -12,6 +12,8 @@ from emu.backends.numba.compiling import kernel
 @kernel
 def fill_random(u: Any, start: int, n: int, n_rbits: int, seed: int, stream: int, step: int, draw: int) -> None:
     """Write the random integers of elements start..start+n-1 into u[0..n-1]; `start` is a multiple of 16."""
+    # As in `reference/philox.py`: words of 32 bits in 64, so that a product of two fits. A start at a multiple of 16 is
+    # the first field of a counter, however many share one.
     per_block = 4 if n_rbits > 16 else (8 if n_rbits > 8 else 16)
     field_bits = 128 // per_block
     per_word = per_block // 4

@@ -1,4 +1,4 @@
-"""An output stage as compiled loops take it, and which stages they write."""
+"""An output stage as compiled loops take it, and which stages they can write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emu.backends.interface import StageCode
 from emu.backends.numba.blocks import Stage
 from emu.backends.proofs import SAFE_EXPONENT, has_normals
 
-#: Widest words whose values a mode may move, and a value is still an exact float64.
+#: Bits of the widest word whose values a mode may move to a neighbour that float64 holds.
 FIXED_BITS = bounded(52, 1, 52, "a raw and its neighbour are below 2**53")
 
 
@@ -56,18 +56,18 @@ def prepare(stage: StageCode) -> Stage:
 
 @lru_cache(maxsize=1024)
 def supports(stage: StageCode) -> bool:
-    """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
+    """Return whether the loops can write a stage: its values, and results in last places, fit well inside float64."""
     fmt = stage.format
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
     if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
-        return False  # from 2**53 on, a step is not exact; only its size matters where it saturates
+        return False  # from 2**53 on, a step is not exact; if it saturates, only its size matters
     plain = not fmt.is_float or (bool(fmt.signed) and has_normals(fmt))
     if not fmt.has_zero or not (plain or stage.tininess == k.BECAME_ZERO):
-        return False  # without zero; or where a tiny result may overflow: left to the reference
-    # with one significant bit, ties look at the exponent's last bit: left to the reference
+        return False  # formats without zero, and those of which a tiny result may overflow
+    # With one significant bit, ties look at the exponent's last bit, which the loops do not.
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT
 
 
 def declines_stage(stage: StageCode) -> str:
-    """Return why no compiled loop writes through a stage, "" if loops do."""
+    """Return why no compiled loop writes through a stage; "" if one does."""
     return "" if supports(stage) else "the written format lies outside what float64 loops round"

@@ -11,7 +11,7 @@ from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import LANES, address
 from emu.backends.numba.vector.pooling import APART, pool_neighbours, pool_windows
 
-#: Windows of a run from which loading them as they lie is worth it.
+#: Windows of a run from which on loading them together is faster than gathering them.
 FEWEST_NEIGHBOURS = 4
 
 
@@ -19,7 +19,7 @@ FEWEST_NEIGHBOURS = 4
 def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
     """Write x where x > 0 or NaN, else +0."""
     for i in range(start, stop):
-        if x[i] <= 0:  # two writes: one of either value would pass uint64 raws through float64
+        if x[i] <= 0:  # two writes: Numba would make one value of both types, float64, which uint64 raws do not fit
             out[i] = 0
         else:
             out[i] = x[i]
@@ -39,11 +39,11 @@ def relu_gradient_range(g: Any, x: Any, out: Any, start: int, stop: int) -> None
 def max_pool_range(
     data: Any, batch_stride: int, rows: Any, columns: Any, best: Any, index: Any, start: int, stop: int
 ) -> None:
-    """Write maxima and first positions of windows, each a row of gathered matrices; NaN wins, -0 < +0."""
+    """Write the maxima and their first positions in windows, each a row of gathered matrices; NaN wins, -0 < +0."""
     for window in range(start, stop):
         base = window // rows.size * batch_stride + rows[window % rows.size]
         top = data[base + columns[0]]
-        where = 0
+        position = 0
         for j in range(1, columns.size):
             rival = data[base + columns[j]]
             wins = rival > top or (rival != rival and top == top)
@@ -51,14 +51,14 @@ def max_pool_range(
                 wins = math.copysign(1.0, top) < 0.0 and math.copysign(1.0, rival) > 0.0
             if wins:
                 top = rival
-                where = j
+                position = j
         best[window] = top
-        index[window] = where
+        index[window] = position
 
 
 @kernel
 def _find_neighbours(rows: Any, starts: Any) -> int:
-    """Write where runs of up to sixteen windows, each `APART` from the one before, begin, and their end; count them."""
+    """Write the starts of runs of up to 16 windows, each `APART` after the one before, and the end; count the runs."""
     count = 0
     for i in range(rows.size):
         if i == 0 or rows[i] != rows[i - 1] + APART or i - starts[count - 1] == LANES:
@@ -72,16 +72,17 @@ def _find_neighbours(rows: Any, starts: Any) -> int:
 def max_pool_in_lanes(
     data: Any, batch_stride: int, rows: Any, columns: Any, best: Any, index: Any, start: int, stop: int
 ) -> None:
-    """Write maxima of floats as `max_pool_range`, up to sixteen windows of an image at once."""
+    """Write maxima of floats as `max_pool_range` does, up to sixteen windows of an image at once."""
     starts = np.empty(rows.size + 1, np.int64)
     runs = _find_neighbours(rows, starts)
-    lying = runs * FEWEST_NEIGHBOURS <= rows.size
+    are_neighbours = runs * FEWEST_NEIGHBOURS <= rows.size
     at = start
     while at < stop:
         image, first = at // rows.size, at % rows.size
         last = min(rows.size, first + stop - at)
         origin, target = address(data) + data.itemsize * image * batch_stride, image * rows.size
-        if lying:
+        if are_neighbours:
+            # A run has at most 16 windows: run r ends at 16 * (r + 1) or before, and those left out before `first`.
             for run in range(first // LANES, runs):
                 begin, end = max(starts[run], first), min(starts[run + 1], last)
                 if begin >= end:
@@ -117,13 +118,13 @@ def max_pool_in_lanes(
 def unpool_range(
     values: Any, index: Any, batch_stride: int, rows: Any, columns: Any, spread: Any, start: int, stop: int
 ) -> None:
-    """Move values to the places of their windows that `index` names; the other places stay. None lies outside."""
+    """Write each value as its window's index-th element; other elements stay, and an index outside writes nothing."""
     at = start
     while at < stop:
         image, first = at // rows.size, at % rows.size
         count = min(rows.size - first, stop - at)
         for i in range(count):
-            place = np.int64(index[at + i])
-            if 0 <= place < columns.size:
-                spread[image * batch_stride + rows[first + i] + columns[place]] = values[at + i]
+            position = np.int64(index[at + i])
+            if 0 <= position < columns.size:
+                spread[image * batch_stride + rows[first + i] + columns[position]] = values[at + i]
         at += count

@@ -1,6 +1,7 @@
-"""Exact products of a fixed-point matrix with one column: sums over axes, mostly.
+"""Exact products of a fixed-point matrix with one column: mostly sums over axes.
 
-Every partial sum is an integer below 2**53 in one unit, so float64 adds it exactly, in any order.
+The planner has proved that each partial sum is an integer below 2**53 times one power of two: float64 adds exactly, in
+any order.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.vector.packing import find_runs
 
 Array = NDArray[Any]
-#: Neighbours in memory from which reading them as a run is worth it.
+#: Neighbours in memory from which on reading them as a run is faster.
 FEWEST_NEIGHBOURS = 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 20
 
 
 def applies(left: Gathered, right: Gathered) -> bool:
-    """Return whether the right operand is one column, and the left one lies as runs, of rows or of columns."""
+    """Return whether the right operand is one column, and the left one's rows or columns are neighbours in memory."""
     single = right.columns.size == 1 and max(left.batches, right.batches) == 1
     return single and (are_neighbours(left.columns) or are_neighbours(left.rows))
 
 
-def are_neighbours(places: NDArray[np.int64]) -> bool:
-    """Return whether places begin as neighbours in memory, as many as make reading them as a run worth it."""
-    last = min(places.size, FEWEST_NEIGHBOURS) - 1
-    return last > 0 and bool(places[last] - places[0] == last)
+def are_neighbours(offsets: NDArray[np.int64]) -> bool:
+    """Return whether the first `FEWEST_NEIGHBOURS` offsets are those of neighbours in memory."""
+    last = min(offsets.size, FEWEST_NEIGHBOURS) - 1
+    return last > 0 and bool(offsets[last] - offsets[0] == last)
 
 
 def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
@@ -55,10 +56,11 @@ def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
 
 
 def column_of(right: Gathered) -> Array:
-    """Return the only column of one matrix, its elements beside each other."""
+    """Return the only column of one matrix as a contiguous array."""
     return np.ascontiguousarray(right.data[right.columns[0] + right.rows])
 
 
+# The sums are exact: LLVM may add them in lanes.
 @partial(kernel, any_order=True)
 def _add_rows(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
     """Add up rows `first`..`last`, each along its runs."""
@@ -77,7 +79,7 @@ def _add_rows(data: Any, rows: Any, columns: Any, column: Any, addend: Any, firs
 
 @kernel
 def _add_columns(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
-    """Add up rows `first`..`last` side by side, one place along k after the other."""
+    """Add up rows `first`..`last` side by side, one k after the other."""
     starts = np.empty(last - first + 1, np.int64)
     for run in range(find_runs(rows, first, last, starts)):
         begin, end = first + starts[run], first + starts[run + 1]

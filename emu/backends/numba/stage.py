@@ -22,20 +22,20 @@ from emu.backends.numba.prepared import prepare
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
-from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
+from emu.backends.numba.vector.writing import COUNTS_INDEX, TOP_INDEX, Sink, chunk_code, loop_numbers, report_size
 from emu.datapath.pending import NO_EXPONENT
 
 Array = NDArray[Any]
 _NO_BITS = np.zeros(1, np.int64)
-#: Numbers are scaled down no further in float32.
+#: Vector code takes no smaller scale: 2**-23 * 2**-126, of the smallest normal float32, is still a float32.
 SMALLEST_SCALE = bounded(2.0**-23, 2.0**-23, 1.0, "below it, the smallest normal numbers would become 0")
 
 
 class Writer:
-    """An output stage writing one result, piece by piece, from any number of threads.
+    """An output stage that writes one result, piece by piece, from any number of threads.
 
     Attributes:
-        values: what is written.
+        values: the array that is written.
     """
 
     def __init__(
@@ -50,23 +50,23 @@ class Writer:
 
         Args:
             operation: a key of `interface.OPERATIONS`.
-            sources: float32 or float64, of each operand.
-            values: C-contiguous carrier array of the result; of integers, raws of a fixed format are written.
+            sources: dtypes of the operands, float32 or float64.
+            values: C-contiguous carrier array of the result; raws of a fixed format are written into integers.
             write: output stage that `supports` accepts, random bits, register.
             scale: power of two by which a single operand is multiplied first.
         """
         stage, random, register = write
         self.operation, self.values, self.random, self.scale = operation, values, random, scale
         self._target = values.reshape(-1)
-        way = _way(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
-        self._way, self._counts = way, register is not None
+        code = _code_for(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
+        self._code, self._counts = code, register is not None
         self._recorded = recorded_bits(random)
-        self._reports = np.zeros((thread_count() + 1, way.report_size), np.int64)
-        self._reports[:, TOP_PLACE] = NO_EXPONENT
+        self._reports = np.zeros((thread_count() + 1, code.report_size), np.int64)
+        self._reports[:, TOP_INDEX] = NO_EXPONENT
         self._threads: set[int] = set()
         self._vector: VectorWriter | None = None
-        if way.chunks is not None:
-            numbers = addressed(way.parameters, random) if modes.draws(stage) else way.parameters
+        if code.chunks is not None:
+            numbers = addressed(code.parameters, random) if modes.draws(stage) else code.parameters
             self._vector = VectorWriter(self._target, numbers, self._reports)
 
     @property
@@ -75,7 +75,7 @@ class Writer:
         return GRAIN if self._vector is None else VECTOR_GRAIN
 
     def sink(self, thread: int) -> Sink:
-        """Return where compiled loops on that thread hand in results to be quantized, while this writer lives."""
+        """Return where compiled loops on that thread deliver results to be quantized; valid while this writer lives."""
         self._threads.add(thread)
         return Sink() if self._vector is None else self._vector.sink(thread)
 
@@ -83,12 +83,12 @@ class Writer:
         """Write results `start`..`stop`.
 
         Args:
-            thread: index of the calling thread, each its own.
-            operands: flat arrays of the dtypes promised; one that ends before `stop` holds a `CHUNK` of one number that
-                stands for all.
+            thread: index of the calling thread; no two threads share one.
+            operands: flat arrays of the dtypes of `sources`; one that ends before `stop` holds a `CHUNK` of one number
+                that stands for all.
             start: first result, a multiple of 16.
-            stop: behind the last.
-            origin: the result that element 0 of the operands belongs to.
+            stop: one past the last.
+            origin: index of the result that element 0 of the operands belongs to.
         """
         self._threads.add(thread)
         if self._vector is not None:
@@ -103,7 +103,7 @@ class Writer:
             operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
             origin = start
         if any(x.dtype != operands[0].dtype for x in operands):
-            with np.errstate(invalid="ignore"):  # signalling NaNs
+            with np.errstate(invalid="ignore"):  # signalling NaNs become quiet, and NumPy warns
                 operands = [x[start - origin : stop - origin].astype(np.float64) for x in operands]
             origin = start
         a, b, c = [*operands, operands[0], operands[0]][:3]
@@ -115,43 +115,43 @@ class Writer:
             c,
             origin,
             self.scale,
-            self._way.out_scale,
+            self._code.out_scale,
             self._target,
             start,
             stop,
-            self._way.code,
+            self._code.stage,
             signed(random.seed),
             random.stream,
             random.step,
             random.draw,
             self._recorded,
-            *self._way.positions,
-            self._reports[thread, :TOP_PLACE],
-            self._reports[thread, COUNTS_PLACE:],
+            *self._code.positions,
+            self._reports[thread, :TOP_INDEX],
+            self._reports[thread, COUNTS_INDEX:],
         )
-        self._reports[thread, TOP_PLACE] = max(self._reports[thread, TOP_PLACE], top)
+        self._reports[thread, TOP_INDEX] = max(self._reports[thread, TOP_INDEX], top)
 
     def outcome(self) -> Outcome:
         """Return what was written and counted."""
-        total, top = self._reports[0], int(self._reports[0, TOP_PLACE])
+        total, top = self._reports[0], int(self._reports[0, TOP_INDEX])
         for thread in self._threads - {0}:
-            total, top = total + self._reports[thread], max(top, int(self._reports[thread, TOP_PLACE]))
-        return Outcome(self.values, total[:TOP_PLACE], total[COUNTS_PLACE:] if self._counts else None, top)
+            total, top = total + self._reports[thread], max(top, int(self._reports[thread, TOP_INDEX]))
+        return Outcome(self.values, total[:TOP_INDEX], total[COUNTS_INDEX:] if self._counts else None, top)
 
 
-class _Way(NamedTuple):
-    """How results of one kind are written.
+class _Code(NamedTuple):
+    """What writes results of one kind.
 
     Attributes:
-        code: the stage, as plain loops take it.
-        out_scale: what values are multiplied by where they are stored.
+        stage: as plain loops take it.
+        out_scale: what values are multiplied by when they are stored.
         positions: of the register; no position without one.
         report_size: length of a thread's report.
         parameters: the numbers of vector code, without the address of random bits.
-        chunks: vector code, None where only plain loops write.
+        chunks: vector code; None if only plain loops write.
     """
 
-    code: Stage
+    stage: Stage
     out_scale: float
     positions: RegisterCode
     report_size: int
@@ -160,7 +160,7 @@ class _Way(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _way(
+def _code_for(
     operation: str,
     sources: tuple[np.dtype[Any], ...],
     target: np.dtype[Any],
@@ -168,8 +168,8 @@ def _way(
     register: RegisterCode | None,
     is_recorded: bool,
     scale: float,
-) -> _Way:
-    code = prepare(stage)
+) -> _Code:
+    prepared = prepare(stage)
     out_scale = math.ldexp(1.0, -stage.format.quantum) if target.kind == "i" else 1.0
     positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
     shape = None
@@ -177,11 +177,11 @@ def _way(
         shape = shape_for(operation, sources, target, stage, register, is_recorded)
     size = report_size(positions.bins)
     if shape is None:
-        return _Way(code, out_scale, positions, size, _NO_BITS, None)
-    limits = (code.high, code.low, code.modulus, code.above, code.below)
+        return _Code(prepared, out_scale, positions, size, _NO_BITS, None)
+    limits = (prepared.high, prepared.low, prepared.modulus, prepared.above, prepared.below)
     chunks, entry = chunk_code(shape)
     numbers = np.concatenate([parameters(shape, stage, limits, register, scale), loop_numbers(shape, entry)])
-    return _Way(code, out_scale, positions, size, numbers, chunks)
+    return _Code(prepared, out_scale, positions, size, numbers, chunks)
 
 
 def run_stage(
@@ -198,7 +198,7 @@ def run_stage(
         operation: a key of `interface.OPERATIONS`.
         operands: float32 or float64 arrays of one shape.
         write: output stage that `supports` accepts, random bits, register.
-        out: where to write, or None for a fresh carrier array; signed integers receive raws.
+        out: the array to write, or None for a new carrier array; raws are written into signed integers.
         scale: power of two by which a single operand is multiplied first.
     """
     flat = [x.reshape(-1) if x.flags.c_contiguous else _flat(x) for x in operands]
@@ -216,25 +216,26 @@ def run_stage(
 
 
 def _flat(x: Array) -> Array:
-    """Return an operand in one line; one number that stands for all, a chunk of it."""
+    """Return an operand as a flat array; of one number that stands for all, a chunk filled with it."""
     if k.is_one_number(x):
         return np.full(min(CHUNK, x.size), x.flat[0], x.dtype)
     return np.ascontiguousarray(x).reshape(-1)
 
 
 def _overlaps(values: Array, x: Array) -> bool:
-    """Return whether writing `values` could change elements of `x` before they are read: shared, not place by place."""
-    same_places = values.ctypes.data == x.ctypes.data and values.dtype == x.dtype and values.size == x.size
-    return not same_places and np.may_share_memory(values, x)
+    """Return whether writing `values` could change elements of `x` before they are read."""
+    # If element i of both is the same memory, a block is read before it is written.
+    same_elements = values.ctypes.data == x.ctypes.data and values.dtype == x.dtype and values.size == x.size
+    return not same_elements and np.may_share_memory(values, x)
 
 
 def signed(seed: int) -> int:
-    """Return the same 64 bits as int64, which kernels take."""
+    """Return the same 64 bits as a signed integer: kernels take int64."""
     return seed - (seed >> 63 << 64)
 
 
 def recorded_bits(random: RandomCode) -> Array:
-    """Return the recorded bits, no element where none are; a single one twice, or it would look like none."""
+    """Return the recorded bits as a flat array; one element stands for none, so a single one is doubled."""
     if random.recorded is None:
         return _NO_BITS
     bits = np.ascontiguousarray(random.recorded, dtype=np.int64).reshape(-1)

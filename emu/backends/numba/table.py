@@ -1,4 +1,4 @@
-"""The Numba backend's table of kernels: fast where the bits are proved equal, the reference elsewhere."""
+"""The Numba backend's table of kernels: fast if the bits are proved equal, else the reference."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WAYS: tuple[Way[Product], ...] = (
     Ended(ordered),
     DEFINITION,
 )
-#: The same of sparse products.
+#: The same for sparse products.
 SPARSE_WAYS: tuple[Way[SparseProduct], ...] = (EndedSparse(strips, strips.WAY), Groups(WAYS), SPARSE_DEFINITION)
 
 
@@ -86,7 +86,7 @@ class NumbaKernels(NumbaCodecs):
 
     def __init__(self) -> None:
         self._reference = ReferenceKernels()
-        thread_count()  # a wrong EMU_THREADS is named before anything is computed or written
+        thread_count()  # a wrong EMU_THREADS raises here, before anything is computed or written
 
     def place(self, x: Array) -> Array:
         """Return an array of the host's memory: as it is."""
@@ -157,10 +157,10 @@ class NumbaKernels(NumbaCodecs):
 
     def relu_gradient(self, g: Array, x: Array) -> Array:
         """Return g where x > 0, else +0."""
-        arrived, seen = (np.ascontiguousarray(part).reshape(-1) for part in (g, x))
+        errors, inputs = (np.ascontiguousarray(part).reshape(-1) for part in (g, x))
         out = empty((g.size,), g.dtype)
         over_ranges(
-            lambda _, start, stop: relu_gradient_range(arrived, seen, out, start, stop), g.size, BLOCK, GRAIN_ELEMENTS
+            lambda _, start, stop: relu_gradient_range(errors, inputs, out, start, stop), g.size, BLOCK, GRAIN_ELEMENTS
         )
         return out.reshape(g.shape)
 
@@ -173,21 +173,24 @@ class NumbaKernels(NumbaCodecs):
         shape = windows.shape[:-1]
         if not isinstance(windows, Gathered):
             windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
-        count, places = math.prod(shape), (windows.data, windows.batch_stride, windows.rows, windows.columns)
+        count, elements = math.prod(shape), (windows.data, windows.batch_stride, windows.rows, windows.columns)
         dtype = code_dtype_for((windows.columns.size - 1).bit_length())
         best, index = empty((count,), windows.dtype), empty((count,), dtype)
         pool = max_pool_in_lanes if has_vectors() and windows.dtype.kind == "f" else max_pool_range
-        over_ranges(lambda _, start, stop: pool(*places, best, index, start, stop), count, 1, GRAIN_WINDOWS)
+        over_ranges(lambda _, start, stop: pool(*elements, best, index, start, stop), count, 1, GRAIN_WINDOWS)
         return best.reshape(shape), index.reshape(shape)
 
     def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
-        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
-        flat, where = np.ascontiguousarray(values).reshape(-1), np.ascontiguousarray(index).reshape(-1)
-        spread, places = empty((windows.data.size,), values.dtype), (windows.rows, windows.columns)
+        """Return zeros, (windows.data.size,), with each value as its window's index-th element.
+
+        Windows never overlap; an index outside the window writes nothing.
+        """
+        flat, position = np.ascontiguousarray(values).reshape(-1), np.ascontiguousarray(index).reshape(-1)
+        spread, offsets = empty((windows.data.size,), values.dtype), (windows.rows, windows.columns)
         spread[...] = 0
         stride = windows.batch_stride
         over_ranges(
-            lambda _, start, stop: unpool_range(flat, where, stride, *places, spread, start, stop),
+            lambda _, start, stop: unpool_range(flat, position, stride, *offsets, spread, start, stop),
             flat.size,
             1,
             GRAIN_WINDOWS,

@@ -1,6 +1,6 @@
-"""Functions of narrow inputs, compiled: each value becomes its code, and the table holds the rest.
+"""Functions of narrow inputs, compiled: each value becomes its code, by which the table is read.
 
-    value ──► code ──► value written, flags, place of the statistics register
+    value ──► code ──► value written, flags, position in the statistics register
 
 Source: docs/concepts/functions.md.
 """
@@ -30,7 +30,7 @@ from emu.formats import Float, Format
 Array = NDArray[Any]
 #: Elements below which a second thread is not worth waking.
 GRAIN = 1 << 16
-_NO_PLACES = np.zeros(1, np.int64)
+_NO_POSITIONS = np.zeros(1, np.int64)
 
 
 class _Source(NamedTuple):
@@ -49,7 +49,7 @@ class _Source(NamedTuple):
 
 @kernel
 def _code_of(value: float, source: _Source) -> Any:
-    if not source.is_float:
+    if not source.is_float:  # the low bits of two's complement are the code
         return np.int64(value * source.scale) & source.mask
     bits = bits_of(value)
     field, fraction = (bits >> 52) & FIELD, bits & FRACTION
@@ -59,6 +59,8 @@ def _code_of(value: float, source: _Source) -> Any:
     if field == FIELD:
         code = source.infinity_code
     elif field != 0:
+        # A normal code is its exponent field and the fraction: the leading bit carries into the field, where one less
+        # is put. Below emin the significand is shifted instead, and the field stays 0.
         exponent = max(field - BIAS, source.emin)
         drop = 52 - source.fraction_bits + exponent - (field - BIAS)
         code = ((exponent - source.emin) << source.fraction_bits) + ((fraction | (1 << 52)) >> min(drop, 63))
@@ -90,9 +92,9 @@ def _gather(
     patterns: Any,
     counts: Any,
 ) -> Any:
-    """Write what the table holds for x, result `at` and following; return the largest leading bit.
+    """Write the table's values for x, results from `at` on; return the largest leading bit.
 
-    Counts patterns of flags and, where there is room for them, places of the register.
+    Counts patterns of flags and, if `counts` has room, positions of the register.
     """
     u = np.zeros(BLOCK, np.int64)
     top = np.int64(NO_LEADING)
@@ -105,6 +107,7 @@ def _gather(
             fill_random(u, at + first, n, n_rbits, seed, stream, step, draw)
         for i in range(n):
             code = _code_of(np.float64(x[first + i]), source)
+            # The table has both neighbours, and of what is dropped the first r bits: u and they carry into the next.
             if stochastic and u[i] + np.int64(dropped[code]) >= 1 << n_rbits:
                 values[first + i] = next_table[code]
                 patterns[next_raised[code]] += 1
@@ -128,9 +131,9 @@ def _source_of(fmt: Format) -> _Source:
 
 
 def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
-    """Return what the table holds for `x`, values of its input format, any shape, as `FunctionTable.outcome` does."""
+    """Write the table's values for `x`, values of its input format, any shape, as `FunctionTable.outcome` does."""
     code = encode_format(table.source)
-    if abs(code.quantum) > SAFE_EXPONENT or not code.has_zero:  # codes that count from the smallest value
+    if abs(code.quantum) > SAFE_EXPONENT or not code.has_zero:  # without a zero, code 0 is the smallest value
         return table.outcome(x, write)
     stage, random, register = write
     flat, values = np.ascontiguousarray(x).reshape(-1), empty((x.size,), table.values.dtype)
@@ -138,7 +141,7 @@ def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
     size = 0 if register is None else 2 * bins + 5
     patterns, counts = (np.zeros((thread_count() + 1, n), np.int64) for n in (256, size))
     tops = np.full(thread_count() + 1, NO_LEADING, np.int64)
-    seen = _NO_PLACES if register is None else register_places(table, register)
+    seen = _NO_POSITIONS if register is None else register_places(table, register)
     entries = (table.values, table.flags, seen, table.leading, table.next_values, table.next_flags, table.dropped)
     numbers = (signed(random.seed), random.stream, random.step, random.draw, recorded_bits(random))
     drawing = (draws(stage), stage.n_rbits, *numbers)

@@ -3,9 +3,9 @@
     a[batch, row, k] ──►(×)──► term ──► writer ──► what the accumulator receives
     b[batch, k, column] ──►
 
-A block is a run of outputs in C order, so that element `index` of the result draws the random bits
-docs/concepts/random-bits.md gives it. Blocks are float64: exact, or rounded to odd where `decided` proves that no
-rounding can tell.
+A block is a run of outputs in C order, so that each element draws the random bits of its index
+(docs/concepts/random-bits.md). Blocks are float64: exact, or rounded to odd if `decided` proves that the stage writes
+both the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from emu.formats import PRESETS
 Array = NDArray[Any]
 FP32 = encode_format(PRESETS["fp32"])
 DRAWN = modes.DRAWN
-#: Outputs between starts of blocks and of threads: groups that share random bits stay whole.
+#: Blocks and threads start at multiples of this: at most 16 elements share a counter of random bits.
 ALIGN = 16
 #: Bits of a float64 significand: integers up to 2**53 are exact.
 EXACT_BITS = bounded(53, 1, 53, "float64 holds no wider integer")
-#: Exponents between which a product of two values is a normal float64, with room for sums and scaling.
+#: Exponents below which, and above whose opposite, a product is a normal float64, with room for sums and scaling.
 PRODUCT_EXPONENT = bounded(2 * SAFE_EXPONENT, 1, 1022 - 53, "a product without error, and 2**24 of them, stay normal")
 #: Exponent of the smallest normal float64.
 SMALLEST_EXPONENT = bounded(-1022, -1022, -1, "below it a scaled result would be subnormal")
@@ -61,9 +61,15 @@ class Span(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """A stage inside a unit: what `write_block` does with a block.
+    """A stage inside a unit, as `write_block` takes it.
 
-    A saturating rule is left to `write_block`, which marks where it was applied: to magnitudes up to `clamped_to`.
+    Attributes:
+        stage: without its saturating rule, if it has one: `write_block` applies that, to mark where.
+        is_native_float32: whether the processor's conversion to float32 is the stage.
+        is_saturating: whether a rule saturates.
+        becomes_zero: whether an overflow becomes 0.
+        largest: the limit.
+        clamped_to: the largest magnitude that becomes the limit.
     """
 
     stage: Stage
@@ -96,27 +102,27 @@ def writer_for(stage: StageCode) -> Writer:
 
 
 def clamped_to(stage: StageCode) -> float:
-    """Return the largest magnitude that a saturating float stage writes as its limit: infinity, where none stays."""
+    """Return the largest magnitude that a saturating float stage writes as its limit: infinity unless that stays."""
     return float(np.finfo(np.float64).max) if k.keeps_infinities(stage) else math.inf
 
 
 def draws_of(random: RandomCode) -> Draws:
-    """Return a source as kernels take it."""
+    """Return a source of random bits as kernels take it."""
     seed = random.seed - (random.seed >> 63 << 64)  # the same 64 bits, as int64
     return Draws(seed, random.stream, random.step)
 
 
 def decided(stage: StageCode, span: Span) -> bool:
-    """Return whether float64, rounded to odd, decides how `stage` writes results of a span, its own values added."""
+    """Return whether a stage writes sums of its values and terms of a span as exact ones if they are rounded to odd."""
     fmt = stage.format
     if fmt.quantum > 0 and span.lowest - fmt.quantum < SMALLEST_EXPONENT:
         return False  # in units of the last place, the result would be subnormal
     top = max(span.top, largest_exponent(fmt)) + 1
     if top < 2 * SAFE_EXPONENT and top - min(span.lowest, fmt.quantum) <= EXACT_BITS:
-        return True  # nothing is rounded before the stage
+        return True  # float64 holds each sum: nothing is rounded before the stage
     leading = 0
     if not fmt.is_float:
-        leading = fmt.width_bits + fmt.quantum  # beyond it every digit but the sign is irrelevant, unless they wrap
+        leading = fmt.width_bits + fmt.quantum  # a larger result saturates: only its sign matters, unless it wraps
         if stage.overflow == k.WRAP:
             leading = max(leading, top)
     return decides_in_float64(stage, leading)
@@ -136,7 +142,7 @@ def flushed(a: Array, b: Array, addend: Array | None, formats: Formats) -> tuple
 
 
 def in_two_parts(addend: Array | None, fmt: FormatCode | None) -> tuple[Array, Array]:
-    """Return float64 arrays whose sum is the addend exactly: the nearest, and what is left of a raw of 64 bits."""
+    """Return two float64 arrays whose sum is the addend: the nearest numbers, and what is left of raws of 64 bits."""
     if addend is None or fmt is None:
         return np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
     if not fmt.carries_raws:
@@ -145,6 +151,7 @@ def in_two_parts(addend: Array | None, fmt: FormatCode | None) -> tuple[Array, A
     step, low = np.float64(2.0**fmt.quantum), low_bits.astype(np.float64)
     upper = (addend - low_bits).astype(np.float64)  # 52 bits
     high = upper + low
+    # The error of the sum is exact (Dekker): upper is 0, or a multiple of 2**12 > low.
     return np.ascontiguousarray(high * step), np.ascontiguousarray((low - (high - upper)) * step)
 
 
@@ -163,8 +170,8 @@ def copy(x: Any, y: Any, n: int) -> None:
 
 
 @kernel
-def load_operands(a: Any, b: Any, at: int, n: int, step: int, left: Any, right: Any) -> None:
-    """Load the operands that outputs at..at+n-1 (C order) multiply in one step."""
+def load_operands(a: Any, b: Any, at: int, n: int, k_index: int, left: Any, right: Any) -> None:
+    """Load the operands of index `k_index` along k of outputs at..at+n-1 (C order)."""
     rows, columns = a.shape[1], b.shape[2]
     i = 0
     while i < n:
@@ -172,10 +179,10 @@ def load_operands(a: Any, b: Any, at: int, n: int, step: int, left: Any, right: 
         column = (at + i) - row * columns
         batch = row // rows
         count = min(columns - column, n - i)
-        value = np.float64(a[batch, row - batch * rows, step])
+        value = np.float64(a[batch, row - batch * rows, k_index])
         for j in range(count):
             left[i + j] = value
-            right[i + j] = np.float64(b[batch, step, column + j])
+            right[i + j] = np.float64(b[batch, k_index, column + j])
         i += count
 
 
@@ -205,7 +212,10 @@ def multiply_block(left: Any, right: Any, term: Any, n: int, needs_odd: int) -> 
 def write_block(
     x: Any, y: Any, v: Any, r: Any, u: Any, n: int, at: int, draw: int, writer: Any, draws: Any, flags: Any, hit: Any
 ) -> None:
-    """Write a block into a format: x to y; mark in `hit` where a saturating rule was applied."""
+    """Write a block into a format: x to y; mark in `hit` where a saturating rule was applied.
+
+    v, r and u are scratch: numbers in units of the last place, rounded, and random integers.
+    """
     if writer.is_native_float32:
         for i in range(n):
             y[i] = np.float64(np.float32(x[i]))

@@ -1,10 +1,10 @@
-"""Windows: terms cut at fixed places, each piece summed exactly in float64.
+"""Windows: terms are cut at fixed binary places, and the pieces of each window summed exactly in float64.
 
     term              1 0 1 1 0 1 | 0 1 1 0 0 1 | 1 0 1
-    windows           sums[0]     | sums[1]     | sums[2]      multiples of 2**unit, together below 2**(unit + 53)
+    windows           sums[0]     | sums[1]     | sums[2]      multiples of 2**last, their sums below 2**(last + 53)
 
-Adding and subtracting 1.5 * 2**(unit + 52) rounds a term to a multiple of 2**unit; what is left goes to the next
-window, whole vectors at a time.
+Adding and subtracting 1.5 * 2**(last + 52) rounds a term to a multiple of 2**last; the rest goes to the next window,
+whole vectors at a time.
 
 Source: Rump, Ogita & Oishi, "Accurate floating-point summation part I", SIAM J. Sci. Comput. 31(1), 2008 (cutting by a
 sum).
@@ -23,7 +23,17 @@ from emu.backends.numba.terms import copy, fill, load_addend, load_operands, mul
 
 
 class Windows(NamedTuple):
-    """The windows of one product, as the loops take them."""
+    """The windows of one product, as the loops take them.
+
+    Attributes:
+        windows: how many.
+        width: bits from the last place of a window to that of the next.
+        lowest: exponent of the last window's last place.
+        tile: outputs that are summed together.
+        product_needs_odd: 1 if products of more than 53 bits are rounded to odd before their stage rounds them.
+        addend_parts: float64 arrays that make up the addend; 0 without one.
+        writing: what becomes of sums.
+    """
 
     windows: int
     width: int
@@ -36,7 +46,8 @@ class Windows(NamedTuple):
 
 @kernel
 def cut(term: Any, sums: Any, cutters: Any, n: int) -> None:
-    """Add a block of terms to the windows; the block is used up."""
+    """Add a block of terms to the windows; the block is overwritten."""
+    # LLVM must not simplify (x + c) - c to x: `kernel` allows no reassociation here.
     last = sums.shape[0] - 1
     for window in range(last):
         cutter = cutters[window]
@@ -61,30 +72,31 @@ def sum_range(
     written: Any,
     start: int,
     stop: int,
-    unit: Any,
+    layout: Any,
     product: Any,
     draws: Any,
 ) -> None:
-    """Sum the outputs from start to stop, in C order, and write them; `product` is the stage of products or None."""
-    rows, depth, columns, tile = a.shape[1], b.shape[1], b.shape[2], unit.tile
-    sums = np.empty((unit.windows, tile), np.float64)
+    """Sum outputs `start`..`stop`, in C order, and write them; `product` is the stage of products, or None."""
+    rows, depth, columns, tile = a.shape[1], b.shape[1], b.shape[2], layout.tile
+    sums = np.empty((layout.windows, tile), np.float64)
     left, right, term = np.empty(tile, np.float64), np.empty(tile, np.float64), np.empty(tile, np.float64)
     scaled, rounded = np.empty(tile, np.float64), np.empty(tile, np.float64)
     random, flags, unseen = np.zeros(tile, np.int64), np.zeros(N_FLAGS, np.int64), np.zeros(tile, np.uint8)
     for at in range(start, stop, tile):
         n = min(tile, stop - at)
         fill(sums.reshape(-1), 0.0, sums.size)
-        if unit.addend_parts > 0:
+        if layout.addend_parts > 0:
             load_addend(high, rows, columns, at, n, term)
             cut(term, sums, cutters, n)
-        if unit.addend_parts > 1:
+        if layout.addend_parts > 1:
             load_addend(low, rows, columns, at, n, term)
             cut(term, sums, cutters, n)
-        for step in range(depth):
-            load_operands(a, b, at, n, step, left, right)
-            multiply_block(left, right, term, n, unit.product_needs_odd)
-            if product is not None:  # else nothing of this is compiled
+        for k_index in range(depth):
+            load_operands(a, b, at, n, k_index, left, right)
+            multiply_block(left, right, term, n, layout.product_needs_odd)
+            if product is not None:  # Numba compiles none of this for None
                 copy(term, left, n)
-                write_block(left, term, scaled, rounded, random, n, at, 1 + 2 * step, product, draws, flags, unseen)
+                draw = 1 + 2 * k_index
+                write_block(left, term, scaled, rounded, random, n, at, draw, product, draws, flags, unseen)
             cut(term, sums, cutters, n)
-        write_digits(sums, n, at, unit.windows, unit.width, unit.lowest, unit.writing, contents, written)
+        write_digits(sums, n, at, layout.windows, layout.width, layout.lowest, layout.writing, contents, written)

@@ -1,13 +1,14 @@
 """Kernels written as vector code, with the operations of `lanes`.
 
-Sixteen lanes everywhere; LLVM splits them where a processor's vectors are narrower. Each kernel has a twin of
-plain loops beside this package, chosen where these do not apply and by `EMU_CPU=generic`.
+There are sixteen lanes everywhere; LLVM splits them if a processor's vectors are shorter. Each kernel has a twin of
+plain loops beside this package, used if vector code does not apply and by `EMU_CPU=generic`.
 
 lanes.py              numbers in lanes, with Python's operators
-calling.py            compiled loops that call others by address: products hand their sums to the output stage
+calling.py            compiled loops that call others by address: products deliver their sums to the output stage
 rounding.py           modes with vector code; arithmetic.py: elementwise operations rounded to odd
 leading_bits.py       the statistics register by carry-save adders; philox.py: random bits
-stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result; choosing.py: when
+stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result
+choosing.py           which stages have vector code, and the numbers it is given
 dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
 block_tiles.py        tiles of products added in blocks

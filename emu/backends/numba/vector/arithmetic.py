@@ -17,9 +17,10 @@ from emu.backends.numba.vector.lanes import Emitter, Vector
 
 
 def _to_odd(e: Emitter, x: Vector, error: Vector) -> Vector:
-    """Return x, moved toward `error` to the neighbour with an odd last bit if x + error is not x; x is not 0 then."""
+    """Return x or, if x + error is not x, its neighbour toward `error` or itself, whichever has an odd last bit."""
+    # Patterns of one sign ascend with the magnitude. An inexact x is not 0.
     bits = x.bits()
-    moves = (abs(error) > 0.0) & ((bits & 1) == 0)  # a NaN, beside an infinity, moves nothing
+    moves = (abs(error) > 0.0) & ((bits & 1) == 0)  # the error of an infinity is NaN, which moves nothing
     outward = (error.bits() ^ bits) >= 0  # the same sign: away from zero
     moved = outward.choose(bits + 1, bits - 1)
     return moves.choose(moved, bits).bits_as(x.kind)
@@ -37,12 +38,15 @@ def subtract(e: Emitter, a: Vector, b: Vector) -> Vector:
 
 def multiply(e: Emitter, a: Vector, b: Vector) -> Vector:
     """Return a * b rounded to odd."""
-    product = a * b
+    product = a * b  # fused, a * b - product is its error, exactly
     return _to_odd(e, product, product.negated().plus_product(a, b))
 
 
 def fma(e: Emitter, a: Vector, b: Vector, c: Vector) -> Vector:
-    """Return a * b + c rounded to odd: the sum of three numbers, its smallest parts to odd first."""
+    """Return a * b + c rounded to odd: a sum of three numbers, its smaller parts rounded to odd first.
+
+    Source: Boldo & Melquiond 2008, figure 4, its last addition rounded to odd as well.
+    """
     product = a * b
     high, low = _two_sum(c, _neutral(product.negated().plus_product(a, b)))
     s, rest = _two_sum(product, high)
@@ -50,7 +54,7 @@ def fma(e: Emitter, a: Vector, b: Vector, c: Vector) -> Vector:
 
 
 def _neutral(x: Vector) -> Vector:
-    """Return x, zeros as -0: added to any number, -0 included, it changes nothing."""
+    """Return x with -0 for each zero: adding that changes no number, not even -0."""
     return (x == 0.0).choose(x.emitter.splat(x.kind, -0.0, x.lanes), x)
 
 
@@ -62,7 +66,7 @@ def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:
 
 
 def divide(e: Emitter, a: Vector, b: Vector) -> Vector:
-    """Return a / b rounded to odd; the sign of the exact remainder says on which side."""
+    """Return a / b rounded to odd; the sign of the remainder, exact as it is fused, says on which side it lies."""
     q = a / b
     remainder = a.plus_product(q.negated(), b)
     return _to_odd(e, q, remainder * b)  # the sign of remainder / b
@@ -87,7 +91,9 @@ BY_ERRORS: dict[str, Callable[..., Vector]] = {
 def _by_directions(instruction: str) -> Callable[..., Vector]:
     def operation(_: Emitter, first: Vector, *others: Vector) -> Vector:
         down, up = first.between(instruction, *others)
-        return ((down.bits() & 1) != 0).choose(down, up)  # of an exact sum's zero, +0
+        # The neighbours around an inexact result differ in the last bit. An exact sum of 0 is -0 rounded down, +0
+        # rounded up: patterns that end in 0, so that +0 is taken.
+        return ((down.bits() & 1) != 0).choose(down, up)
 
     return operation
 
@@ -105,6 +111,9 @@ SUMS: dict[str, Callable[[list[Vector]], tuple[Vector, Vector]]] = {
 
 
 def zero_sum_under_floor(s: Vector, a: Vector, b: Vector) -> Vector:
-    """Return the sum s = a + b; where it is 0, -0 unless both are +0: the sign rule of `floor`."""
+    """Return the sum s = a + b, with -0 for each zero unless both terms are +0: the sign rule of `floor`.
+
+    Source: IEEE 754-2019 section 6.3.
+    """
     minus = ((a.bits() | b.bits()) >> 63) << 63
     return (s == 0.0).choose((s.bits() | minus).bits_as(s.kind), s)

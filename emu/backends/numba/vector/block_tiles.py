@@ -3,10 +3,10 @@
     top   = largest exponent among acc and the n products
     acc   = R(sum of acc and products, each cut at 2**(top - fraction_bits))
 
-In float32 and int32, and exact: a product of two operands has at most 24 significant bits; in units of
-2**(top - fraction_bits) its cut value is the integer that the conversion toward zero gives, and as many of those as 32
-bits hold are added there. Sums of more are added in float64. One instruction converts a sum, rounding it as the unit
-does; where none is told how to round, a sum in float64 loses the bits that float32 lacks.
+This is exact in float32 and int32. A product of two operands has at most 24 significant bits; in units of
+2**(top - fraction_bits), converting it to an integer cuts it toward zero. As many of those as 32 bits hold are added
+there, the sums of more in float64. One instruction converts a sum and rounds it as the unit does; if no instruction can
+be told how to round, the bits of a float64 that float32 lacks are cleared.
 
 Source: docs/concepts/matrix-units.md, "Matrix units".
 """
@@ -34,8 +34,8 @@ from emu.backends.numba.vector.lanes import (
 )
 from emu.backends.numba.vector.ordered_tiles import parts
 
-#: Rows of a tile: accumulators, exponents, scales and sums of 8 vectors fill the registers; of vectors of 256 bits,
-#: those of half a line of 2 rows.
+#: Rows of a tile: accumulators, exponents, scales and sums of 4 rows, 8 vectors each, fill 32 registers of 512 bits. Of
+#: 256 bits, those of 2 rows and half the columns are together.
 ROWS, ROWS_OF_SHORT_VECTORS = 4, 2
 #: Biased exponent of 1, and bits of the fraction, of float32; bits that float64 has more.
 BIAS, FRACTION_BITS, MORE_BITS = 127, 23, 29
@@ -61,11 +61,10 @@ def add_blocks(
 
     Args:
         typing_context: Numba's.
-        n: products of a block, known when compiling.
-        fraction_bits: kept below the largest exponent, known when compiling.
-        together: how many products 32 bits hold the sum of, and the accumulator beside them if it is at least n; known
-            when compiling.
-        cuts: whether sums are rounded toward zero, else to nearest even; known when compiling.
+        n: products of a block, a literal.
+        fraction_bits: kept below the largest exponent, a literal.
+        together: how many cut products add up within 32 bits, a literal; n + 1 if n products and the accumulator do.
+        cuts: whether sums are rounded toward zero, else to nearest even; a literal.
         a: address of the first row, float32.
         a_exponents: of its exponents, int32.
         row_stride: elements from one row to the next, of both.
@@ -106,30 +105,31 @@ class _Part:
     def emit(self, n: int, fraction_bits: int, together: int, cuts: int, blocks: Any) -> None:
         """Emit the loop over the blocks."""
         e, builder = self.e, self.e.builder
-        places = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, half in self.lanes}
-        held = {at: e.variable(e.load(F32, self.sums, place)) for at, place in places.items()}
+        offsets = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, half in self.lanes}
+        sums = {at: e.variable(e.load(F32, self.sums, offset)) for at, offset in offsets.items()}
         with e.loop(blocks) as block:
             first = builder.mul(block, e.integer(n))
-            acc = {at: variable.now for at, variable in held.items()}
+            acc = {at: variable.now for at, variable in sums.items()}
             top = self._tops(acc, first, n)
             scale = {at: e.power_of_two(F32, e.splat(I32, fraction_bits) - x) for at, x in top.items()}
             cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
             for at, total in self._sums(cut, scale, first, n, together, cuts).items():
-                unit = e.power_of_two(F32, top[at] - fraction_bits)
-                held[at].set(total * unit)
-        for at, place in places.items():
-            e.store(held[at].now, self.sums, place)
+                lsb = e.power_of_two(F32, top[at] - fraction_bits)
+                sums[at].set(total * lsb)
+        for at, offset in offsets.items():
+            e.store(sums[at].now, self.sums, offset)
 
     def _right(self, kind: Any, address: Any, k: Any) -> dict[int, Vector]:
         first = self.e.builder.mul(k, self.e.integer(PANEL_COLUMNS))
-        places = {half: self.e.builder.add(first, self.e.integer(half * LANES)) for half in self.halves}
-        return {half: self.e.load(kind, address, place) for half, place in places.items()}
+        offsets = {half: self.e.builder.add(first, self.e.integer(half * LANES)) for half in self.halves}
+        return {half: self.e.load(kind, address, offset) for half, offset in offsets.items()}
 
     def _left(self, kind: Any, addresses: dict[int, Any], k: Any) -> dict[int, Vector]:
         return {row: self.e.splat(kind, self.e.load_scalar(kind, at, k)) for row, at in addresses.items()}
 
     def _tops(self, acc: dict[Any, Vector], first: Any, n: int) -> dict[Any, Vector]:
-        """Return the largest exponents; those of zeros are below every other."""
+        """Return the largest exponents; those of zeros are below all others."""
+        # A field of 0, of zeros and subnormals, gives an exponent below every floor.
         top = {at: (((x.bits() << 1) >> (FRACTION_BITS + 1)) - BIAS).at_least(self.floor) for at, x in acc.items()}
         for i in range(n):
             k = self.e.builder.add(first, self.e.integer(i))
@@ -161,7 +161,7 @@ def _rounded(x: Vector, cuts: int) -> Vector:
     if not cuts:
         return x.as_kind(F32)
     if not has_directed_rounding():
-        bits = x.as_kind(F64).bits() & -(1 << MORE_BITS)
+        bits = x.as_kind(F64).bits() & -(1 << MORE_BITS)  # toward zero, and float64 holds each int32
         return bits.bits_as(F64).as_kind(F32)
     e, mode = x.emitter, x.emitter.integer(ROUND_TOWARD_ZERO, I32)
     if x.kind is I32:

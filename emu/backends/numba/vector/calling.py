@@ -1,6 +1,6 @@
-"""Compiled code that calls compiled code by its address, and arrays that are known by theirs.
+"""Compiled code that calls compiled code by its address, and arrays given by their addresses.
 
-A loop that is handed another one as an argument would be compiled again for each: an address serves all of them.
+Numba compiles a loop again for each function that is its argument: an address serves all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CARRAY: Any = vars(numba)["carray"]
 
 @intrinsic
 def call_at(typing_context: Any, entry: Any, arguments: Any) -> Any:
-    """Call code of int64 arguments (a tuple) and an int64 result where `entry_of` found it."""
+    """Call the code at an address of `entry_of` with a tuple of int64 arguments; return its int64 result."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = [builder.extract_value(args[1], i) for i in range(len(signature.args[1]))]
@@ -29,7 +29,7 @@ def call_at(typing_context: Any, entry: Any, arguments: Any) -> Any:
 
 
 @intrinsic
-def _pointer_to(typing_context: Any, kind: Any, place: Any) -> Any:
+def _pointer_to(typing_context: Any, kind: Any, start: Any) -> Any:
     """Return an address as a pointer to elements of a dtype."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -44,20 +44,20 @@ def _address_in(array: Any) -> int:
 
 
 def address_of(array: Any) -> int:
-    """Return the address of an array's first element; the array must outlive its use."""
+    """Return the address of an array's first element; keep the array as long as the address is used."""
     return int(_address_in(array))
 
 
 @kernel
-def array_at(kind: Any, place: int, count: int) -> Any:
-    """Return `count` elements of a dtype that lie at an address as an array; for compiled code."""
-    return _CARRAY(_pointer_to(kind, place), (count,))
+def array_at(kind: Any, start: int, count: int) -> Any:
+    """Return `count` elements of a dtype at an address as an array; for compiled code."""
+    return _CARRAY(_pointer_to(kind, start), (count,))
 
 
 def entry_of(function: Any, arguments: int) -> int:
-    """Return where compiled code calls a kernel of that many int64 arguments and an int64 result.
+    """Return the address at which compiled code calls a kernel of that many int64 arguments and an int64 result.
 
-    The kernel is compiled if it is not yet; it must stay referenced while it may be called.
+    Compiles the kernel if need be. Keep a reference to it as long as it may be called.
     """
     signature = (types.int64,) * arguments
     function.compile(signature)

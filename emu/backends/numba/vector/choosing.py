@@ -1,6 +1,6 @@
 """Which output stages vector code computes, and the numbers it is given.
 
-Lanes compute in float32 where values, results in units of the last place and the format's limits are all exact there:
+Lanes compute in float32 if values, results in units of the last place and the format's limits are all exact there:
 
     fixed   binary point 0..126, at most 24 bits beside the sign, at most 24 random bits
     float   24 significant bits, at most 24 random bits
@@ -27,13 +27,13 @@ from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
 from emu.backends.proofs import has_normals
 
-#: Significant bits of float32; also the random bits whose scale it holds exactly.
+#: Significant bits of float32: it holds integers up to 2**24, the scale of 24 random bits too.
 FLOAT32_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
 #: Lowest binary point of fixed formats that float32 lanes write.
 FLOAT32_QUANTUM = bounded(-126, -126, 0, "in units of it, normal and subnormal numbers are scaled exactly")
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
-#: Words of a register, as a rule and at most; what they count beside the tallies; the last position is `above`.
+#: Words of a register, usual and most; positions that they have beside the tallies and `above`, the last position.
 WORDS, MAX_WORDS = 2, 3
 BINS, MAX_BINS = (words * leading_bits.WORD_BITS - stage.TALLY_BITS - 1 for words in (WORDS, MAX_WORDS))
 
@@ -47,15 +47,15 @@ def shape_for(
     register: RegisterCode | None,
     recorded: bool,
 ) -> Shape | None:
-    """Return the shape that computes an output stage the plain loops support, None if only they do.
+    """Return the shape that computes an output stage; None if only plain loops do, which support the stage.
 
     Args:
         operation: "quantize", or an elementwise operation that float64 decides.
         sources: dtype of each operand.
         target: dtype of what is written.
         code: the stage.
-        register: positions of the statistics register.
-        recorded: whether random bits are given.
+        register: positions of the statistics register, or None.
+        recorded: whether random bits are recorded ones.
     """
     fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
     if (
@@ -87,12 +87,12 @@ def shape_for(
 
 
 def _fixed_overflow(code: StageCode) -> int:
-    return code.overflow if code.overflow in (k.SATURATE_ZERO, k.WRAP) else k.SATURATE  # the others are limits
+    return code.overflow if code.overflow in (k.SATURATE_ZERO, k.WRAP) else k.SATURATE  # others differ in limits alone
 
 
 def _float_overflow(code: StageCode) -> int:
     fmt = code.format
-    stays = all(meaning_of(code).stays)  # at the largest number
+    stays = all(meaning_of(code).stays)  # an overflow is the largest number, on both sides
     makes_nan = code.overflow == k.IEEE and not fmt.has_infinity and not stays
     return stage.MAKES_NAN * makes_nan + stage.FLUSHES * fmt.ftz + stage.ONE_ZERO * (not fmt.has_negative_zero)
 
@@ -117,12 +117,12 @@ def _fields(n_rbits: int) -> int:
 def parameters(
     shape: Shape, code: StageCode, limits: tuple[float, ...], register: RegisterCode | None, scale: float
 ) -> NDArray[np.int64]:
-    """Return the numbers of a stage as its loop reads them: float64 ones, int64 ones, the random address all 0.
+    """Return the numbers of a stage as its loop reads them: float64 ones, then int64 ones; 0 for the random address.
 
     Args:
         shape: from `shape_for`.
         code: the stage.
-        limits: high, low, modulus, what stands above and below.
+        limits: high, low, modulus, what is written above and below.
         register: positions of the statistics register.
         scale: power of two by which results are multiplied first (fixed formats).
     """

@@ -1,6 +1,6 @@
 """Gradient codecs of two steps in vector code: values on both sides of a threshold, sixteen at once.
 
-A code is a bit of a mask, as comparisons give it and as words hold it; four vectors are the 64 lanes of sums.
+A code is a bit of a mask, both in what comparisons give and in words; four vectors are the 64 lanes of sums.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from emu.backends.numba.vector.lanes import F32, F64, I8, I16, IR, LANES, Count,
 from emu.backends.reference.column_sums import LANES as SUM_LANES
 
 _FLOATS = {32: F32, 64: F64}
-#: Vectors that make the lanes of a sum, and the rows they take at once.
+#: Vectors that are the 64 lanes of a sum.
 VECTORS = SUM_LANES // LANES
-#: Vectors by which memory is asked before its use: more than it takes to come, less than the first-level cache holds.
+#: How many vectors memory is prefetched before its use: enough for it to arrive, few enough for the first-level cache.
 AHEAD = 64
-#: Sums that `add_sides` leaves behind each other: of all values, of those below, of those above.
+#: Sums that `add_sides` writes, one after the other: of all values, of those below, of those above.
 SUMS = 3
 
 
@@ -34,7 +34,7 @@ def add_sides(
     blocks: Any,
     lanes: Any,
 ) -> Any:
-    """Write V = gradients + residual and its codes, and sums in 64 lanes; return how many values lie above.
+    """Write V = gradients + residual, its codes, and sums in 64 lanes; return how many values lie above.
 
     Args:
         typing_context: Numba's.
@@ -43,7 +43,7 @@ def add_sides(
         residual: address.
         values: address of V.
         words: address of codes, a bit each.
-        threshold: V from here on has the code 1; of the dtype.
+        threshold: from here on V has the code 1; of the dtype.
         blocks: of 64 rows.
         lanes: address of the sums: `SUMS` times 64.
     """
@@ -57,21 +57,22 @@ def add_sides(
         limit, zero = e.splat(element, args[5]), e.splat(element, 0.0)
         sums = [[e.variable(zero) for _ in range(VECTORS)] for _ in range(SUMS)]
         above = Count(e)
-        chunks, ask_for = builder.mul(args[6], e.integer(VECTORS)), _asking(e, element)
+        chunks, prefetch = builder.mul(args[6], e.integer(VECTORS)), _prefetching(e, element)
         with e.loop(args[6]) as block:
             for part in range(VECTORS):
                 chunk = builder.add(builder.mul(block, e.integer(VECTORS)), e.integer(part))
                 first = builder.mul(chunk, e.integer(LANES))
                 v = e.load(element, gradients, first) + e.load(element, residual, first)
                 e.store(v, values, first)
-                ask_for(builder.add(chunk, chunks), gradients, residual)
+                prefetch(builder.add(chunk, chunks), gradients, residual)
                 is_above = v >= limit
                 _store_mask(e, is_above, words, chunk)
                 above.add_where(is_above)
-                for held, added in zip(sums, (v, is_above.choose(zero, v), is_above.choose(v, zero)), strict=True):
-                    held[part].set(held[part].now + added)
-        for number, held in enumerate(sums):
-            for part, variable in enumerate(held):
+                # +0 is added to the other side: a sum that began at +0 is never -0, which that would change.
+                for total, added in zip(sums, (v, is_above.choose(zero, v), is_above.choose(v, zero)), strict=True):
+                    total[part].set(total[part].now + added)
+        for number, total in enumerate(sums):
+            for part, variable in enumerate(total):
                 e.store(variable.now, lanes, e.integer(number * SUM_LANES + part * LANES))
         return above.now
 
@@ -90,7 +91,7 @@ def settle_sides(
     chunks: Any,
     ahead: Any,
 ) -> Any:
-    """Write residuals, V less the level of its side, and ask for what the next column begins with.
+    """Write residuals, V less the level of its side, and prefetch the beginning of the next column.
 
     Args:
         typing_context: Numba's.
@@ -99,7 +100,7 @@ def settle_sides(
         words: address of codes.
         below: level of the code 0, of the dtype.
         above: level of the code 1.
-        residual: address; the next column's lies behind it.
+        residual: address; the next column's follows.
         chunks: of 16 rows.
         ahead: address of the next column's gradients.
     """
@@ -109,13 +110,13 @@ def settle_sides(
         e, element = Emitter(builder), _FLOATS[kind.dtype.bitwidth]
         values, words, residual, ahead = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 5, 7))
         levels = [e.splat(element, args[i]) for i in (4, 3)]
-        behind = e.at(residual, builder.mul(args[6], e.integer(LANES)), element)
-        ask_for = _asking(e, element)
+        next_residual = e.at(residual, builder.mul(args[6], e.integer(LANES)), element)
+        prefetch = _prefetching(e, element)
         with e.loop(args[6]) as chunk:
             first = builder.mul(chunk, e.integer(LANES))
             left = e.load(element, values, first) - _load_mask(e, words, chunk).choose(*levels)
             e.store(_one_nan(e, left), residual, first)
-            ask_for(chunk, ahead, behind)
+            prefetch(chunk, ahead, next_residual)
         return context.get_dummy_value()
 
     return signature, generate
@@ -134,7 +135,7 @@ def decode_sides(
         above: level of the code 1.
         out: address; a multiple of 64 if results go past the caches.
         chunks: of 16 rows.
-        past_caches: whether they do, a literal.
+        past_caches: whether they go, a literal.
     """
     signature = types.void(types.int64, below, above, types.int64, types.int64, past_caches)
 
@@ -180,29 +181,31 @@ def decode_and_add_sides(
     return signature, generate
 
 
-def _asking(e: Emitter, element: Any) -> Callable[..., None]:
-    """Return what asks for a line of each of two columns, every other time, while a column is gone through twice.
+def _prefetching(e: Emitter, element: Any) -> Callable[..., None]:
+    """Return what prefetches vectors of two columns while the vectors of a column are passed twice.
 
-    Counted from the second time through the column before, `AHEAD` lines in front, so that lines come evenly.
+    Passes count from the second pass of the column before, and prefetch one vector in two passes, `AHEAD` passes early:
+    memory is read at an even rate.
     """
 
-    def ask_for(chunk: Any, *columns: Any) -> None:
+    def prefetch(chunk: Any, *columns: Any) -> None:
         builder = e.builder
-        line = builder.udiv(builder.add(chunk, e.integer(AHEAD)), e.integer(2))
+        vector = builder.udiv(builder.add(chunk, e.integer(AHEAD)), e.integer(2))
         for column in columns:
-            e.prefetch(element, column, builder.mul(line, e.integer(LANES)))
+            e.prefetch(element, column, builder.mul(vector, e.integer(LANES)))
 
-    return ask_for
+    return prefetch
 
 
 def _one_nan(e: Emitter, x: Vector) -> Vector:
-    """Return the numbers, with one NaN for all."""
+    """Return the numbers, with the quiet positive NaN in place of each NaN."""
     return (x != x).choose(e.splat(x.kind, float("nan")), x)
 
 
 def _store_mask(e: Emitter, mask: Vector, words: Any, chunk: Any) -> None:
-    place = e.at(words, chunk, I16)
-    e.builder.store(e.builder.bitcast(mask.value, I16), place).align = 1
+    # Sixteen lanes of one bit are a half-word: lane i is bit i.
+    target = e.at(words, chunk, I16)
+    e.builder.store(e.builder.bitcast(mask.value, I16), target).align = 1
 
 
 def _load_mask(e: Emitter, words: Any, chunk: Any) -> Vector:

@@ -1,13 +1,13 @@
 """Tiles of exact integer products from dot-product instructions: 8 rows by 32 columns in sixteen registers.
 
-One instruction adds two 16-bit (vpdpwssd) or four 8-bit products (vpdpbusd, its first factor unsigned) to a 32-bit
-sum in each lane. Where there is none, AVX2 adds two 16-bit products (vpmaddwd), a second instruction adds that to the
-sum, and the fewer registers hold two rows at a time. A panel of the right operand holds 32 columns, the 2 or 4
-neighbours along k side by side:
+One instruction adds two 16-bit products (vpdpwssd) or four 8-bit ones (vpdpbusd, its first factor unsigned) to a 32-bit
+sum in each lane. Without it, AVX2 adds two 16-bit products (vpmaddwd) and a second instruction adds that to the sum;
+its fewer registers hold two rows at a time. A panel of the right operand holds 32 columns, with 2 or 4 neighbours along
+k side by side:
 
     k, k+1 of column 0 | k, k+1 of column 1 | ... | k, k+1 of column 31 | k+2, k+3 of column 0 | ...
 
-Sums are added to 64-bit ones before they could leave 32 bits; the caller chooses how many steps that allows.
+Sums are added to 64-bit ones before they could leave 32 bits; the caller says after how many instructions.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from emu.backends.numba.machine import has_dot_products
 from emu.backends.numba.vector.lanes import F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 TILE_ROWS, PANEL_COLUMNS = 8, 2 * LANES
-#: Numbers converted at a time.
+#: Numbers that are converted together.
 CONVERTED = 2 * LANES
-#: Bytes of one lane's operands; operand bits -> products that one instruction adds in a lane.
+#: Bytes of one lane's operands; by bits of an operand, the products that one instruction adds in a lane.
 WORD_BYTES = 4
 NEIGHBOURS = {16: 2, 8: 4}
 _INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpwssd.512", 8: "llvm.x86.avx512.vpdpbusd.512"}
@@ -34,7 +34,7 @@ ROWS_OF_DOTS, ROWS_OF_PAIRS = TILE_ROWS, 2
 
 @intrinsic
 def add_dot_tile(
-    typing_context: Any, kind: Any, a: Any, row_bytes: Any, panel: Any, steps: Any, shift: Any, sums: Any
+    typing_context: Any, kind: Any, a: Any, row_bytes: Any, panel: Any, instructions: Any, shift: Any, sums: Any
 ) -> Any:
     """Add the product of 8 rows and a panel, times 2**shift, to 8 x 32 int64 sums.
 
@@ -44,8 +44,8 @@ def add_dot_tile(
         a: address of the first row.
         row_bytes: from one row to the next.
         panel: address of the panel at the same k.
-        steps: instructions along k; a step is 2 or 4 places.
-        shift: how far these products stand above the others.
+        instructions: along k, each of 2 or 4 products.
+        shift: exponent of a power of two by which the products are multiplied.
         sums: address of the sums.
     """
     signature = types.void(kind, *[types.int64] * 6)
@@ -63,7 +63,7 @@ def add_dot_tile(
 
 @intrinsic
 def add_dot_tile_at(
-    typing_context: Any, a: Any, row_bytes: Any, pairs: Any, offsets: Any, steps: Any, shift: Any, sums: Any
+    typing_context: Any, a: Any, row_bytes: Any, pairs: Any, offsets: Any, instructions: Any, shift: Any, sums: Any
 ) -> Any:
     """Add the product of 8 rows of 16-bit pairs and pairs lying anywhere, times 2**shift, to 8 x 32 int64 sums.
 
@@ -71,10 +71,10 @@ def add_dot_tile_at(
         typing_context: Numba's.
         a: address of the first row.
         row_bytes: from one row to the next.
-        pairs: address of pairs of 16-bit numbers; step i takes 32 neighbours from offsets[i] on.
-        offsets: address of int64 offsets in pairs, one per step.
-        steps: pairs along k.
-        shift: how far these products stand above the others.
+        pairs: address of pairs of 16-bit numbers; instruction i takes 32 neighbours from offsets[i] on.
+        offsets: address of int64 offsets in pairs, one for each instruction.
+        instructions: along k, each of a pair of products.
+        shift: exponent of a power of two by which the products are multiplied.
         sums: address of the sums.
     """
     signature = types.void(*[types.int64] * 7)
@@ -91,29 +91,32 @@ def add_dot_tile_at(
 
 
 def _emit_tile(
-    e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any, offsets: Any = None
+    e: Emitter, bits: int, rows: list[Any], panel: Any, instructions: Any, offsets: Any = None
 ) -> list[list[Vector]]:
-    """Return the 32-bit sums of the tile, two vectors per row; with offsets, a step's panel stands at its own."""
+    """Return the 32-bit sums of the tile, two vectors a row; `offsets`: of the right operands of each instruction."""
     together = ROWS_OF_DOTS if has_dot_products() else ROWS_OF_PAIRS
     parts = [rows[first : first + together] for first in range(0, len(rows), together)]
-    return [sums for part in parts for sums in _emit_rows(e, bits, part, panel, steps, offsets)]
+    return [sums for part in parts for sums in _emit_rows(e, bits, part, panel, instructions, offsets)]
 
 
-def _emit_rows(e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any, offsets: Any) -> list[list[Vector]]:
+def _emit_rows(
+    e: Emitter, bits: int, rows: list[Any], panel: Any, instructions: Any, offsets: Any
+) -> list[list[Vector]]:
     builder, kind = e.builder, _KINDS[bits]
     lanes = 4 * LANES // (bits // 8)
-    held = [[e.variable(e.splat(I32, 0)) for _ in range(2)] for _ in rows]
-    with e.loop(steps) as step:
+    tile = [[e.variable(e.splat(I32, 0)) for _ in range(2)] for _ in rows]
+    with e.loop(instructions) as number:
         if offsets is None:
-            first = builder.mul(step, e.integer(2 * lanes))
+            first = builder.mul(number, e.integer(2 * lanes))
         else:
-            first = builder.mul(e.load_scalar(I64, offsets, step), e.integer(NEIGHBOURS[bits]))
+            first = builder.mul(e.load_scalar(I64, offsets, number), e.integer(NEIGHBOURS[bits]))
         right = [e.load(kind, panel, builder.add(first, e.integer(half * lanes)), lanes) for half in range(2)]
-        for row, sums in zip(rows, held, strict=True):
-            left = e.splat(I32, e.load_scalar(I32, row, step)).reshaped(kind, lanes)
+        for row, sums in zip(rows, tile, strict=True):
+            # One row's neighbours along k, 32 bits, in all lanes.
+            left = e.splat(I32, e.load_scalar(I32, row, number)).reshaped(kind, lanes)
             for half in range(2):
                 sums[half].set(_plus_dot(e, bits, sums[half].now, left, right[half]))
-    return [[variable.now for variable in sums] for sums in held]
+    return [[variable.now for variable in sums] for sums in tile]
 
 
 def _plus_dot(e: Emitter, bits: int, sums: Vector, left: Vector, right: Vector) -> Vector:
@@ -130,14 +133,14 @@ def _plus_dot(e: Emitter, bits: int, sums: Vector, left: Vector, right: Vector) 
 def _add_to_sums(e: Emitter, tile: list[list[Vector]], shift: Any, sums: Any) -> None:
     for row, halves in enumerate(tile):
         for half, vector in enumerate(halves):
-            place = e.integer(row * PANEL_COLUMNS + half * LANES)
+            offset = e.integer(row * PANEL_COLUMNS + half * LANES)
             wide = vector.as_kind(I64) << e.splat(I64, shift)
-            e.store(e.load(I64, sums, place) + wide, sums, place)
+            e.store(e.load(I64, sums, offset) + wide, sums, offset)
 
 
 @intrinsic
 def pair_up(typing_context: Any, source: Any, distance: Any, target: Any, count: Any) -> Any:
-    """Write each of `count` (made whole: 32) 16-bit numbers beside the one at a distance behind it."""
+    """Write each of `count` 16-bit numbers, rounded up to a multiple of 32, beside the number `distance` after it."""
     signature = types.void(types.int64, types.int64, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -145,10 +148,10 @@ def pair_up(typing_context: Any, source: Any, distance: Any, target: Any, count:
         source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 2))
         rounds = builder.udiv(builder.add(args[3], e.integer(PANEL_COLUMNS - 1)), e.integer(PANEL_COLUMNS))
         with e.loop(rounds) as i:
-            place = builder.mul(i, e.integer(PANEL_COLUMNS))
-            here = e.load(I16, source, place, PANEL_COLUMNS)
-            following = e.load(I16, source, builder.add(place, args[1]), PANEL_COLUMNS)
-            e.store(here.interleaved(following), target, builder.mul(place, e.integer(2)))
+            first = builder.mul(i, e.integer(PANEL_COLUMNS))
+            numbers = e.load(I16, source, first, PANEL_COLUMNS)
+            following = e.load(I16, source, builder.add(first, args[1]), PANEL_COLUMNS)
+            e.store(numbers.interleaved(following), target, builder.mul(first, e.integer(2)))
         return context.get_dummy_value()
 
     return signature, generate
@@ -189,16 +192,16 @@ def move_word(typing_context: Any, source: Any, target: Any) -> Any:
 
 @intrinsic
 def move_row(typing_context: Any, kind: Any, source: Any, target: Any, high_target: Any, count: Any, split: Any) -> Any:
-    """Write left operands beside each other, whole vectors of them: the last may reach beyond `count`.
+    """Write left operands one after the other, in whole vectors: the last may reach beyond `count`.
 
     Args:
         typing_context: Numba's.
-        kind: their dtype; int8 becomes unsigned by adding 128, int16 stays, or is split.
-        source: address of the first.
-        target: where they, or their low bytes as signed numbers, go.
-        high_target: where what is left, over 256, goes.
+        kind: their dtype; 128 is added to int8, which makes it unsigned; int16 stays, or is split.
+        source: address of the first operand.
+        target: address of what is written: operands, or their low bytes as signed numbers.
+        high_target: address of what is left of split operands, divided by 256.
         count: how many.
-        split: whether to.
+        split: whether operands are split.
     """
     signature = types.void(kind, *[types.int64] * 5)
 
@@ -208,14 +211,15 @@ def move_row(typing_context: Any, kind: Any, source: Any, target: Any, high_targ
         lanes = 4 * LANES // (bits // 8)
         rounds = builder.udiv(builder.add(args[4], e.integer(lanes - 1)), e.integer(lanes))
         with e.loop(rounds) as i:
-            place = builder.mul(i, e.integer(lanes))
-            whole = e.load(_KINDS[bits], source, place, lanes)
+            first = builder.mul(i, e.integer(lanes))
+            whole = e.load(_KINDS[bits], source, first, lanes)
             if bits == I8.width:
-                e.store(whole ^ -128, target, place)
+                e.store(whole ^ -128, target, first)  # turning the sign bit adds 128
             else:
                 apart = e.splat(I1, builder.icmp_signed("!=", args[5], e.integer(0)), lanes)
-                e.store(apart.choose((whole << 8).shift_signed(8), whole), target, place)
-                e.store(whole.shift_signed(8) + ((whole >> 7) & 1), high_target, place)
+                e.store(apart.choose((whole << 8).shift_signed(8), whole), target, first)
+                # A low byte with its sign bit set is 256 less than without a sign: the rest is one more.
+                e.store(whole.shift_signed(8) + ((whole >> 7) & 1), high_target, first)
         return context.get_dummy_value()
 
     return signature, generate
@@ -228,8 +232,8 @@ def clear_tile(typing_context: Any, sums: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         pointer = builder.inttoptr(args[0], IR.PointerType(I8))
-        for place in range(0, TILE_ROWS * PANEL_COLUMNS, LANES):
-            e.store(e.splat(I64, 0), pointer, e.integer(place))
+        for offset in range(0, TILE_ROWS * PANEL_COLUMNS, LANES):
+            e.store(e.splat(I64, 0), pointer, e.integer(offset))
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -240,7 +244,7 @@ def finish_tile(
     typing_context: Any,
     sums: Any,
     corrections: Any,
-    unit: Any,
+    lsb: Any,
     addend: Any,
     addend_stride: Any,
     many_addends: Any,
@@ -249,16 +253,16 @@ def finish_tile(
     rows: Any,
     width: Any,
 ) -> Any:
-    """Write rows of sums, less what belongs to their column, in their unit, plus an addend, as float64.
+    """Write rows of sums, less their columns' corrections, times the value of 1, plus an addend, as float64.
 
     Args:
         typing_context: Numba's.
         sums: address of int64 sums, 32 a row.
         corrections: address of 32 int64.
-        unit: a power of two.
-        addend: address of the first row's, float64.
-        addend_stride: from one row's to the next one's.
-        many_addends: whether each column has its own.
+        lsb: the value of 1 in the sums, a power of two.
+        addend: address of the first row's addend, float64.
+        addend_stride: from one row's addend to the next.
+        many_addends: whether each column has an addend of its own.
         out: address of the first row.
         out_stride: from one row to the next.
         rows: how many.
@@ -270,19 +274,19 @@ def finish_tile(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         sums, corrections, addend, out = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1, 3, 6))
-        unit, numbers = e.splat(F64, args[2]), e.constants(I64, range(LANES))
+        lsb, numbers = e.splat(F64, args[2]), e.constants(I64, range(LANES))
         for half in range(2):
             first = e.integer(half * LANES)
             here = numbers < e.splat(I64, builder.sub(args[9], first))
             with builder.if_then(here.any()):
                 off, each = e.load(I64, corrections, first), here & e.splat(I1, args[5])
                 with e.loop(args[8]) as row:
-                    place = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
-                    value = (e.load(I64, sums, place) - off).as_kind(F64) * unit
-                    line = builder.mul(row, args[4])
-                    one = e.splat(F64, e.load_scalar(F64, addend, line))
-                    more = e.load_where(each, F64, addend, builder.add(line, first), one)
-                    e.store_where(here, value + more, out, builder.add(builder.mul(row, args[7]), first))
+                    offset = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
+                    value = (e.load(I64, sums, offset) - off).as_kind(F64) * lsb
+                    addend_row = builder.mul(row, args[4])
+                    shared = e.splat(F64, e.load_scalar(F64, addend, addend_row))
+                    addends = e.load_where(each, F64, addend, builder.add(addend_row, first), shared)
+                    e.store_where(here, value + addends, out, builder.add(builder.mul(row, args[7]), first))
         return context.get_dummy_value()
 
     return signature, generate
@@ -290,7 +294,7 @@ def finish_tile(
 
 @intrinsic
 def convert_raws(typing_context: Any, x: Any, kind: Any, scale: Any, raws: Any, raw_kind: Any, count: Any) -> Any:
-    """Write `count` floats times `scale` as integers; return the or of their magnitudes' bits, less one if negative.
+    """Write `count` floats times `scale` as integers; return the or of x for each x >= 0, and of -x - 1 for the others.
 
     Args:
         typing_context: Numba's.
@@ -311,18 +315,18 @@ def convert_raws(typing_context: Any, x: Any, kind: Any, scale: Any, raws: Any, 
         factor = e.splat(source, builder.fptrunc(args[2], F32) if source is F32 else args[2], CONVERTED)
         seen = e.variable(e.splat(I32, 0, CONVERTED))
         with e.loop(builder.udiv(args[5], e.integer(CONVERTED))) as i:
-            place = builder.mul(i, e.integer(CONVERTED))
-            raw = (e.load(source, pointers[0], place, CONVERTED) * factor).as_kind(I32)
+            first = builder.mul(i, e.integer(CONVERTED))
+            raw = (e.load(source, pointers[0], first, CONVERTED) * factor).as_kind(I32)
             seen.set(seen.now | (raw ^ raw.shift_signed(31)))
-            e.store(raw.as_kind(target), pointers[1], place)
+            e.store(raw.as_kind(target), pointers[1], first)
         return builder.sext(seen.now.any_bit(), I64)
 
     return signature, generate
 
 
 @intrinsic
-def add_columns(typing_context: Any, kind: Any, panel: Any, steps: Any, sums: Any) -> Any:
-    """Add the columns of a packed 8-bit panel to 32 int64 sums; of a 16-bit one nothing: it needs no corrections."""
+def add_columns(typing_context: Any, kind: Any, panel: Any, instructions: Any, sums: Any) -> Any:
+    """Add the columns of a packed 8-bit panel to 32 int64 sums; add nothing for 16 bits, which need no corrections."""
     signature = types.void(kind, types.int64, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -331,16 +335,16 @@ def add_columns(typing_context: Any, kind: Any, panel: Any, steps: Any, sums: An
         e = Emitter(builder)
         pointer, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3))
         ones = e.splat(I8, 1, 4 * LANES)
-        held = [e.variable(e.splat(I32, 0)) for _ in range(2)]
-        with e.loop(args[2]) as step:
-            for half, total in enumerate(held):
-                place = builder.add(builder.mul(step, e.integer(8 * LANES)), e.integer(4 * LANES * half))
-                numbers = e.load(I8, pointer, place, 4 * LANES)
+        totals = [e.variable(e.splat(I32, 0)) for _ in range(2)]
+        with e.loop(args[2]) as number:
+            for half, total in enumerate(totals):
+                offset = builder.add(builder.mul(number, e.integer(8 * LANES)), e.integer(4 * LANES * half))
+                numbers = e.load(I8, pointer, offset, 4 * LANES)
                 added = e.call(_INSTRUCTIONS[8], total.type, [total.now.value, ones.value, numbers.value])
                 total.set(Vector(e, added))
-        for half, total in enumerate(held):
-            place = e.integer(half * LANES)
-            e.store(e.load(I64, target, place) + total.now.as_kind(I64), target, place)
+        for half, total in enumerate(totals):
+            offset = e.integer(half * LANES)
+            e.store(e.load(I64, target, offset) + total.now.as_kind(I64), target, offset)
         return context.get_dummy_value()
 
     return signature, generate

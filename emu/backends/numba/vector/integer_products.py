@@ -1,9 +1,9 @@
-"""Exact products of integer matrices, whatever way their elements lie in memory, as float64 rows.
+"""Exact products of integer matrices, wherever their elements lie in memory, as float64 rows.
 
 pack          rows of the left operand and panels of the right one (`packing`)
 multiply      each block of 8 rows with each panel: a tile of 8 x 32 sums, in the cache
-finish        the tile's sums as float64 in their unit, plus the addend, where the output stage reads them
-pour          a group of them into the output stage, while they are in the cache
+finish        write the tile's values plus the addend as float64, which the output stage reads
+pour          deliver a group of them to the output stage, while they are in the cache
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAIR = NEIGHBOURS[16]
 INT32_MAX = 2**31 - 1
 #: Added to 8-bit left operands.
 OFFSET = bounded(128, 128, 128, "the instruction takes them unsigned")
-#: Places along k whose packed rows stay in the first-level cache.
+#: Largest part of k that is packed at once: the rows stay in the first-level cache.
 CHUNK_DEPTH = 1024
 #: Sums of a tile, and their bytes.
 TILE_SUMS = TILE_ROWS * PANEL_COLUMNS
@@ -50,7 +50,7 @@ def add_products(
     stop: int,
     panels: Any,
     split: int,
-    steps: int,
+    instructions: int,
     packed: Any,
     tiles: Any,
     finished: int,
@@ -60,15 +60,15 @@ def add_products(
     """Add products of rows and packed panels along `start`..`stop`; finish them, or leave them in their tiles.
 
     Args:
-        left: data, from one batch element to the next, rows, columns of the left operand.
-        batch: which element.
+        left: data, stride from one matrix to the next, offsets of rows and of columns of the left operand.
+        batch: which matrix.
         first_row: first row.
-        last_row: behind the last.
-        start: first place along k, at a word's beginning.
-        stop: behind the last.
+        last_row: one past the last.
+        start: first k, at the beginning of a word.
+        stop: one past the last.
         panels: (panels, whole words along k * 32) packed right operand.
         split: whether rows are taken as low and high bytes.
-        steps: instructions after which 32-bit sums are added up.
+        instructions: how many, until 32-bit sums are added to 64-bit ones.
         packed: room for the packed rows.
         tiles: int64, [block][panel][8][32]; one tile is enough if sums are finished and k is one chunk.
         finished: whether to write `out`.
@@ -83,9 +83,10 @@ def add_products(
     for chunk in range(start, max(stop, start + 1), CHUNK_DEPTH):
         end = min(chunk + CHUNK_DEPTH, stop)
         row_bytes = pack_rows(left, batch, first_row, last_row, chunk, end, split, packed, plane)
-        all_steps = row_bytes // WORD_BYTES
-        parts = max((all_steps + steps - 1) // steps, 1)
-        steps_now = (all_steps + parts - 1) // parts
+        # The fewest parts, all of about the same length.
+        all_words = row_bytes // WORD_BYTES
+        parts = max((all_words + instructions - 1) // instructions, 1)
+        words_of_part = (all_words + parts - 1) // parts
         for p in range(count):
             panel = address(panels) + item * PANEL_COLUMNS * (p * depth + chunk)
             for block in range(blocks):
@@ -93,12 +94,12 @@ def add_products(
                 if chunk == start:
                     clear_tile(tile)
                 row = address(packed) + block * TILE_ROWS * row_bytes
-                for step in range(0, all_steps, max(steps_now, 1)):
-                    now = min(steps_now, all_steps - step)
-                    here, there = row + WORD_BYTES * step, panel + WORD_BYTES * PANEL_COLUMNS * step
-                    add_dot_tile(panels.dtype, here, row_bytes, there, now, 0, tile)
-                    if split:
-                        add_dot_tile(panels.dtype, here + item * plane, row_bytes, there, now, 8, tile)
+                for word in range(0, all_words, max(words_of_part, 1)):
+                    count_now = min(words_of_part, all_words - word)
+                    left_at, right_at = row + WORD_BYTES * word, panel + WORD_BYTES * PANEL_COLUMNS * word
+                    add_dot_tile(panels.dtype, left_at, row_bytes, right_at, count_now, 0, tile)
+                    if split:  # high bytes weigh 2**8
+                        add_dot_tile(panels.dtype, left_at + item * plane, row_bytes, right_at, count_now, 8, tile)
                 if finished and end == stop:
                     _finish_block(tile, p, batch, first_row + block * TILE_ROWS, first_row, last_row, ending, out)
 
@@ -108,13 +109,13 @@ def _finish_block(
     tile: int, panel: int, batch: int, row: int, first_row: int, last_row: int, ending: Any, out: Any
 ) -> None:
     """Write a tile's sums that belong to rows and columns."""
-    corrections, unit, addend, columns = ending
+    corrections, lsb, addend, columns = ending
     column = panel * PANEL_COLUMNS
     finish_tile(
         tile,
         address(corrections) + 8 * column,
-        unit,
-        _place_in_addend(addend, batch, row, column),
+        lsb,
+        _address_in_addend(addend, batch, row, column),
         addend.shape[2] if addend.shape[1] > 1 else 0,
         addend.shape[2] > 1,
         address(out) + 8 * ((row - first_row) * columns + column),
@@ -125,10 +126,10 @@ def _finish_block(
 
 
 @kernel
-def _place_in_addend(addend: Any, batch: int, row: int, column: int) -> int:
-    """Return the address of what is added to a result; dimensions of 1 serve all."""
-    line = batch % addend.shape[0] * addend.shape[1] + row % addend.shape[1]
-    return address(addend) + 8 * (line * addend.shape[2] + column % addend.shape[2])
+def _address_in_addend(addend: Any, batch: int, row: int, column: int) -> int:
+    """Return the address of a result's addend; dimensions of 1 serve all."""
+    addend_row = batch % addend.shape[0] * addend.shape[1] + row % addend.shape[1]
+    return address(addend) + 8 * (addend_row * addend.shape[2] + column % addend.shape[2])
 
 
 @kernel
@@ -137,11 +138,11 @@ def finish_rows(tiles: Any, batch: int, first_row: int, last_row: int, ending: A
 
     Args:
         tiles: int64, [block][panel][8][32].
-        batch: which batch element.
+        batch: which matrix.
         first_row: first row.
-        last_row: behind the last.
-        ending: what is taken off each column's sums (int64, whole panels), value of 1 in the sums, the addend
-            (float64, 1 or B, 1 or M, 1 or N), number of columns.
+        last_row: one past the last.
+        ending: what is subtracted from each column's sums (int64, whole panels), the value of 1 in the sums, the addend
+            (float64, 1 or B, 1 or M, 1 or N), the number of columns.
         out: float64 rows.
     """
     count = (ending[3] + PANEL_COLUMNS - 1) // PANEL_COLUMNS
@@ -156,8 +157,8 @@ def write_batches(
     left: Any,
     right: Any,
     split: int,
-    steps: int,
-    unit: float,
+    instructions: int,
+    lsb: float,
     addend: Any,
     packed: Any,
     panels: Any,
@@ -168,32 +169,32 @@ def write_batches(
     stop: int,
     sink: Any,
 ) -> int:
-    """Write the products of batch elements `start`..`stop`, a group at a time; return the first result not written.
+    """Write the products of matrices `start`..`stop`, a group at a time; return the first result not written.
 
-    That is the end, or where the sink left off: the group's sums are in `out` then.
+    That is the end, or the first that the sink did not take: the group's sums are in `out` then.
 
     Args:
-        left: data, from one batch element to the next, rows, columns of the left operand.
+        left: data, stride from one matrix to the next, offsets of rows and of columns of the left operand.
         right: the same of the right operand.
         split: whether left elements are taken as low and high bytes.
-        steps: instructions after which 32-bit sums are added up.
-        unit: value of 1 in the sums.
+        instructions: how many, until 32-bit sums are added to 64-bit ones.
+        lsb: the value of 1 in the sums.
         addend: float64, (1 or B, 1 or M, 1 or N).
         packed: room for the packed rows.
         panels: room for the packed right operand.
         rows_packed: rows that are packed together.
         out: float64, room for the sums of a group.
-        group: batch elements of one.
-        start: first batch element.
-        stop: behind the last.
-        sink: where sums go.
+        group: matrices of a group.
+        start: first matrix.
+        stop: one past the last.
+        sink: what sums are delivered to.
     """
     m, n, depth = left[2].size, right[3].size, right[2].size
     count = panels.shape[0]
     blocks = (min(rows_packed, m) + TILE_ROWS - 1) // TILE_ROWS
     tiles = np.empty((1 if depth <= CHUNK_DEPTH else blocks * count) * TILE_SUMS, np.int64)
     corrections = np.zeros(count * PANEL_COLUMNS, np.int64)
-    ending = (corrections, unit, addend, n)
+    ending = (corrections, lsb, addend, n)
     for b in range(start, stop):
         corrections[:] = 0
         pack_panels(right, b, panels, 0, count, 0, depth, corrections)
@@ -202,7 +203,7 @@ def write_batches(
         first = start + (b - start) // group * group
         for row in range(0, m, rows_packed):
             last, rows = min(row + rows_packed, m), out[((b - first) * m + row) * n :]
-            add_products(left, b, row, last, 0, depth, panels, split, steps, packed, tiles, 1, ending, rows)
+            add_products(left, b, row, last, 0, depth, panels, split, instructions, packed, tiles, 1, ending, rows)
         if b + 1 == min(first + group, stop):
             wrote = pour(sink, address(out), first * m * n, (b + 1 - first) * m * n)
             if wrote < (b + 1 - first) * m * n:
@@ -219,7 +220,7 @@ def write_row_groups(
     depth: int,
     panels: Any,
     split: int,
-    steps: int,
+    instructions: int,
     packed: Any,
     tiles: Any,
     ending: Any,
@@ -228,12 +229,13 @@ def write_row_groups(
 ) -> int:
     """Write rows `start`..`stop` of one product, `group` at a time; return the first result not written.
 
-    That is the end, or where the sink left off: the group's sums are in `out` then. Arguments as of `add_products`.
+    That is the end, or the first that the sink did not take: the group's sums are in `out` then. Arguments are those of
+    `add_products`.
     """
     columns = ending[3]
     for first in range(start, stop, group):
         last = min(first + group, stop)
-        add_products(left, 0, first, last, 0, depth, panels, split, steps, packed, tiles, 1, ending, out)
+        add_products(left, 0, first, last, 0, depth, panels, split, instructions, packed, tiles, 1, ending, out)
         wrote = pour(sink, address(out), first * columns, (last - first) * columns)
         if wrote < (last - first) * columns:
             return first * columns + wrote
@@ -247,8 +249,8 @@ def write_paired_batches(
     pairs: Any,
     segments: Any,
     split: int,
-    steps: int,
-    unit: float,
+    instructions: int,
+    lsb: float,
     addend: Any,
     out: Any,
     group: int,
@@ -256,48 +258,48 @@ def write_paired_batches(
     stop: int,
     sink: Any,
 ) -> int:
-    """Write products with 16-bit patches that are never put together, for batch elements `start`..`stop`.
+    """Write products with 16-bit patches that are never copied into a matrix, for matrices `start`..`stop`.
 
-    Every element of an image stands beside its neighbour once, and beside the one at another distance (in the next row,
-    mostly) once; a step multiplies such pairs. Sums are made for every place from the first column to the last, also
-    where a window leaves a row; those are left out. Returns what `write_batches` does.
+    Each element of an image is copied once beside its neighbour, and once beside the element at another distance, as a
+    rule in the next row; an instruction multiplies such pairs. Sums are computed for all positions from the first
+    column to the last; those at which a window leaves a row are dropped. Returns what `write_batches` does.
 
     Args:
-        left: data, from one batch element to the next, rows, columns.
-        right: the same; its columns ascend.
-        pairs: offset, first and second k (-1: none) of each step, and whether they are neighbours; the other distance.
+        left: data, stride from one matrix to the next, offsets of rows and of columns.
+        right: the same; offsets of columns ascend.
+        pairs: of each: offset, first and second k (-1: none), whether they are neighbours; then the other distance.
         segments: panel, lane, column and length of each run of columns in a panel, panel by panel.
         split: whether left elements are taken as low and high bytes.
-        steps: steps after which 32-bit sums are added up.
-        unit: value of 1 in the sums.
+        instructions: how many, until 32-bit sums are added to 64-bit ones.
+        lsb: the value of 1 in the sums.
         addend: float64, (1 or B, 1 or M, 1 or N).
         out: float64, room for the sums of a group.
-        group: batch elements of one.
-        start: first batch element.
-        stop: behind the last.
-        sink: where sums go.
+        group: matrices of a group.
+        start: first matrix.
+        stop: one past the last.
+        sink: what sums are delivered to.
     """
-    places, first_k, second_k, near, distance = pairs
-    m, n, depth = left[2].size, right[3].size, places.size
+    pair_offsets, first_k, second_k, near, distance = pairs
+    m, n, depth = left[2].size, right[3].size, pair_offsets.size
     count = segments[len(segments) - 1, 0] + 1
     blocks = (m + TILE_ROWS - 1) // TILE_ROWS
     rows = np.zeros((2, blocks * TILE_ROWS, PAIR * depth), np.int16)
     for i in range(m):
-        for step in range(depth):
+        for pair in range(depth):
             for side in range(PAIR):
-                k = first_k[step] if side == 0 else second_k[step]
+                k = first_k[pair] if side == 0 else second_k[pair]
                 value = left[0][left[2][i] + left[3][k]] if k >= 0 else left[0][0] * 0
                 if split:
-                    rows[0, i, PAIR * step + side] = np.int8(value)
-                    rows[1, i, PAIR * step + side] = (np.int32(value) - np.int32(np.int8(value))) >> 8
+                    rows[0, i, PAIR * pair + side] = np.int8(value)
+                    rows[1, i, PAIR * pair + side] = (np.int32(value) - np.int32(np.int8(value))) >> 8
                 else:
-                    rows[0, i, PAIR * step + side] = value
+                    rows[0, i, PAIR * pair + side] = value
     size = right[2][right[2].size - 1] + right[3][n - 1] + 1
     reach = size + SLACK + PANEL_COLUMNS
     beside = np.zeros(2 * PAIR * reach, np.int16)
     offsets = np.empty(depth, np.int64)
-    for step in range(depth):
-        offsets[step] = places[step] + (0 if near[step] else reach)
+    for pair in range(depth):
+        offsets[pair] = pair_offsets[pair] + (0 if near[pair] else reach)
     tile, corrections = np.empty(TILE_SUMS, np.int64), np.zeros(PANEL_COLUMNS, np.int64)
     row_bytes = 2 * PAIR * depth
     for b in range(start, stop):
@@ -308,26 +310,26 @@ def write_paired_batches(
             pair_up(image, distance, address(beside) + 2 * PAIR * reach, size - distance)
         segment = 0
         for p in range(count):
-            here = address(beside) + 2 * PAIR * (right[3][0] + p * PANEL_COLUMNS)
-            behind = segment
-            while behind < len(segments) and segments[behind, 0] == p:
-                behind += 1
+            panel = address(beside) + 2 * PAIR * (right[3][0] + p * PANEL_COLUMNS)
+            next_segment = segment
+            while next_segment < len(segments) and segments[next_segment, 0] == p:
+                next_segment += 1
             for block in range(blocks):
                 clear_tile(address(tile))
-                for step in range(0, depth, steps):
-                    now = min(steps, depth - step)
-                    there = address(offsets) + 8 * step
+                for pair in range(0, depth, instructions):
+                    count_now = min(instructions, depth - pair)
+                    from_pair = address(offsets) + 8 * pair
                     for byte in range(1 + split):
-                        row = address(rows) + (byte * blocks + block) * TILE_ROWS * row_bytes
-                        add_dot_tile_at(row + WORD_BYTES * step, row_bytes, here, there, now, 8 * byte, address(tile))
+                        row = address(rows) + (byte * blocks + block) * TILE_ROWS * row_bytes + WORD_BYTES * pair
+                        add_dot_tile_at(row, row_bytes, panel, from_pair, count_now, 8 * byte, address(tile))
                 first = block * TILE_ROWS
-                for s in range(segment, behind):
+                for s in range(segment, next_segment):
                     lane, column, length = segments[s, 1], segments[s, 2], segments[s, 3]
                     finish_tile(
                         address(tile) + 8 * lane,
                         address(corrections),
-                        unit,
-                        _place_in_addend(addend, b, first, column),
+                        lsb,
+                        _address_in_addend(addend, b, first, column),
                         addend.shape[2] if addend.shape[1] > 1 else 0,
                         addend.shape[2] > 1,
                         address(out) + 8 * (((b - begin) * m + first) * n + column),
@@ -335,7 +337,7 @@ def write_paired_batches(
                         min(TILE_ROWS, m - first),
                         length,
                     )
-            segment = behind
+            segment = next_segment
         if b + 1 == min(begin + group, stop):
             wrote = pour(sink, address(out), begin * m * n, (b + 1 - begin) * m * n)
             if wrote < (b + 1 - begin) * m * n:

@@ -2,10 +2,10 @@
 
     v = e.load(F32, pointer, index)          sixteen neighbours
     r = (v * e.splat(F32, 256.0)).rint()     each lane on its own
-    tally.add_where(r != v)                  one more in the lanes where it holds
+    tally.add_where(r != v)                  counts the lanes of the mask
 
-A `Vector` stands for an LLVM value; operators emit instructions where the `Emitter` stands. Comparisons of floats are
-false for NaN except `!=`; integers compare signed unless the name says unsigned.
+A `Vector` stands for an LLVM value; operators emit instructions at the `Emitter`'s position. Comparisons of floats are
+false for NaN except `!=`; integers compare as signed unless the name says unsigned.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _CODE: Any = cgutils
 #: Makes a function that emits its own instructions; a kernel calls it without its typing context.
 intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
 LANES = 16
-#: Float64 lanes of one AVX-512 instruction, and how one is told to round, exceptions aside.
+#: Float64 lanes of one AVX-512 instruction, and its operand that says how to round: 1 down, 2 up, 3 toward zero, plus 8
+#: to suppress exceptions.
 AVX512_LANES, ROUND_DOWN, ROUND_UP, ROUND_TOWARD_ZERO = 8, 9, 10, 11
-#: Truth tables of three bits.
+#: Truth tables of three bits: bit 4a + 2b + c is the result for a, b, c.
 ODD, MAJORITY = 0b10010110, 0b11101000
 I1, I8, I16, I32, I64 = (IR.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16, F32, F64 = IR.HalfType(), IR.FloatType(), IR.DoubleType()
@@ -41,7 +42,7 @@ INTEGER_OF = {F32: I32, F64: I64}
 
 
 class Emitter:
-    """Emits vector code at a builder's place."""
+    """Emits vector code at a builder's position."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
@@ -51,7 +52,7 @@ class Emitter:
         return IR.Constant(kind, value)
 
     def splat(self, kind: Any, value: Any, lanes: int = LANES) -> Vector:
-        """Return a number, or a scalar of the right type, in every lane."""
+        """Return a vector with a number, or a scalar of the lanes' type, in each lane."""
         vector = IR.VectorType(kind, lanes)
         if isinstance(value, (int, float)):
             return Vector(self, IR.Constant(vector, [value] * lanes))
@@ -60,7 +61,7 @@ class Emitter:
         return Vector(self, self.builder.shuffle_vector(first, IR.Constant(vector, IR.Undefined), zeros))
 
     def constants(self, kind: Any, values: Sequence[int | float]) -> Vector:
-        """Return given numbers, one per lane."""
+        """Return a vector of the given numbers."""
         return Vector(self, IR.Constant(IR.VectorType(kind, len(values)), list(values)))
 
     def at(self, pointer: Any, index: Any, kind: Any) -> Any:
@@ -77,7 +78,7 @@ class Emitter:
         return Vector(self, value)
 
     def load_where(self, mask: Vector, kind: Any, pointer: Any, index: Any, other: Vector) -> Vector:
-        """Return neighbours from element `index` on in the lanes of `mask`; `other` elsewhere, and nothing is read."""
+        """Return neighbours from element `index` on in the lanes of `mask`, `other` in those where nothing is read."""
         vector = other.value.type
         address = self.builder.bitcast(self.at(pointer, index, kind), vector.as_pointer())
         name = f"llvm.masked.load.v{other.lanes}{_NAMES[kind]}.p0"
@@ -86,8 +87,8 @@ class Emitter:
 
     def gather(self, kind: Any, base: Any, indices: Vector) -> Vector:
         """Return the elements at `indices` of the array whose address, as an integer, is `base`."""
-        places = indices * BYTES[kind] + self.splat(I64, base, indices.lanes)
-        pointers = self.builder.inttoptr(places.value, IR.VectorType(IR.PointerType(), indices.lanes))
+        addresses = indices * BYTES[kind] + self.splat(I64, base, indices.lanes)
+        pointers = self.builder.inttoptr(addresses.value, IR.VectorType(IR.PointerType(), indices.lanes))
         vector, all_lanes = (
             IR.VectorType(kind, indices.lanes),
             IR.Constant(IR.VectorType(I1, indices.lanes), [1] * indices.lanes),
@@ -110,21 +111,22 @@ class Emitter:
         return value
 
     def prefetch(self, kind: Any, pointer: Any, index: Any) -> None:
-        """Ask for the line that holds element `index`, which may lie behind the array's end."""
+        """Prefetch the cache line of element `index`, which may lie beyond the array's end."""
         address = self.builder.bitcast(self.at(pointer, index, kind), IR.PointerType(I8))
         signature = IR.FunctionType(IR.VoidType(), [address.type, I32, I32, I32])
         function = _CODE.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0")
+        # To read, not to write; into all caches; data, not code.
         self.builder.call(function, [address, *(self.integer(number, I32) for number in (0, 3, 1))])
 
     def store(self, vector: Vector, pointer: Any, index: Any, *, past_caches: bool = False) -> None:
-        """Write neighbours from element `index` on; past the caches only to addresses of a whole vector's alignment."""
+        """Write neighbours from element `index` on; `past_caches` requires addresses aligned to whole vectors."""
         kind, lanes = vector.kind, vector.lanes
         address = self.builder.bitcast(self.at(pointer, index, kind), vector.value.type.as_pointer())
         written = self.builder.store(vector.value, address)
         written.align = BYTES[kind] * lanes if past_caches else BYTES[kind]
         if past_caches:
-            one = self.builder.module.add_metadata([IR.Constant(I32, 1)])
-            written.set_metadata("nontemporal", one)
+            marker = self.builder.module.add_metadata([IR.Constant(I32, 1)])
+            written.set_metadata("nontemporal", marker)
 
     def buffer(self, kind: Any, elements: int) -> Any:
         """Return the address of room for `elements` numbers on the stack, aligned to whole vectors."""
@@ -134,22 +136,23 @@ class Emitter:
         return room
 
     def variable(self, first: Vector) -> Variable:
-        """Return a place for a vector that changes in a loop; it starts as `first`."""
+        """Return a variable for a vector that changes in a loop; it starts as `first`."""
+        # In the entry block, so that LLVM turns it into a register.
         with self.builder.goto_entry_block():
-            place = self.builder.alloca(first.value.type)
-        self.builder.store(first.value, place)
-        return Variable(self, place, first.value.type)
+            pointer = self.builder.alloca(first.value.type)
+        self.builder.store(first.value, pointer)
+        return Variable(self, pointer, first.value.type)
 
     def scalar_variable(self, first: Any) -> Any:
         """Return the address of a scalar that changes in a loop; it starts as `first`."""
         with self.builder.goto_entry_block():
-            place = self.builder.alloca(first.type)
-        self.builder.store(first, place)
-        return place
+            pointer = self.builder.alloca(first.type)
+        self.builder.store(first, pointer)
+        return pointer
 
     @contextmanager
     def loop(self, count: Any) -> Generator[Any, None, None]:
-        """Emit the body once, run it `count` times; gives the index."""
+        """Emit the body once, in a loop that runs it `count` times; yields the index."""
         with _CODE.for_range(self.builder, count) as made:
             yield made.index
 
@@ -160,13 +163,13 @@ class Emitter:
         return self.builder.call(function, list(arguments))
 
     def power_of_two(self, kind: Any, exponent: Vector) -> Vector:
-        """Return 2**exponent for exponents of normal numbers, in integers of the float's width."""
+        """Return 2**exponent; exponents are integers of the float's width, and those of normal numbers."""
         bias, fraction_bits = (127, 23) if kind is F32 else (1023, 52)
         return ((exponent + bias) << fraction_bits).bits_as(kind)
 
 
 class Vector:
-    """A number in every lane."""
+    """A number in each lane."""
 
     __slots__ = ("emitter", "value")
     __hash__ = None  # pyright: ignore[reportAssignmentType] - `==` gives a mask
@@ -176,12 +179,12 @@ class Vector:
 
     @property
     def kind(self) -> Any:
-        """Type of one lane."""
+        """The type of a lane."""
         return self.value.type.element
 
     @property
     def lanes(self) -> int:
-        """Number of lanes."""
+        """How many lanes there are."""
         return self.value.type.count
 
     @property
@@ -224,11 +227,11 @@ class Vector:
         return self._emit("shl", "shl", other)
 
     def __rshift__(self, other: Vector | int) -> Vector:
-        """Shift right, zeros from the left: see `shift_signed` for the other."""
+        """Shift right and fill up with zeros; `shift_signed` fills up with the sign."""
         return self._emit("lshr", "lshr", other)
 
     def shift_signed(self, other: Vector | int) -> Vector:
-        """Shift right, the sign from the left."""
+        """Shift right and fill up with the sign."""
         return self._emit("ashr", "ashr", other)
 
     def _compare(self, operator: str, other: Vector | float) -> Vector:
@@ -262,11 +265,11 @@ class Vector:
         return Vector(self.emitter, self.emitter.builder.icmp_unsigned("<", self.value, self._other(other)))
 
     def choose(self, yes: Vector, no: Vector | float) -> Vector:
-        """Return `yes` where this mask holds, else `no`."""
+        """Return `yes` in the lanes of this mask, `no` in the others."""
         return Vector(self.emitter, self.emitter.builder.select(self.value, yes.value, yes._other(no)))
 
     def clamp(self, low: Vector, high: Vector) -> Vector:
-        """Return the number, not below `low` and not above `high`; of a NaN, `high`."""
+        """Return the nearest number from `low` to `high`; for NaN, which is not below `high`, `high`."""
         bounded = (self < high).choose(self, high)
         return (bounded > low).choose(bounded, low)
 
@@ -319,7 +322,8 @@ class Vector:
         return Vector(self.emitter, self.emitter.call(name, self.value.type, [a.value, b.value, self.value]))
 
     def between(self, instruction: str, *others: Vector) -> tuple[Vector, Vector]:
-        """Return an AVX-512 instruction's result in float lanes rounded down, and up: the same where it is exact."""
+        """Return an AVX-512 instruction's results rounded down, and rounded up: the same if they are exact."""
+        # Of sixteen lanes, an instruction takes eight of float64, or all of float32.
         together = AVX512_LANES * BYTES[F64] // BYTES[self.kind]
         room = IR.VectorType(self.kind, together)
         picks = [range(first, first + together) for first in range(0, self.lanes, together)]
@@ -333,7 +337,7 @@ class Vector:
         return results[0], results[1]
 
     def with_sign_of(self, other: Vector) -> Vector:
-        """Return the magnitude with another's sign."""
+        """Return the magnitudes with the signs of another vector."""
         name = f"llvm.copysign.v{self.lanes}{_NAMES[self.kind]}"
         return Vector(self.emitter, self.emitter.call(name, self.value.type, [self.value, other.value]))
 
@@ -346,7 +350,7 @@ class Vector:
         return Vector(self.emitter, self.emitter.builder.bitcast(self.value, IR.VectorType(kind, self.lanes)))
 
     def as_kind(self, kind: Any, *, signed: bool = True) -> Vector:
-        """Convert numbers: wider or narrower floats and integers, integers to floats, whole floats to integers."""
+        """Convert numbers between floats and integers of any width; floats become integers toward zero."""
         if kind is self.kind:
             return self
         builder, target = self.emitter.builder, IR.VectorType(kind, self.lanes)
@@ -364,26 +368,26 @@ class Vector:
         return Vector(self.emitter, emit(self.value, target))
 
     def reshaped(self, kind: Any, lanes: int) -> Vector:
-        """Return the same bits as another number of lanes of another type."""
+        """Return the same bits as lanes of another type and number."""
         return Vector(self.emitter, self.emitter.builder.bitcast(self.value, IR.VectorType(kind, lanes)))
 
     def interleaved(self, other: Vector) -> Vector:
-        """Return lanes of this and another by turns, twice as many."""
+        """Return the lanes of this and another vector alternately, twice as many."""
         return self.shuffled(other, [i + source * self.lanes for i in range(self.lanes) for source in (0, 1)])
 
     def shuffled(self, other: Vector, order: Sequence[int]) -> Vector:
-        """Return lanes of this and, counted on, of another."""
+        """Return the lanes of that `order`: this vector's have the first numbers, the other's the next."""
         picks = IR.Constant(IR.VectorType(I32, len(order)), list(order))
         return Vector(self.emitter, self.emitter.builder.shuffle_vector(self.value, other.value, picks))
 
     def count(self) -> Any:
-        """Return in how many lanes this mask holds, as int64."""
+        """Return how many lanes this mask has, as int64."""
         builder, integer = self.emitter.builder, IR.IntType(self.lanes)
         word = builder.bitcast(self.value, integer)
         return builder.zext(self.emitter.call(f"llvm.ctpop.i{self.lanes}", integer, [word]), I64)
 
     def any(self) -> Any:
-        """Return whether this mask holds in any lane."""
+        """Return whether this mask has any lane."""
         word = self.emitter.builder.bitcast(self.value, IR.IntType(self.lanes))
         return self.emitter.builder.icmp_unsigned("!=", word, IR.Constant(IR.IntType(self.lanes), 0))
 
@@ -393,7 +397,7 @@ class Vector:
         return self.emitter.call(name, self.kind, [self.value])
 
     def any_bit(self) -> Any:
-        """Return the or of integer lanes."""
+        """Return the bitwise or of integer lanes."""
         name = f"llvm.vector.reduce.or.v{self.lanes}{_NAMES[self.kind]}"
         return self.emitter.call(name, self.kind, [self.value])
 
@@ -406,37 +410,37 @@ class Vector:
 class Variable:
     """A vector that changes in a loop."""
 
-    def __init__(self, emitter: Emitter, place: Any, kind: Any) -> None:
-        self.emitter, self.place, self.type = emitter, place, kind
+    def __init__(self, emitter: Emitter, pointer: Any, kind: Any) -> None:
+        self.emitter, self.pointer, self.type = emitter, pointer, kind
 
     @property
     def now(self) -> Vector:
-        """What it holds."""
-        return Vector(self.emitter, self.emitter.builder.load(self.place, typ=self.type))
+        """The vector that was set last."""
+        return Vector(self.emitter, self.emitter.builder.load(self.pointer, typ=self.type))
 
     def set(self, value: Vector) -> None:
-        """Hold another vector."""
-        self.emitter.builder.store(value.value, self.place)
+        """Set the variable to a vector."""
+        self.emitter.builder.store(value.value, self.pointer)
 
 
 class Count:
-    """How often masks held, over all lanes, in a loop."""
+    """Counts lanes of masks in a loop."""
 
     def __init__(self, emitter: Emitter) -> None:
-        self.emitter, self.place = emitter, emitter.scalar_variable(emitter.integer(0))
+        self.emitter, self.pointer = emitter, emitter.scalar_variable(emitter.integer(0))
 
     @property
     def now(self) -> Any:
         """The count so far, int64."""
-        return self.emitter.builder.load(self.place, typ=I64)
+        return self.emitter.builder.load(self.pointer, typ=I64)
 
     def add_where(self, mask: Vector) -> None:
-        """Count the lanes where `mask` holds."""
-        self.emitter.builder.store(self.emitter.builder.add(self.now, mask.count()), self.place)
+        """Count the lanes of `mask`."""
+        self.emitter.builder.store(self.emitter.builder.add(self.now, mask.count()), self.pointer)
 
 
 def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
-    """Add three columns of bits: returns sum and carry of every bit place on its own."""
+    """Add three numbers bit by bit: return the sums and the carries of all bits."""
     if has_ternary_logic():
         return _of_three(ODD, a, b, c), _of_three(MAJORITY, a, b, c)
     either = a ^ b
@@ -444,7 +448,7 @@ def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
 
 
 def _of_three(table: int, a: Vector, b: Vector, c: Vector) -> Vector:
-    """Return the bits that a truth table gives for three: bit 4a + 2b + c of it."""
+    """Return the bits that a truth table gives for three numbers, bit by bit."""
     arguments = [a.value, b.value, c.value, IR.Constant(I32, table)]
     return Vector(a.emitter, a.emitter.call("llvm.x86.avx512.pternlog.d.512", a.value.type, arguments))
 

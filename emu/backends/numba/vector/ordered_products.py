@@ -16,7 +16,7 @@ from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_tiles import COMPARING, MARK, ROWS, WORDS, add_in_order, finish_in_order
 
 Array = NDArray[Any]
-#: Places along k packed for one panel, then the next: whole cache lines, whichever way an operand lies, few pages.
+#: How many k are packed for one panel, then for the next: whole cache lines of either storage order, and few pages.
 PACKED = 16
 #: Packed numbers below this are not worth a second thread.
 GRAIN_PACKED = 1 << 16
@@ -24,15 +24,15 @@ GRAIN_PACKED = 1 << 16
 
 @kernel
 def pack_ordered_panels(b: Any, panels: Any, scale: float, start: int, stop: int) -> None:
-    """Pack places start..stop along batch and k of b, (B, K, N), times `scale`, into (B, panels, K * 32).
+    """Pack b, (B, K, N), times `scale`, into (B, panels, K * 32): those numbers `start`..`stop` along batch and k.
 
-    A panel holds 32 columns, one k after the other; zeros behind the last column.
+    A panel holds 32 columns, one k after the other, with zeros after the last column.
     """
     depth, columns = b.shape[1], b.shape[2]
-    place = start
-    while place < stop:
-        batch, low = place // depth, place % depth
-        high = min(low + PACKED, depth, low + stop - place)
+    at = start
+    while at < stop:
+        batch, low = at // depth, at % depth
+        high = min(low + PACKED, depth, low + stop - at)
         for p in range(panels.shape[1]):
             first = p * PANEL_COLUMNS
             width = min(PANEL_COLUMNS, columns - first)
@@ -43,11 +43,11 @@ def pack_ordered_panels(b: Any, panels: Any, scale: float, start: int, stop: int
                     packed[j] = row[j] * scale
                 for j in range(width, PANEL_COLUMNS):
                     packed[j] = 0
-        place += high - low
+        at += high - low
 
 
 def packed_panels(b: Array, dtype: Any, scale: float = 1.0) -> Array:
-    """Return (B or 1, panels, K * 32): a right operand (B, K, N) packed; once if all its matrices are the same."""
+    """Return a right operand (B, K, N) as packed panels, (B or 1, panels, K * 32); one matrix if all are the same."""
     if b.shape[0] > 1 and b.strides[0] == 0:
         b = b[:1]
     batches, depth, columns = b.shape
@@ -61,7 +61,7 @@ def packed_panels(b: Array, dtype: Any, scale: float = 1.0) -> Array:
 
 
 def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: int, height: int, grain: int) -> None:
-    """Call `work(batch, start, stop)` for ranges of rows of every matrix, shared by threads.
+    """Call `work(batch, start, stop)` for ranges of rows of each matrix, shared by threads.
 
     Args:
         work: computes rows start..stop; start is a multiple of `height`.
@@ -81,15 +81,14 @@ def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: i
 
 
 @lru_cache(maxsize=16)
-def row_loops(step: str) -> Any:
-    """Return the compiled loop of one kind of step.
+def row_loops(adder: str) -> Any:
+    """Return the compiled loop of an adder.
 
-    It takes a (M, K) and what its elements are multiplied by, packed panels, the first sums (M or 1, N or 1) and what
-    they are multiplied by, limits of a saturating accumulator, bits that words drop in the end, what sums are
-    multiplied by, and a range of rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in
-    the lower half of 32 bits.
+    It takes a (M, K) and a factor for its elements, packed panels, the first sums (M or 1, N or 1) and a factor for
+    them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and a range of
+    rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in the lower half of 32 bits.
     """
-    rows, comparing, words, mark = ROWS[step], step in COMPARING, step in WORDS, MARK if step == "marked" else 0
+    rows, comparing, words, mark = ROWS[adder], adder in COMPARING, adder in WORDS, MARK if adder == "marked" else 0
     lane = np.int32 if words else np.float32
 
     @kernel
@@ -102,7 +101,7 @@ def row_loops(step: str) -> Any:
         low: float,
         high: float,
         drop_bits: int,
-        unit: float,
+        lsb: float,
         out: Any,
         touched: Any,
         start: int,
@@ -123,25 +122,25 @@ def row_loops(step: str) -> Any:
             for p in range(panels.shape[0]):
                 width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
                 if first_sums.size == 1:
-                    held = lane(first_sums[0, 0] * sum_scale)
-                    sums[:] = held + lane(mark) if mark else held  # of floats, -0 stays
+                    first_sum = lane(first_sums[0, 0] * sum_scale)
+                    sums[:] = first_sum + lane(mark) if mark else first_sum  # without + 0, a float's -0 stays
                 else:
                     for i in range(height):
                         row = (first + i) % first_sums.shape[0]
                         for j in range(width):
                             column = (p * PANEL_COLUMNS + j) % first_sums.shape[1]
-                            held = lane(first_sums[row, column] * sum_scale)
-                            sums[i * PANEL_COLUMNS + j] = held + lane(mark) if mark else held
+                            first_sum = lane(first_sums[row, column] * sum_scale)
+                            sums[i * PANEL_COLUMNS + j] = first_sum + lane(mark) if mark else first_sum
                 add_in_order(
-                    step, address(left), depth, address(panels[p]), depth, low, high, address(sums), address(hit)
+                    adder, address(left), depth, address(panels[p]), depth, low, high, address(sums), address(hit)
                 )
                 here = first * columns + p * PANEL_COLUMNS
                 finish_in_order(
-                    step,
+                    adder,
                     address(sums),
                     address(hit),
                     drop_bits,
-                    unit,
+                    lsb,
                     out.dtype,
                     address(out) + out.itemsize * here,
                     columns,

@@ -1,4 +1,4 @@
-"""Tiles of products added in order along k: rows by 32 columns, every sum in its own lane.
+"""Tiles of products added in order along k: rows by 32 columns, each sum in its own lane.
 
     fused        acc = fl32(acc + a*b)              one instruction: a product is never rounded on its own
     float32      acc = fl32(acc + fl32(a*b))
@@ -9,15 +9,16 @@
     marked       acc = clamp(acc + a*b)             the same, of at most 30 bits
 
 Words: operands of together at most W bits are shifted left so that the top of a W-bit accumulator is the top of 32
-bits, where vpdpwssds saturates. Beside each product of 16-bit halves stands a 0. Saturating steps compare with the
-sum that was not limited; differences are or-ed: a limit was touched. Marked words need no second sum: products leave
-the 32 - W bits below the word as they are, and those start as 1. Saturation above makes them all ones, saturation below
-all zeros, and what they are in the end tells whether a limit was touched. They never change the word: no add of
-multiples of 2**(32 - W) is nearer to a limit for them than without.
+bits, where vpdpwssds saturates. It adds two products of 16-bit halves; the second is 0 * 0. Saturating adders compare
+with the sum that was not limited; a difference means that a limit was touched. Marked words need no second sum:
+products leave the 32 - W bits below the word unchanged, and those start as 1. Saturation at the upper limit makes all
+of them ones, at the lower limit zeros; what they are in the end shows whether a limit was touched. They never change
+the word: sums are multiples of 2**(32 - W) plus bits below that, which reach a limit only if the multiples do.
 
-Rounded to odd: of the float32 numbers around an exact sum, the smaller magnitude with its last bit set; an exact sum of
-0 is +0 unless both terms are -0. The two are the sum rounded down and up or, where no instruction is told how to round,
-the nearest and, as the sign of its error says, the next. Binary16 has 13 bits fewer: rounding again is as if once.
+Rounded to odd: of the two float32 numbers around an inexact sum, the smaller magnitude with its last bit set; an exact
+sum of 0 is +0 unless both terms are -0. The two are the sum rounded down and rounded up or, if no instruction can be
+told how to round, the nearest number and the next one on the side that the sign of the error says. Binary16 has 13 bits
+fewer, so that rounding again gives what rounding once does.
 
 Source: docs/concepts/products.md, "Rounding twice"; Figueroa 1995 (sums of binary16 through binary32); Knuth 1969 (the
 error of a sum); Boldo & Melquiond 2008 (rounding to odd).
@@ -36,7 +37,7 @@ from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import F16, F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 #: One add: emitter, accumulator, left and right factor, low and high limit -> new accumulator, unlimited sum.
-Step = Callable[[Emitter, Vector, Vector, Vector, tuple[Vector, Vector]], tuple[Vector, Vector]]
+Adder = Callable[[Emitter, Vector, Vector, Vector, tuple[Vector, Vector]], tuple[Vector, Vector]]
 
 
 def _fused(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
@@ -60,9 +61,10 @@ def _fused16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector
         smaller, inexact = down.bits().at_most_unsigned(up.bits()), down != up
     else:
         nearest, error = _with_error(acc, a * b)
-        beyond = (nearest.bits() ^ error.bits()) >> SIGN_BIT  # 1: the sum lies nearer to 0
-        inexact = abs(error) > 0.0  # never of an infinity, whose error is NaN
+        beyond = (nearest.bits() ^ error.bits()) >> SIGN_BIT  # 1 if the exact sum lies nearer to 0
+        inexact = abs(error) > 0.0  # not of an infinity, whose error is NaN
         smaller = inexact.choose(nearest.bits() - beyond, nearest.bits())
+    # The smaller magnitude has the smaller pattern: set to odd, it is itself or the other neighbour.
     s = _in_half(inexact.choose(smaller | 1, smaller).bits_as(F32))
     return s, s
 
@@ -97,7 +99,7 @@ def _marked(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector,
     return s, s
 
 
-STEPS: dict[str, Step] = {
+ADDERS: dict[str, Adder] = {
     "fused": _fused,
     "float32": _float32,
     "binary16": _binary16,
@@ -106,17 +108,17 @@ STEPS: dict[str, Step] = {
     "words": _words,
     "marked": _marked,
 }
-#: Steps that find out where a limit was touched; those that compare two sums for it; those on 32-bit words.
+#: Adders that mark where a limit was touched; those that compare two sums for it; those on 32-bit words.
 TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "words"), ("words", "marked")
-#: Bits below a marked word, at least.
+#: Fewest bits below a marked word.
 FEWEST_MARK_BITS = bounded(2, 2, 31, "neither all zeros nor all ones is what they are at first")
-#: What they are at first.
+#: The value of these bits at first.
 MARK = bounded(1, 1, (1 << FEWEST_MARK_BITS) - 2, "saturation makes all of them ones or zeros")
-#: Place of a float32's sign.
+#: Index of a float32's sign bit.
 SIGN_BIT = 31
-#: Rows of a tile: what fits the registers beside two vectors of the panel.
+#: Rows of a tile: as many sums as fit 32 registers of 512 bits beside two vectors of the panel.
 ROWS = {"fused": 8, "float32": 8, "binary16": 8, "fused16": 8, "saturating": 4, "words": 4, "marked": 8}
-#: The same of vectors of 256 bits, sixteen of them, beside half a line of the panel; words have long vectors alone.
+#: The same in 16 registers of 256 bits, beside half the columns of the panel; words have only long vectors.
 ROWS_OF_SHORT_VECTORS = {
     "fused": 4,
     "float32": 4,
@@ -133,7 +135,7 @@ def parts(rows: int, together: int) -> list[tuple[range, tuple[int, ...]]]:
 
     Args:
         rows: of the tile.
-        together: as many go with one half where vectors have 256 bits; with 512, all go with both.
+        together: rows of a part, which has one half, if vectors have 256 bits; with 512, all rows and halves are one.
     """
     if has_long_vectors():
         return [(range(rows), (0, 1))]
@@ -143,7 +145,7 @@ def parts(rows: int, together: int) -> list[tuple[range, tuple[int, ...]]]:
 @intrinsic
 def add_in_order(
     typing_context: Any,
-    step: Any,
+    adder: Any,
     a: Any,
     row_stride: Any,
     panel: Any,
@@ -157,21 +159,21 @@ def add_in_order(
 
     Args:
         typing_context: Numba's.
-        step: a key of `STEPS`, known when compiling.
+        adder: a key of `ADDERS`, a literal.
         a: address of the first row, float32 (words: int32).
         row_stride: elements from one row to the next.
         panel: address of 32 columns of the same type, one k after the other.
-        depth: places along k.
+        depth: products of each sum.
         low: smallest value of a saturating accumulator, float64.
-        high: its largest.
-        sums: address of rows * 32 of them.
-        touched: address of as many uint32, or-ed where a limit was touched; only of steps that compare.
+        high: its largest value.
+        sums: address of rows * 32 sums.
+        touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
     """
     i64, f64 = types.int64, types.float64
-    signature = types.void(step, i64, i64, i64, i64, f64, f64, i64, i64)
+    signature = types.void(adder, i64, i64, i64, i64, f64, f64, i64, i64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        e, name = Emitter(builder), step.literal_value
+        e, name = Emitter(builder), adder.literal_value
         a, panel, sums, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 7, 8))
         rows = [e.at(a, builder.mul(args[2], e.integer(row)), F32) for row in range(ROWS[name])]
         low, high = (e.splat(F32, builder.fptrunc(args[i], F32)) for i in (5, 6))
@@ -207,33 +209,33 @@ def _emit_part(
     touched: Any,
 ) -> None:
     builder, comparing, kind = e.builder, name in COMPARING, I32 if name in WORDS else F32
-    places = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, _ in rows for half in halves}
-    held = {at: e.variable(e.load(kind, sums, place)) for at, place in places.items()}
-    hit = {at: e.variable(e.splat(I32, 0)) for at in places} if comparing else {}
+    offsets = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, _ in rows for half in halves}
+    accs = {at: e.variable(e.load(kind, sums, offset)) for at, offset in offsets.items()}
+    hit = {at: e.variable(e.splat(I32, 0)) for at in offsets} if comparing else {}
     with e.loop(depth) as k:
         first = builder.mul(k, e.integer(PANEL_COLUMNS))
         right = {half: e.load(kind, panel, builder.add(first, e.integer(half * LANES))) for half in halves}
         for row, factors in rows:
             left = e.splat(kind, e.load_scalar(kind, factors, k))
             for half in halves:
-                acc, s = STEPS[name](e, held[row, half].now, left, right[half], limits)
-                held[row, half].set(acc)
+                acc, s = ADDERS[name](e, accs[row, half].now, left, right[half], limits)
+                accs[row, half].set(acc)
                 if comparing:
                     hit[row, half].set(hit[row, half].now | (_pattern(s) ^ _pattern(acc)))
-    for at, place in places.items():
-        e.store(held[at].now, sums, place)
+    for at, offset in offsets.items():
+        e.store(accs[at].now, sums, offset)
         if comparing:
-            e.store(e.load(I32, touched, place) | hit[at].now, touched, place)
+            e.store(e.load(I32, touched, offset) | hit[at].now, touched, offset)
 
 
 @intrinsic
 def finish_in_order(
     typing_context: Any,
-    step: Any,
+    adder: Any,
     sums: Any,
     hits: Any,
     drop_bits: Any,
-    unit: Any,
+    lsb: Any,
     out_kind: Any,
     out: Any,
     out_stride: Any,
@@ -245,11 +247,11 @@ def finish_in_order(
 
     Args:
         typing_context: Numba's.
-        step: a key of `STEPS`, known when compiling.
+        adder: a key of `ADDERS`, a literal.
         sums: address of the sums, 32 a row.
         hits: address of as many uint32, from `add_in_order`.
-        drop_bits: bits that words stand above the accumulator's last place.
-        unit: value of the accumulator's last place; 1 for floats.
+        drop_bits: bits of a word below the accumulator's last place.
+        lsb: value of the accumulator's last place; 1 for floats.
         out_kind: dtype of what is written.
         out: address of the first row.
         out_stride: elements from one row to the next, of `out` and of `touched`.
@@ -258,27 +260,27 @@ def finish_in_order(
         width: columns, 1..32.
     """
     i64 = types.int64
-    signature = types.void(step, i64, i64, i64, types.float64, out_kind, *[i64] * 5)
+    signature = types.void(adder, i64, i64, i64, types.float64, out_kind, *[i64] * 5)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        e, name = Emitter(builder), step.literal_value
+        e, name = Emitter(builder), adder.literal_value
         sums, hits, out, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 6, 8))
         kind, target = I32 if name in WORDS else F32, F32 if out_kind.dtype == types.float32 else F64
-        unit, drop, numbers = e.splat(F64, args[4]), builder.trunc(args[3], I32), e.constants(I64, range(LANES))
+        lsb, drop, numbers = e.splat(F64, args[4]), builder.trunc(args[3], I32), e.constants(I64, range(LANES))
         below = e.splat(I32, builder.sub(builder.shl(e.integer(1, I32), drop), e.integer(1, I32)))
         for half in range(2):
             first = e.integer(half * LANES)
             here = numbers < e.splat(I64, builder.sub(args[10], first))
             with builder.if_then(here.any()), e.loop(args[9]) as row:
-                place = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
-                held = e.load(kind, sums, place)
-                value = held.shift_signed(e.splat(I32, drop)) if name in WORDS else held
-                there = builder.add(builder.mul(row, args[7]), first)
+                offset = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
+                acc = e.load(kind, sums, offset)
+                value = acc.shift_signed(e.splat(I32, drop)) if name in WORDS else acc
+                out_offset = builder.add(builder.mul(row, args[7]), first)
                 if name in TOUCHING:
-                    value = value.as_kind(F64) * unit
-                    hit = (e.load(I32, hits, place) != 0) if name in COMPARING else ((held & below) != MARK)
-                    e.store_where(here, hit.as_kind(I8, signed=False), touched, there)
-                e.store_where(here, value.as_kind(target), out, there)
+                    value = value.as_kind(F64) * lsb
+                    hit = (e.load(I32, hits, offset) != 0) if name in COMPARING else ((acc & below) != MARK)
+                    e.store_where(here, hit.as_kind(I8, signed=False), touched, out_offset)
+                e.store_where(here, value.as_kind(target), out, out_offset)
         return context.get_dummy_value()
 
     return signature, generate

@@ -1,11 +1,11 @@
-"""Operands of integer products, put where dot-product instructions read them.
+"""Operands of integer products, copied to where dot-product instructions read them.
 
     raws     carriers -> int8 or int16, each once; their largest magnitudes
     panels   right operand: 32 columns each, 2 or 4 neighbours along k side by side
     rows     left operand: one after the other; full 16-bit ranges as low and high bytes: a = 256 * high + low
 
-Element (b, i, j) of an operand is `data[batch * b + rows[i] + columns[j]]`, which says patches of images and
-transposes without copies. A vector may reach beyond a run of neighbours: what it writes there belongs to the next.
+Element (b, i, j) of an operand is `data[batch * b + rows[i] + columns[j]]`, which describes patches of images and
+transposes without copies. A vector may reach beyond a run of neighbours: the next run overwrites what it writes there.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from emu.backends.numba.vector.dot_tiles import (
 )
 from emu.backends.numba.vector.lanes import address
 
-#: Runs of adjacent columns in a panel above which elements are moved one by one.
+#: Runs of adjacent columns in a panel above which elements are copied one by one.
 MOST_RUNS = 12
-#: The same where neighbours along k lie together and a lane's operands are moved as one word.
+#: The same if neighbours along k are neighbours in memory, so that a lane's operands are copied as one word.
 FEW_RUNS = 4
-#: Elements that must follow an operand (zeros), packed rows and panels: a vector may begin at their last one.
+#: Elements that must follow an operand (zeros), packed rows and panels: a vector may begin at the last of theirs.
 SLACK = 2 * PANEL_COLUMNS
 
 
@@ -47,16 +47,16 @@ def raws_range(x: Any, scale: float, raws: Any, start: int, stop: int) -> Any:
     for i in range(start + whole, stop):
         raw = np.int64(x[i] * scale)
         raws[i] = raw
-        bits |= raw ^ (raw >> 63)
-    return bits + 1
+        bits |= raw ^ (raw >> 63)  # x, or -x - 1 if it is negative
+    return bits + 1  # the or of such numbers is at least the largest, and below twice as much
 
 
 @kernel
-def find_runs(places: Any, first: int, last: int, starts: Any) -> int:
-    """Write where runs of adjacent places begin, counted from `first`, and their end; return how many there are."""
+def find_runs(offsets: Any, first: int, last: int, starts: Any) -> int:
+    """Write the starts of runs of adjacent offsets, counted from `first`, and the end; count the runs."""
     count = 0
     for j in range(last - first):
-        if j == 0 or places[first + j] != places[first + j - 1] + 1:
+        if j == 0 or offsets[first + j] != offsets[first + j - 1] + 1:
             starts[count] = j
             count += 1
     starts[count] = last - first
@@ -65,16 +65,16 @@ def find_runs(places: Any, first: int, last: int, starts: Any) -> int:
 
 @kernel
 def pack_panels(right: Any, batch: int, panels: Any, first: int, last: int, start: int, stop: int, sums: Any) -> None:
-    """Pack places `start`..`stop` along k of panels `first`..`last`; of 8-bit operands, add up each column.
+    """Pack k from `start` to `stop` of panels `first`..`last`; of 8-bit operands, add up each column.
 
     Args:
-        right: data, from one batch element to the next, rows, columns of the operand, K x N.
-        batch: which element.
+        right: data, stride from one matrix to the next, offsets of rows and of columns of the operand, K x N.
+        batch: which matrix.
         panels: (panels, whole words along k * 32), of the operand's dtype.
         first: first panel.
-        last: behind the last.
-        start: first place along k, at a word's beginning.
-        stop: behind the last.
+        last: one past the last.
+        start: first k, at the beginning of a word.
+        stop: one past the last.
         sums: int64, one per column of all panels, added to.
     """
     data, stride, rows, columns = right
@@ -92,15 +92,15 @@ def _pack_panel(
 ) -> None:
     """Pack one panel.
 
-    A run of adjacent columns is written as a whole vector. Behind the last k stands what another thread may have
-    packed: runs that would reach it are written one by one.
+    A run of adjacent columns is written as a whole vector. After the last k of this range another thread may have
+    packed: runs that would reach there are written element by element.
     """
     depth, item = rows.size, data.itemsize
     neighbours = WORD_BYTES // item
     width = min(PANEL_COLUMNS, columns.size - first)
     runs = find_runs(columns, first, first + width, starts)
     origin = address(data) + item * base
-    nothing = address(data) + item * (data.size - PANEL_COLUMNS)  # zeros behind the last element
+    zeros = address(data) + item * (data.size - PANEL_COLUMNS)  # of the `SLACK` after the last element
     for k in range(start, stop, neighbours):
         target = address(panel) + item * k * PANEL_COLUMNS
         whole = k + neighbours <= depth
@@ -108,15 +108,15 @@ def _pack_panel(
         if runs == 1 or (runs <= (FEW_RUNS if words else MOST_RUNS) and k + neighbours < stop):
             for run in range(runs):
                 j = starts[run]
-                place = origin + item * columns[first + j]
-                second = place + item * rows[k + 1] if k + 1 < depth else nothing
-                third = place + item * rows[k + 2] if k + 2 < depth else nothing
-                fourth = place + item * rows[k + 3] if k + 3 < depth else nothing
-                interleave(data.dtype, (place + item * rows[k], second, third, fourth), target + WORD_BYTES * j)
+                column = origin + item * columns[first + j]
+                second = column + item * rows[k + 1] if k + 1 < depth else zeros
+                third = column + item * rows[k + 2] if k + 2 < depth else zeros
+                fourth = column + item * rows[k + 3] if k + 3 < depth else zeros
+                interleave(data.dtype, (column + item * rows[k], second, third, fourth), target + WORD_BYTES * j)
         elif words:
-            here = origin + item * rows[k]
+            row = origin + item * rows[k]
             for j in range(width):
-                move_word(here + item * columns[first + j], target + WORD_BYTES * j)
+                move_word(row + item * columns[first + j], target + WORD_BYTES * j)
         else:
             for j in range(width):
                 element = base + columns[first + j]
@@ -126,10 +126,10 @@ def _pack_panel(
 
 
 @kernel
-def _adjacent(places: Any, first: int, count: int) -> bool:
+def _adjacent(offsets: Any, first: int, count: int) -> bool:
     adjacent = True
     for i in range(1, count):
-        adjacent = adjacent and places[first + i] == places[first] + i
+        adjacent = adjacent and offsets[first + i] == offsets[first] + i
     return adjacent
 
 
@@ -137,20 +137,21 @@ def _adjacent(places: Any, first: int, count: int) -> bool:
 def pack_rows(
     left: Any, batch: int, first: int, last: int, start: int, stop: int, split: int, packed: Any, plane: int
 ) -> int:
-    """Pack places `start`..`stop` along k of rows; return the bytes from one to the next, whole words.
+    """Pack k from `start` to `stop` of rows; return the bytes from one row to the next, whole words.
 
-    16-bit elements as they are or, `split`, as low and high bytes, both signed; 8-bit ones plus 128, unsigned.
+    Elements of 16 bits stay or, if `split`, become low and high bytes, both signed; 128 is added to elements of 8 bits,
+    which makes them unsigned.
 
     Args:
-        left: data, from one batch element to the next, rows, columns of the operand, M x K.
-        batch: which element.
+        left: data, stride from one matrix to the next, offsets of rows and of columns of the operand, M x K.
+        batch: which matrix.
         first: first row.
-        last: behind the last.
-        start: first place along k.
-        stop: behind the last.
-        split: whether elements are taken as two bytes.
-        packed: room for all rows, and `SLACK` behind them; twice that if split.
-        plane: where the high bytes begin.
+        last: one past the last.
+        start: first k.
+        stop: one past the last.
+        split: whether elements become two bytes.
+        packed: room for all rows, and `SLACK` after them; twice that if split.
+        plane: index of the first high byte.
     """
     data, stride, rows, columns = left
     item = data.itemsize
@@ -163,9 +164,9 @@ def pack_rows(
         low = address(packed) + item * (i - first) * length
         for run in range(runs):
             at, count = starts[run], starts[run + 1] - starts[run]
-            place = source + item * columns[start + at]
-            move_row(data.dtype, place, low + item * at, low + item * (plane + at), count, split)
-        for k in range(stop - start, length):  # the panel may hold anything there
+            element = source + item * columns[start + at]
+            move_row(data.dtype, element, low + item * at, low + item * (plane + at), count, split)
+        for k in range(stop - start, length):  # zeros, as the panel may hold anything there
             packed[(i - first) * length + k] = 0
             if split:
                 packed[plane + (i - first) * length + k] = 0
@@ -174,6 +175,6 @@ def pack_rows(
 
 @kernel
 def room_of_rows(count: int, depth: int) -> int:
-    """Return how many elements packed rows, whole blocks of them, need: one plane."""
+    """Return how many elements a plane of packed rows, in whole blocks, takes."""
     blocks = (count + TILE_ROWS - 1) // TILE_ROWS
     return blocks * TILE_ROWS * (depth + WORD_BYTES) + SLACK

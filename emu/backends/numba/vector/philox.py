@@ -1,7 +1,7 @@
 """Philox4x32-10 in vector code: sixteen counters at a time, each word in the low half of a 64-bit lane.
 
-A 32 x 32 bit product reads the low halves of its lanes and fills a lane; high halves may hold anything until the words
-are put together. Words go to memory in the order of the counters, lowest first, so a field of 8, 16 or 32 bits is
+A product of 32 by 32 bits reads the low halves of its lanes and fills a lane; high halves may hold anything until the
+words are joined. Words are written in the order of the counters, lowest first, so that a field of 8, 16 or 32 bits is
 an element of an array of such integers.
 
 Source: docs/concepts/random-bits.md; Salmon et al., SC 2011.
@@ -18,7 +18,7 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 LOW = 0xFFFFFFFF
 WORDS_PER_COUNTER = 4
-#: Words that one call of `fill` writes at a time.
+#: Words of sixteen counters.
 GROUP_WORDS = LANES * WORDS_PER_COUNTER
 
 
@@ -47,6 +47,7 @@ def _rounds(e: Emitter, counter: Vector, address: Address) -> tuple[Vector, Vect
     for _ in range(ROUNDS):
         p0 = (c0 & LOW) * MULTIPLIERS[0]
         p1 = (c2 & LOW) * MULTIPLIERS[1]
+        # The low words c1 and c3 are the products themselves: what stands above them is masked or shifted out later.
         c0, c1 = (p1 >> 32) ^ c1 ^ e.splat(I64, keys[0]), p1
         c2, c3 = (p0 >> 32) ^ c3 ^ e.splat(I64, keys[1]), p0
         keys = [e.builder.add(key, e.integer(step)) for key, step in zip(keys, KEY_STEPS, strict=True)]

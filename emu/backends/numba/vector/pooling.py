@@ -1,6 +1,6 @@
 """Maxima of windows in vector code, sixteen windows at once.
 
-Windows two elements apart are loaded as they lie, every second element taken; others are gathered.
+Windows two elements apart are loaded together, and every second element is taken; others are gathered.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from numba import types
 from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 _FLOATS, _INDICES = {32: F32, 64: F64}, {8: I8, 16: I16, 32: I32}
-#: Distance of windows whose elements are loaded as they lie.
+#: Distance of windows whose elements are loaded together.
 APART = 2
 
 
-def _largest(e: Emitter, places: Any, elements: Callable[[Any], Vector]) -> tuple[Vector, Vector]:
+def _largest(e: Emitter, size: Any, elements: Callable[[Any], Vector]) -> tuple[Vector, Vector]:
     """Return maxima and first positions of sixteen windows; `elements(j)` gives the j-th of each."""
     builder = e.builder
-    top, where = e.variable(elements(e.integer(0))), e.variable(e.splat(I32, 0))
-    with e.loop(builder.sub(places, e.integer(1))) as earlier:
+    best, position = e.variable(elements(e.integer(0))), e.variable(e.splat(I32, 0))
+    with e.loop(builder.sub(size, e.integer(1))) as earlier:
         j = builder.add(earlier, e.integer(1))
-        rival, held = elements(j), top.now
-        above_zero = (rival == held) & (rival.bits() == 0) & (held.bits() != 0)
-        wins = (rival > held) | ((rival != rival) & (held == held)) | above_zero
-        top.set(wins.choose(rival, held))
-        where.set(wins.choose(e.splat(I32, builder.trunc(j, I32)), where.now))
-    return top.now, where.now
+        rival, top = elements(j), best.now
+        above_zero = (rival == top) & (rival.bits() == 0) & (top.bits() != 0)  # +0, whose bits are 0, beside -0
+        wins = (rival > top) | ((rival != rival) & (top == top)) | above_zero
+        best.set(wins.choose(rival, top))
+        position.set(wins.choose(e.splat(I32, builder.trunc(j, I32)), position.now))
+    return best.now, position.now
 
 
 @intrinsic
@@ -37,20 +37,20 @@ def pool_neighbours(
     kind: Any,
     data: Any,
     columns: Any,
-    places: Any,
+    size: Any,
     best: Any,
     index_kind: Any,
     index: Any,
     count: Any,
 ) -> Any:
-    """Write maxima and first positions of up to sixteen windows, each `APART` from the one before.
+    """Write maxima and first positions of up to sixteen windows, each `APART` after the one before.
 
     Args:
         typing_context: Numba's.
         kind: dtype of the elements, float32 or float64.
         data: address of the first window's element at offset 0.
         columns: address of the offsets of a window's elements, int64.
-        places: elements of a window.
+        size: elements of a window.
         best: address of the maxima.
         index_kind: dtype of the positions, unsigned.
         index: address of the positions.
@@ -63,18 +63,18 @@ def pool_neighbours(
         data, columns, best, index = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 4, 6))
         numbers = e.constants(I32, range(APART * LANES))
         count = builder.trunc(args[7], I32)
-        behind = builder.sub(builder.mul(count, e.integer(APART, I32)), e.integer(1, I32))
-        inside = numbers < e.splat(I32, behind, APART * LANES)
-        nothing = e.splat(element, 0.0, APART * LANES)
+        end = builder.sub(builder.mul(count, e.integer(APART, I32)), e.integer(1, I32))  # nothing is read past the last
+        inside = numbers < e.splat(I32, end, APART * LANES)
+        zeros = e.splat(element, 0.0, APART * LANES)
 
         def elements(j: Any) -> Vector:
-            lying = e.load_where(inside, element, data, e.load_scalar(I64, columns, j), nothing)
-            return lying.shuffled(lying, range(0, APART * LANES, APART))
+            neighbours = e.load_where(inside, element, data, e.load_scalar(I64, columns, j), zeros)
+            return neighbours.shuffled(neighbours, range(0, APART * LANES, APART))
 
-        top, where = _largest(e, args[3], elements)
+        top, position = _largest(e, args[3], elements)
         written = e.constants(I32, range(LANES)) < e.splat(I32, count)
         e.store_where(written, top, best, e.integer(0))
-        e.store_where(written, where.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, e.integer(0))
+        e.store_where(written, position.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, e.integer(0))
         return context.get_dummy_value()
 
     return signature, generate
@@ -87,7 +87,7 @@ def pool_windows(
     data: Any,
     rows: Any,
     columns: Any,
-    places: Any,
+    size: Any,
     best: Any,
     index_kind: Any,
     index: Any,
@@ -101,7 +101,7 @@ def pool_windows(
         data: address of the element at offset 0.
         rows: address of the windows' offsets, int64.
         columns: address of the offsets of a window's elements, int64.
-        places: elements of a window.
+        size: elements of a window.
         best: address of the maxima.
         index_kind: dtype of the positions, unsigned.
         index: address of the positions.
@@ -120,9 +120,9 @@ def pool_windows(
                 column = e.load_scalar(I64, columns, j)
                 return e.gather(element, args[1], offsets + e.splat(I64, column))
 
-            top, where = _largest(e, args[4], elements)
+            top, position = _largest(e, args[4], elements)
             e.store(top, best, first)
-            e.store(where.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, first)
+            e.store(position.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, first)
         return context.get_dummy_value()
 
     return signature, generate

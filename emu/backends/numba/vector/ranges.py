@@ -1,4 +1,4 @@
-"""Vector code over whole arrays: pieces of a result from any thread, other chunks go to the plain loops."""
+"""Vector code over whole arrays: writes pieces of a result from any thread, and leaves some chunks to plain loops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 VECTOR_GRAIN = 1 << 17
 #: Arrays above this many bytes are written past the caches.
 STREAMED_BYTES = 1 << 23
-#: The most chunks handed to the plain loops at a time.
+#: Most chunks that plain loops write before vector code is tried again.
 MAX_PLAIN_CHUNKS = 64
 MOST_OPERANDS = 3
 #: Writes a piece: thread, operands, start, stop, origin.
@@ -26,7 +26,7 @@ PlainWrite = Callable[[int, Sequence[Array], int, int, int], None]
 
 
 class VectorWriter:
-    """Vector code of one output stage, writing pieces of one result; chunks it cannot do go to the plain loops."""
+    """Writes pieces of one result by vector code of its output stage; chunks that it cannot write go to plain loops."""
 
     def __init__(self, target: Array, parameters: NDArray[np.int64], reports: Array) -> None:
         """Prepare to write.
@@ -36,14 +36,14 @@ class VectorWriter:
             parameters: the numbers of the stage and of the loop.
             reports: one per thread, added to; C-contiguous int64.
         """
-        self._parameters, self._reports = parameters, reports
-        self._places = address_of(parameters), address_of(reports), address_of(target)
+        self._parameters, self._reports = parameters, reports  # referenced as long as their addresses are used
+        self._addresses = address_of(parameters), address_of(reports), address_of(target)
         self._item = target.itemsize
-        self._streamed = int(target.nbytes >= STREAMED_BYTES and self._places[2] % ALIGNMENT == 0)
+        self._streamed = int(target.nbytes >= STREAMED_BYTES and self._addresses[2] % ALIGNMENT == 0)
 
     def sink(self, thread: int) -> Sink:
-        """Return where compiled loops on that thread hand in their results; valid while this writer lives."""
-        parameters, reports, target = self._places
+        """Return where compiled loops on that thread deliver their results; valid while this writer lives."""
+        parameters, reports, target = self._addresses
         report = reports + thread * self._reports.strides[0]
         return Sink(range_entry(), target, self._item, self._streamed, parameters, report)
 
@@ -52,8 +52,8 @@ class VectorWriter:
     ) -> None:
         """Write results `start`..`stop`; the operands' element 0 belongs to result `origin`.
 
-        `plain` writes a piece in plain loops. It is handed over each time: kept, it would tie its owner and this into a
-        ring, whose results' room is free only when the collector comes.
+        `plain` writes a piece in plain loops. It is an argument, as an attribute would make a reference cycle with its
+        owner, and results would stay in memory until the garbage collector runs.
         """
         steps = [0 if x.size < stop - origin else x.itemsize for x in operands]  # 0: one number stands for all
         addresses = [address_of(x) - origin * step for x, step in zip(operands, steps, strict=True)]
@@ -80,6 +80,7 @@ class VectorWriter:
                 parameters,
                 report,
             )
+            # Twice as many each time that vector code writes nothing: among many special numbers it is tried seldom.
             chunks = min(2 * chunks, MAX_PLAIN_CHUNKS) if wrote == 0 else 1
             at += wrote
             if at < stop:

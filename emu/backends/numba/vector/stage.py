@@ -1,7 +1,7 @@
 """The output stage in vector code: 512 results are checked, rounded, bounded, written and counted in one pass.
 
-A chunk holding a subnormal number, an infinity or a NaN is left to the plain loops; everything here is finite and
-normal, or zero. Lanes compute in float32 where that is exact, else in float64:
+A chunk with a subnormal number, an infinity or a NaN is left to plain loops: all numbers here are normal or zero. Lanes
+compute in float32 if that is exact, else in float64:
 
     fixed   v = x / lsb     r = R(v)   bounded by the overflow rule          y = r * lsb
     float   v = x / ulp     r = R(v)   y = r * ulp, by adding to exponents   bounded by the overflow rule
@@ -40,16 +40,16 @@ from emu.backends.numba.vector.rounding import Draw, draw_kind, rounded
 CHUNK = LANES * leading_bits.TREE
 #: Array dtypes of those names.
 KIND_DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "i8": "int8", "i16": "int16"}
-#: Of a float format: overflow may give NaN; subnormal results become zero; there is one zero.
+#: Added up, the `overflow` of a float format: it may give NaN; subnormal results become zero; there is only one zero.
 MAKES_NAN, FLUSHES, ONE_ZERO = 1, 2, 4
-#: How many results ahead operands are asked for: memory works while a chunk is computed.
+#: How many results ahead operands are prefetched, so that memory is read while a chunk is computed.
 AHEAD = 2 * CHUNK
 KINDS = {"f32": F32, "f64": F64, "i32": I32, "i64": I64, "i8": I8, "i16": I16}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is decided when a stage is compiled; everything else is a number it is given.
+    """What is fixed when a stage is compiled; everything else is a number that is given to it.
 
     Attributes:
         operation: "quantize", or an elementwise operation.
@@ -57,11 +57,11 @@ class Shape:
         lane: float type it is computed in: "f32" or "f64".
         target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.
         is_float: whether a floating-point format is written.
-        rounding: mode, by the number `rounding.kind_of` gives.
-        overflow: fixed: rule, by its number, 0 where limits say all; float: `MAKES_NAN`, `FLUSHES` and `ONE_ZERO`,
-            added.
-        fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
-        words: words of 32 bits the register's positions and the tallies need, 0 without a register.
+        rounding: number of the mode, from `rounding.kind_of`.
+        overflow: fixed: number of the rule, 0 if its limits are all that matters; float: the sum of `MAKES_NAN`,
+            `FLUSHES` and `ONE_ZERO`.
+        fields: random numbers in 128 bits (4, 8 or 16), 0 without random bits.
+        words: words of 32 bits for the register's positions and the tallies, 0 without a register.
         directed: whether operations are rounded to odd by directions, else by errors.
     """
 
@@ -77,7 +77,7 @@ class Shape:
     directed: int = 0
 
     def text(self) -> str:
-        """Return the shape as one word, by which compiled code is found again."""
+        """Return the shape as a text, which compiled code can take as a literal."""
         return " ".join(str(getattr(self, field.name)) for field in fields(self))
 
     @classmethod
@@ -87,25 +87,26 @@ class Shape:
         return cls(*words[:4], *map(int, words[4:]))
 
 
-#: Numbers a stage is given: float64 array, then int64 array, by position.
+#: Numbers that are given to a stage: an array of float64, then one of int64, by position.
 (SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, NAN, INVERSE, RANDOM_SCALE) = range(11)
 (TIE, TIE_SIGN) = range(11, 13)
 (QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
 N_NUMBERS, N_INTEGERS = 13, 11
-#: Tallies a stage returns: five flags (underflow and subnormal: with the zeros), zeros, largest exponent field.
+#: Tallies of a stage: five flags (underflow and subnormal count zeros too), zeros, the largest exponent field.
 (OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL, ZEROS, TOP) = range(7)
 N_TALLIES = 7
 #: Bits at the top of the register's last word that count tallies.
 TALLY_BITS = TOP
 
 
-def _bit(tally: int) -> int:
+def _tally_bit(tally: int) -> int:
+    """Return the bit of a register's last word that counts a tally, as a signed word: bit 31 is negative."""
     bit = 1 << (leading_bits.WORD_BITS - TALLY_BITS + tally)
-    return bit - (bit >> (leading_bits.WORD_BITS - 1) << leading_bits.WORD_BITS)  # as a signed word
+    return bit - (bit >> (leading_bits.WORD_BITS - 1) << leading_bits.WORD_BITS)
 
 
 class _Chunk:
-    """Emits the work on one chunk: constants once, then vectors."""
+    """Emits the code of one chunk: constants once, then vectors."""
 
     def __init__(self, e: Emitter, shape: Shape, numbers: Any, integers: Any) -> None:
         self.e, self.shape = e, shape
@@ -124,17 +125,17 @@ class _Chunk:
         return self.e.splat(self.lane, scalar if self.lane is F64 else self.e.builder.fptrunc(scalar, F32))
 
     def number(self, position: int) -> Vector:
-        """Return a float parameter in every lane."""
+        """Return a float parameter in each lane."""
         return self.numbers[position]
 
     def whole(self, position: int, kind: Any = None) -> Vector:
-        """Return an integer parameter in every lane."""
+        """Return an integer parameter in each lane."""
         kind = kind or self.integer
         scalar = self.integers[position]
         return self.e.splat(kind, scalar if kind is I64 else self.e.builder.trunc(scalar, kind))
 
     def read(self, operands: list[Any], which: int, index: Any) -> Vector:
-        """Return sixteen elements of an operand, in lane floats."""
+        """Return sixteen elements of an operand, in the lanes' float type."""
         return self.e.load(self.sources[which], operands[which], index).as_kind(self.lane)
 
     def compute(self, operands: list[Any], index: Any) -> tuple[Vector, list[Vector]]:
@@ -147,25 +148,27 @@ class _Chunk:
         return result, arrays
 
     def magnitude(self, x: Vector) -> Vector:
-        """Return the bits without the sign."""
+        """Return the bits without the sign: integers in the order of magnitudes."""
         return x.bits() & ((1 << (self.integer.width - 1)) - 1)
 
     def examined(self, operands: list[Any], results: Any) -> tuple[Any, Vector]:
-        """Return whether a chunk needs the plain loops, and the largest magnitudes of its lanes.
+        """Return whether a chunk needs plain loops, and the largest magnitudes of its lanes.
 
-        It does if it holds a subnormal, an infinity or a NaN. The results of an operation go to the buffer `results`.
+        It does if it has a subnormal, an infinity or a NaN, or an operand has one of the latter. The results of an
+        operation are written into the buffer `results`.
         """
         e = self.e
         none, least_special = e.splat(self.integer, -1), self.largest_field << self.fraction_bits
-        # magnitudes less 1: of a zero, -1, the least of signed integers and the largest of unsigned ones
+        # Magnitudes less 1: a zero becomes -1, as a signed integer below all others, as an unsigned one above them. So
+        # neither the largest nor the smallest is a zero's, and one comparison finds both.
         largest, smallest, operand = e.variable(none), e.variable(none), e.variable(e.splat(self.integer, 0))
         with e.loop(e.integer(leading_bits.TREE)) as i:
-            place = e.builder.mul(i, e.integer(LANES))
+            offset = e.builder.mul(i, e.integer(LANES))
             if self.shape.operation == "quantize":
-                x = self.read(operands, 0, place)
+                x = self.read(operands, 0, offset)
             else:
-                x, arrays = self.compute(operands, place)
-                e.store(x, results, place)
+                x, arrays = self.compute(operands, offset)
+                e.store(x, results, offset)
                 for array in arrays:
                     operand.set(self.magnitude(array).at_least(operand.now))
             below = self.magnitude(x) - 1
@@ -180,7 +183,7 @@ class _Chunk:
         self.top.set(magnitudes.at_least(self.top.now))
 
     def positions(self, x: Vector, zero: Vector) -> Vector:
-        """Return where each lane is counted: leading bit from the lowest on, zeros where their tally is."""
+        """Return the position at which each lane is counted: its leading bit less the lowest, or the tally of zeros."""
         bits = x.bits()
         lower_if_negative = self.magnitude(x) - (bits >> (self.integer.width - 1))  # -2**m counts one lower
         exponent = lower_if_negative >> self.fraction_bits
@@ -189,7 +192,7 @@ class _Chunk:
         return zero.choose(self.e.splat(self.integer, tally), position).as_kind(I32)
 
     def observe(self, x: Vector, zero: Vector) -> None:
-        """Count sixteen results: zeros, and with a register one-hot words of all, then of the negative ones."""
+        """Count sixteen results: with a register, one-hot words of all and of the negative ones; else zeros."""
         if self.shape.words:
             both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
             negative = x < 0.0
@@ -198,16 +201,16 @@ class _Chunk:
             self.count(zero, ZEROS)
 
     def count(self, where: Vector, *tallies: int) -> None:
-        """Count the lanes where a mask holds: in the last word of all results, if there is a register."""
+        """Count the lanes of a mask: if there is a register, in the last word of all results."""
         if self.shape.words:
             last = self.shape.words - 1
-            self.hot[last] = where.choose(self.hot[last] | sum(map(_bit, tallies)), self.hot[last])
+            self.hot[last] = where.choose(self.hot[last] | sum(map(_tally_bit, tallies)), self.hot[last])
         else:
             for tally in tallies:
                 self.tallies[tally].add_where(where)
 
     def draw(self, buffer: Any, index: Any) -> Draw | None:
-        """Return the random numbers of sixteen results from the chunk's buffer."""
+        """Return the random integers of sixteen results from the chunk's buffer; None if the mode draws none."""
         if not self.shape.fields:
             return None
         e, bits = self.e, 128 // self.shape.fields
@@ -218,7 +221,7 @@ class _Chunk:
         return Draw(u.as_kind(self.lane), self.number(RANDOM_SCALE))
 
     def write(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
-        """Return what stands in the format for sixteen results, counting the flags."""
+        """Return what the stage writes for sixteen results; count the flags."""
         return self._write_float(x, zero, draw) if self.shape.is_float else self._write_fixed(x, draw)
 
     def rounded(self, v: Vector, draw: Draw | None) -> Vector:
@@ -235,39 +238,43 @@ class _Chunk:
         bounded = r.clamp(self.number(LOW), high)
         outside = bounded != r
         self.count(outside, OVERFLOW)
-        self.count(bounded != v, INEXACT)  # an exact result inside its bounds is where it was
-        self.count(r == 0.0, UNDERFLOW)  # zeros are taken off at the end: a zero never moves
+        self.count(bounded != v, INEXACT)  # only an exact result within the limits is unchanged
+        self.count(r == 0.0, UNDERFLOW)  # zeros, which never move, are subtracted at the end
         if shape.overflow == k.SATURATE_ZERO:
             bounded = outside.choose(self.e.splat(self.lane, 0.0), r)
         elif shape.overflow == k.WRAP:
-            bounded = outside.choose(self._wrapped(r, high), r)  # inside, r + 2**width may need a bit too many
+            bounded = outside.choose(self._wrapped(r, high), r)  # within the limits, r + 2**width might not be exact
         if shape.target in ("i8", "i16", "i32"):
             return bounded
-        return self.e.splat(self.lane, 0.0).plus_product(bounded, self.number(STEP))  # fixed point has no -0
+        # + 0.0, as fixed point has no -0.
+        return self.e.splat(self.lane, 0.0).plus_product(bounded, self.number(STEP))
 
     def _wrapped(self, r: Vector, high: Vector) -> Vector:
-        """R modulo 2**width; a multiple of it so large that it left the lane's range is 0."""
+        """Return r modulo 2**width; 0 for an infinity: numbers as large as that are multiples of 2**width."""
+        # Times the inverse of a power of two is division by it; the rest is rounded once, and exact.
         modulus = self.number(MODULUS)
         rest = r.plus_product((r * self.number(INVERSE)).floor(), modulus.negated())
         rest = (rest > high).choose(rest - modulus, rest)
-        return (rest == rest).choose(rest, 0.0)
+        return (rest == rest).choose(rest, 0.0)  # infinity less infinity is NaN
 
     def _write_float(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
         e, bits = self.e, self.fraction_bits
+        # `last` is the exponent of the last place, in an exponent's field: of the number's own, not below the quantum.
+        # Subtracting it from a normal number's bits scales that exactly; so does adding it to an integer's.
         field = x.bits() & (self.largest_field << bits)
         last = (field - ((self.whole(TAIL) + self.bias) << bits)).at_least(self.whole(QUANTUM) << bits)
         v = zero.choose(x, (x.bits() - last).bits_as(self.lane))
         r = self.rounded(v, draw)
-        nothing = r == 0.0
-        y = nothing.choose(r, (r.bits() + last).bits_as(self.lane))
+        became_zero = r == 0.0
+        y = became_zero.choose(r, (r.bits() + last).bits_as(self.lane))
         beyond = abs(y) > self.number(HIGH)
         small = abs(y) < self.number(SMALLEST)
         if self.shape.overflow & FLUSHES:
             y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
-            self.count(small, UNDERFLOW)  # zeros are taken off at the end
+            self.count(small, UNDERFLOW)  # zeros are subtracted at the end
         else:
-            self.count(nothing, UNDERFLOW)
-            self.count(small, SUBNORMAL)  # what became nothing is taken off
+            self.count(became_zero, UNDERFLOW)
+            self.count(small, SUBNORMAL)  # what became 0 is subtracted at the end
         makes_nan = self.shape.overflow & MAKES_NAN
         if makes_nan and self.shape.rounding not in (k.FLOOR, k.CEIL):
             self.count(beyond, OVERFLOW, INVALID)
@@ -275,7 +282,7 @@ class _Chunk:
         else:
             self.count(beyond, OVERFLOW)
             y = beyond.choose((x < 0.0).choose(self.number(BELOW), self.number(ABOVE)), y)
-            if makes_nan:  # on one side
+            if makes_nan:  # on one side: on the other, the mode stops at the largest number
                 nan = y != y
                 self.count(nan, INVALID)
                 y = nan.choose(self.number(NAN), y)
@@ -301,34 +308,34 @@ def write_chunks(
     planes: Any,
     tallies: Any,
 ) -> Any:
-    """Write up to `chunks` chunks of results; return how many were written before one that the plain loops must do.
+    """Write up to `chunks` chunks of results; return how many were written before a chunk that needs plain loops.
 
     Args:
         typing_context: Numba's.
-        shape: text of a `Shape`, known when compiling.
+        shape: text of a `Shape`, a literal.
         a: address of the results, or of the first operand.
         b: address of the second operand, if there is one.
         c: address of the third.
-        a_step: bytes from one element of the first to the next, 0 where a chunk of one number stands for all.
+        a_step: bytes from one element of the first to the next, 0 if a chunk of one number stands for all.
         b_step: the same of the second.
         c_step: the same of the third.
         out: address of what is written.
-        index: position of the first in the logical result, a multiple of 16.
+        index: index of the first in the logical result, a multiple of 16.
         chunks: how many.
-        past_caches: whether to write past the caches; `out` is aligned to 64 bytes then.
+        past_caches: whether to write past the caches; `out` must be aligned to 64 bytes then.
         parameters: address of the stage's numbers: float64 ones, int64 ones.
         planes: address of the register's counters, uint32.
-        tallies: address of int64 ones, added to.
+        tallies: address of the tallies, int64, added to.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         integers = builder.add(args[11], e.integer(8 * N_NUMBERS))
-        places = [
+        pointers = [
             builder.inttoptr(x, IR.PointerType(I8)) for x in (*args[1:4], args[7], args[11], integers, *args[12:])
         ]
-        text = Shape.of_text(shape.literal_value)
-        return _emit_chunks(e, text, places[:3], args[4:7], places[3], *args[8:11], *places[4:])
+        compiled = Shape.of_text(shape.literal_value)
+        return _emit_chunks(e, compiled, pointers[:3], args[4:7], pointers[3], *args[8:11], *pointers[4:])
 
     return types.int64(shape, *[types.int64] * 13), generate
 
@@ -391,8 +398,8 @@ def _emit_chunks(
         with builder.if_else(past) as branches:
             for branch, past_caches in zip(branches, (True, False), strict=True):
                 with branch:
-                    for y, place in written:
-                        e.store(y, out, place, past_caches=past_caches)
+                    for y, offset in written:
+                        e.store(y, out, offset, past_caches=past_caches)
         for kind in range(sets):
             carries.keep(quads[kind].add([words[kind] for words in hot]), quad, kind)
     if shape.words:
@@ -411,14 +418,14 @@ def _emit_chunks(
 def _emit_tallies(e: Emitter, chunk: _Chunk, tallies: Any) -> None:
     """Add what the lanes counted to the tallies."""
     for tally, lanes in chunk.tallies.items():
-        place = e.at(tallies, e.integer(tally), I64)
+        pointer = e.at(tallies, e.integer(tally), I64)
         total = lanes.now
-        e.builder.store(e.builder.add(e.builder.load(place, typ=I64), total), place)
+        e.builder.store(e.builder.add(e.builder.load(pointer, typ=I64), total), pointer)
     field = e.builder.lshr(chunk.top.now.largest_unsigned(), chunk.integer(chunk.fraction_bits))
     wide = field if chunk.integer is I64 else e.builder.zext(field, I64)
-    place = e.at(tallies, e.integer(TOP), I64)
-    held = e.builder.load(place, typ=I64)
-    e.builder.store(e.builder.select(e.builder.icmp_signed(">", wide, held), wide, held), place)
+    pointer = e.at(tallies, e.integer(TOP), I64)
+    largest = e.builder.load(pointer, typ=I64)
+    e.builder.store(e.builder.select(e.builder.icmp_signed(">", wide, largest), wide, largest), pointer)
 
 
 @intrinsic

@@ -3,8 +3,8 @@
     spread_row     strip[index[p], :] += data[p] * row            the row stays in registers
     gather_row     sums += data[p] * strip_of_dense[index[p], :]  the sums stay in registers
 
-Entries come in storage order. In float32, every product and every sum is rounded; in float64, strips hold sums that are
-exact, so that both are one instruction.
+Entries are added in storage order. In float32, each product and each sum is rounded; in float64, strips hold exact
+sums, so that one instruction does both.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FLOATS, _INTEGERS = {32: F32, 64: F64}, {32: I32, 64: I64}
 
 
 def _plus(total: Vector, value: Vector, factor: Vector) -> Vector:
-    """Return total + value * factor; float64 is exact, whether rounded once or twice."""
+    """Return total + value * factor: rounded twice in float32; in float64 it is exact, so one instruction may do it."""
     return total.plus_product(value, factor) if total.kind is F64 else total + value * factor
 
 
 class _Entries:
-    """The entries of a row, as a kernel hands them over: addresses, and a number of each kind."""
+    """The entries of a row, by a kernel's arguments: addresses, and a number of each kind, which tells the type."""
 
     def __init__(self, e: Emitter, args: Any, signature: Any) -> None:
         self.e, builder = e, e.builder
@@ -35,9 +35,9 @@ class _Entries:
     def at(self, number: Any, kind: Any) -> tuple[Any, Vector]:
         """Return an entry's index, 64 bits, and its value in all lanes."""
         builder = self.e.builder
-        place = builder.add(self.first, number)
-        index = self.e.load_scalar(self._index_kind, self._index, place)
-        value = self.e.load_scalar(self._data_kind, self._data, place)
+        entry = builder.add(self.first, number)
+        index = self.e.load_scalar(self._index_kind, self._index, entry)
+        value = self.e.load_scalar(self._data_kind, self._data, entry)
         index = index if self._index_kind is I64 else builder.sext(index, I64)
         return index, self.e.splat(self._data_kind, value).as_kind(kind)
 
@@ -57,39 +57,39 @@ def spread_row(
     kind: Any,
     lanes: Any,
 ) -> Any:
-    """Add the products of some entries and one row to the rows of a strip that the entries name.
+    """Add the product of each entry and one row to the row of a strip that the entry's index names.
 
     Args:
         typing_context: Numba's.
-        index: address of the strip's row of each entry.
+        index: address of the entries' indices, rows of the strip.
         index_kind: a number of its kind, int32 or int64.
         data: address of the entries.
         data_kind: a number of their kind.
         start: first entry.
-        stop: end of the entries.
+        stop: one past the last.
         row: address of the row.
         row_kind: a number of the kind of its elements.
         strip: address of the sums.
         kind: a number of their kind, which holds every operand.
         lanes: columns of the strip, a literal multiple of 16.
     """
-    given = (index, index_kind, data, data_kind, start, stop, row, row_kind, strip, kind, lanes)
+    arguments = (index, index_kind, data, data_kind, start, stop, row, row_kind, strip, kind, lanes)
     width = lanes.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        e, held, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
+        e, element, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
         entries = _Entries(e, args, signature)
         factors, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (6, 8))
-        row_held = [e.load(source, factors, e.integer(j)).as_kind(held) for j in range(0, width, LANES)]
+        row_vectors = [e.load(source, factors, e.integer(j)).as_kind(element) for j in range(0, width, LANES)]
         with e.loop(entries.count) as number:
-            target, value = entries.at(number, held)
+            target, value = entries.at(number, element)
             first = builder.mul(target, e.integer(width))
-            for j, factor in enumerate(row_held):
-                place = builder.add(first, e.integer(j * LANES))
-                e.store(_plus(e.load(held, sums, place), value, factor), sums, place)
+            for j, factor in enumerate(row_vectors):
+                offset = builder.add(first, e.integer(j * LANES))
+                e.store(_plus(e.load(element, sums, offset), value, factor), sums, offset)
         return context.get_dummy_value()
 
-    return types.void(*given), generate
+    return types.void(*arguments), generate
 
 
 @intrinsic
@@ -103,44 +103,44 @@ def gather_row(
     stop: Any,
     dense: Any,
     row_kind: Any,
-    step: Any,
+    row_stride: Any,
     result: Any,
     kind: Any,
     lanes: Any,
 ) -> Any:
-    """Add the products of some entries and the rows that they name to one row of sums.
+    """Add the product of each entry and the row of the dense operand that its index names to one row of sums.
 
     Args:
         typing_context: Numba's.
-        index: address of the dense operand's row of each entry.
+        index: address of the entries' indices, rows of the dense operand.
         index_kind: a number of its kind, int32 or int64.
         data: address of the entries.
         data_kind: a number of their kind.
         start: first entry.
-        stop: end of the entries.
+        stop: one past the last.
         dense: address of the strip's first column in the dense operand.
         row_kind: a number of the kind of its elements.
-        step: elements from one of its rows to the next.
+        row_stride: elements from one of its rows to the next.
         result: address of the sums.
         kind: a number of their kind, which holds every operand.
-        lanes: how many, a literal multiple of 16.
+        lanes: how many sums, a literal multiple of 16.
     """
-    given = (index, index_kind, data, data_kind, start, stop, dense, row_kind, step, result, kind, lanes)
+    arguments = (index, index_kind, data, data_kind, start, stop, dense, row_kind, row_stride, result, kind, lanes)
     width = lanes.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        e, held, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
+        e, element, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
         entries = _Entries(e, args, signature)
         rows, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (6, 9))
-        totals = [e.variable(e.load(held, sums, e.integer(j))) for j in range(0, width, LANES)]
+        totals = [e.variable(e.load(element, sums, e.integer(j))) for j in range(0, width, LANES)]
         with e.loop(entries.count) as number:
-            row, value = entries.at(number, held)
+            row, value = entries.at(number, element)
             first = builder.mul(row, args[8])
             for j, total in enumerate(totals):
-                factor = e.load(source, rows, builder.add(first, e.integer(j * LANES))).as_kind(held)
+                factor = e.load(source, rows, builder.add(first, e.integer(j * LANES))).as_kind(element)
                 total.set(_plus(total.now, value, factor))
         for j, total in enumerate(totals):
             e.store(total.now, sums, e.integer(j * LANES))
         return context.get_dummy_value()
 
-    return types.void(*given), generate
+    return types.void(*arguments), generate

@@ -1,7 +1,7 @@
-"""The output stage over a range of results: chunks of vector code, the last one padded, counts in their places.
+"""The output stage over a range of results: chunks of vector code, the last one padded, and their counts.
 
-The loop takes addresses alone, so that it is compiled once for all stages, and other compiled loops can hand it their
-results (`pour`).
+The loop takes only addresses and integers, so that it is compiled once for all stages, and other compiled loops can
+deliver their results to it (`pour`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES,
 WORD_BITS = leading_bits.WORD_BITS
 LANES = stage.LANES
 #: A range's report: the flags, the largest exponent, then the register's counts as `Outcome` has them.
-TOP_PLACE, COUNTS_PLACE = N_FLAGS, N_FLAGS + 1
-#: Scalars that follow the positions of both signs.
+TOP_INDEX, COUNTS_INDEX = N_FLAGS, N_FLAGS + 1
+#: Counts that follow the positions of both signs: none, below, above, not finite, all.
 SCALARS = 5
 #: Arguments of `write_range`, and of the code it calls for its chunks.
 ARGUMENTS, CHUNK_ARGUMENTS = 12, 13
-#: What `write_range` is told of a stage, by position: where its code is called, sets of words that count, ...
+#: What is given to `write_range` about a stage, by position: the address of its code, sets of words that count, ...
 (CODE, SETS, BIAS, KEEPS_SUBNORMALS, OUT_BYTES, A_BYTES, B_BYTES, C_BYTES, PADDING_OF_B) = range(9)
 N_LOOP_NUMBERS = 9
 
@@ -52,7 +52,7 @@ N_LOOP_NUMBERS = 9
 @kernel
 def report_size(bins: int) -> int:
     """Return the length of a range's report."""
-    return COUNTS_PLACE + 2 * bins + SCALARS
+    return COUNTS_INDEX + 2 * bins + SCALARS
 
 
 @intrinsic
@@ -69,9 +69,9 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any
 
 @lru_cache(maxsize=1024)
 def chunk_code(shape: stage.Shape) -> tuple[Any, int]:
-    """Return the compiled code of a shape's chunks, which must stay referenced, and where `write_range` calls it.
+    """Return the compiled code of a shape's chunks, to be kept as long as it is called, and the address to call.
 
-    This alone is compiled for every shape: the loop around it serves them all.
+    Only this is compiled for each shape: the loop around it serves all of them.
     """
     text = shape.text()
 
@@ -99,14 +99,14 @@ def chunk_code(shape: stage.Shape) -> tuple[Any, int]:
 
 
 def loop_numbers(shape: stage.Shape, code: int) -> NDArray[np.int64]:
-    """Return what `write_range` is told of a shape, whose code is called at `code`; they follow the stage's numbers."""
+    """Return the numbers that `write_range` reads after the stage's: of a shape, whose code is at the address `code`."""
     sources = [np.dtype(stage.KIND_DTYPES[name]) for name in shape.sources.split(",")]
     numbers = np.zeros(N_LOOP_NUMBERS, np.int64)
     numbers[[CODE, SETS, BIAS]] = [code, 2 * shape.words, 127 if shape.lane == "f32" else 1023]
     numbers[KEEPS_SUBNORMALS] = bool(shape.is_float) and not shape.overflow & stage.FLUSHES
     numbers[OUT_BYTES] = np.dtype(stage.KIND_DTYPES[shape.target]).itemsize
     numbers[A_BYTES : A_BYTES + len(sources)] = [source.itemsize for source in sources]
-    if shape.operation == "divide":  # a padded result is +0
+    if shape.operation == "divide":  # by 1, so that a padded result is 0 / 1 = +0
         numbers[PADDING_OF_B] = np.ones(8 // sources[1].itemsize, sources[1]).view(np.int64)[0]
     return numbers
 
@@ -124,18 +124,27 @@ def write_range(
     n: int,
     past_caches: int,
     parameters: int,
-    report_place: int,
+    report_address: int,
 ) -> int:
-    """Write a range of results.
+    """Write a range of results; return how many: all, or those before a chunk that needs plain loops.
 
-    Takes the addresses of up to three operands, the bytes from one element of each to the next (0: a chunk of one
-    number stands for all), the address of the target, the position of the first result (a multiple of 16), their
-    number, whether to write past the caches, and the addresses of the stage's numbers and of a report to add to;
-    returns how many it wrote: all, or those before a chunk for the plain loops.
+    Args:
+        a: address of the first operand.
+        b: address of the second.
+        c: address of the third.
+        a_step: bytes from one element of the first to the next, 0 if a chunk of one number stands for all.
+        b_step: the same of the second.
+        c_step: the same of the third.
+        out: address of what is written.
+        index: index of the first result, a multiple of 16.
+        n: how many.
+        past_caches: whether to write past the caches.
+        parameters: address of the stage's numbers.
+        report_address: address of a report, added to.
     """
     integers = array_at(np.int64, parameters + 8 * N_NUMBERS, N_INTEGERS)
     loop = array_at(np.int64, parameters + 8 * (N_NUMBERS + N_INTEGERS), N_LOOP_NUMBERS)
-    report = array_at(np.int64, report_place, report_size(integers[BINS]))
+    report = array_at(np.int64, report_address, report_size(integers[BINS]))
     sets, out_bytes = loop[SETS], loop[OUT_BYTES]
     planes = np.zeros(max(sets, 1) * PLANES * LANES, np.uint32)
     totals = np.zeros(WORD_BITS * max(sets, 1), np.int64)
@@ -161,12 +170,14 @@ def write_range(
         streamed = past_caches if padding == 0 else 0
         counters = (parameters, address(planes), address(tallies))
         wrote = call_at(loop[CODE], (*operands, target, index + done, chunks, streamed, *counters))
+        # The counters' bits that may not be 0: of 2**j chunks, TREE_PLANES + j.
         used = TREE_PLANES
         while wrote >> (used - TREE_PLANES) > 0:
             used += 1
         drain_counters(sets, planes, used, totals)
         if padding > 0 and wrote > 0:
             copy_bytes(out + done * out_bytes, target, (n - done) * out_bytes)
+            # Padded results are zeros, and counted as such.
             tallies[ZEROS] -= padding
             tallies[UNDERFLOW] -= padding
             tallies[SUBNORMAL] -= padding if loop[KEEPS_SUBNORMALS] else 0
@@ -182,7 +193,7 @@ def write_range(
     for i in range(5):
         report[i] += tallies[i]
     if tallies[TOP] > 0:
-        report[TOP_PLACE] = max(report[TOP_PLACE], tallies[TOP] - loop[BIAS])
+        report[TOP_INDEX] = max(report[TOP_INDEX], tallies[TOP] - loop[BIAS])
     if sets > 0:
         _place_counts(totals, tallies[ZEROS], done, sets, integers, report)
     return done
@@ -190,18 +201,18 @@ def write_range(
 
 @lru_cache(maxsize=1)
 def range_entry() -> int:
-    """Return where compiled code calls `write_range`."""
+    """Return the address at which compiled code calls `write_range`."""
     return entry_of(write_range, ARGUMENTS)
 
 
 class Sink(NamedTuple):
-    """Where a compiled loop's float64 results go, numbers alone.
+    """What a compiled loop delivers its float64 results to; only integers, as compiled code takes them.
 
     Attributes:
-        entry: where `write_range` is called; 0 hands every group back.
+        entry: address of `write_range`; 0 takes nothing, so that loops return each group.
         target: address of what is written.
         item: bytes of one result.
-        streamed: whether the target is written past the caches, where its alignment allows.
+        streamed: whether the target is written past the caches if its alignment allows.
         parameters: address of the stage's numbers.
         report: address of the calling thread's report.
     """
@@ -216,9 +227,9 @@ class Sink(NamedTuple):
 
 @kernel
 def pour(sink: Any, source: int, first: int, count: int) -> int:
-    """Write results from `first` on, `count` float64 sums at an address; return how many were written.
+    """Write `count` float64 sums at an address as results from `first` on; return how many were written.
 
-    All are, or those before a chunk that the plain loops must do.
+    These are all, or those before a chunk that needs plain loops.
     """
     entry, target, item, streamed, parameters, report = sink
     if entry == 0:
@@ -230,19 +241,19 @@ def pour(sink: Any, source: int, first: int, count: int) -> int:
 
 @kernel
 def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, report: Any) -> None:
-    """Add the counters to the report; `below` is what is nowhere else."""
+    """Add the counters to the report; results that no counter has lie below all positions."""
     bins = integers[BINS]
     counted = 0
     for p in range(bins + 1):
         counted += totals[p]
     for p in range(bins):
         negative = totals[WORD_BITS * sets // 2 + p]
-        report[COUNTS_PLACE + p] += totals[p] - negative
-        report[COUNTS_PLACE + bins + p] += negative
-    scalars = COUNTS_PLACE + 2 * bins
+        report[COUNTS_INDEX + p] += totals[p] - negative
+        report[COUNTS_INDEX + bins + p] += negative
+    scalars = COUNTS_INDEX + 2 * bins
     below = seen - zeros - counted
     fixed = integers[FIXED_ACCUMULATOR]
-    report[scalars] += zeros + (below if fixed else 0)  # below a fixed accumulator lies raw -1 alone
+    report[scalars] += zeros + (below if fixed else 0)  # only raw -1 lies below the positions of a fixed accumulator
     report[scalars + 1] += 0 if fixed else below
     report[scalars + 2] += totals[bins]
     report[scalars + 4] += seen

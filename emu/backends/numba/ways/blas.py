@@ -1,4 +1,4 @@
-"""Products whose sums no order changes, as BLAS computes them: a way of paths that the planner has proved exact."""
+"""Products by BLAS, on the paths whose sums the planner has proved exact in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from emu.backends.numba.in_doubles import declines_points
 from emu.backends.product import Product, ProductCode
 
 Array = NDArray[Any]
-#: Paths, and the float that holds every partial sum.
+#: Paths, and the float that holds each partial sum.
 DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(np.float64)}
 #: Multiply-adds of a product below which a second thread is not worth waking.
 BLAS_GRAIN_MACS = 1 << 22
@@ -30,7 +30,7 @@ def _blas_threads() -> Any:
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return "" of other paths, or why results would not be written as the exact ones."""
+    """Return "" for other paths, or why results would not be written as the exact ones."""
     if product.path not in DTYPES:
         return ""
     return declines_points(product.formats, stage) or None
@@ -43,9 +43,9 @@ def contents(product: Product, write: Write) -> Contents:
 
 
 def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Array:
-    """Return exact sums from BLAS products; the planner has bounded every partial sum.
+    """Return exact sums by BLAS; the planner has bounded each partial sum.
 
-    BLAS runs on one thread and ours share the batch or the rows: two pools of threads would wait for each other.
+    BLAS runs on one thread, and ours share the batch or the rows: two pools of threads would wait for each other.
     """
     batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
     sums = empty((batch, rows, columns), dtype)
@@ -53,13 +53,15 @@ def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -
     whole = b[0].astype(dtype, copy=False) if batch == 1 else None
 
     def work(_: int, start: int, stop: int) -> None:
-        # The operands are finite. OpenBLAS also computes, and drops, with what an earlier product left in its buffers:
-        # a NaN there would raise NumPy's warning. NumPy keeps this state per thread.
+        # The operands are finite. But OpenBLAS also computes with what an earlier product left in its buffers, and
+        # drops that: a NaN there would raise NumPy's warning, whose state each thread has for itself.
         with np.errstate(invalid="ignore"):
             if whole is not None:
                 np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
                 return
-            for i in range(start, stop):  # converted one by one: a wide copy of all of them would leave the cache
+            for i in range(
+                start, stop
+            ):  # converted one after the other: a wide copy of all would not stay in the cache
                 np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
 
     with _blas_threads().limit(limits=1, user_api="blas"):

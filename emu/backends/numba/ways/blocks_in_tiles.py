@@ -1,4 +1,4 @@
-"""Blocks of products in vector code: which matrix units `block_tiles` emulates, and the whole product.
+"""Blocks of products in vector code: which matrix units `block_tiles` emulates, and the products of matrices.
 
     operands       floats carried by float32, their products exact there and far from its ends (binary16, FP8)
     accumulator    float32, rounding toward zero or to nearest even
@@ -33,9 +33,9 @@ from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
 
 Array = NDArray[Any]
-#: Exponents beyond which, or beyond whose opposite, sums are left to the plain loops.
+#: Sums with exponents from this one up, or down from its opposite, are left to the plain loops.
 END = bounded(96, 1, 126 - FP32.precision, "scales, and last places of what they scale, are normal float32 numbers")
-#: Sums that int32 holds.
+#: The largest sum of int32.
 LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
@@ -47,12 +47,12 @@ class TileBlockAdder(NamedTuple):
     Attributes:
         n: products of a block.
         fraction_bits: kept below the largest exponent.
-        together: products whose cut values 32 bits hold the sum of; more than n where the accumulator's fits, too.
+        together: how many cut products add up within 32 bits; n + 1 if n products and the accumulator do.
         cuts: 1 rounds toward zero, 0 to nearest even.
         floor: smallest exponent that a block is aligned to.
         emin: of the two operands.
-        headroom: exponent of the largest product, and one more.
-        indices: order along k, as a block's instruction takes it.
+        headroom: exponent of the largest product, plus one.
+        indices: order along k in which an instruction takes products.
     """
 
     n: int
@@ -78,10 +78,12 @@ def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
     if c is not None and (carrier_of(c) != np.float32 or c.daz):
         return None
     headroom = largest_exponent(a) + largest_exponent(b) + 1
+    # The last places of a block aligned at the smallest product, and of a float32 accumulator as small as that.
     lowest = a.emin + b.emin - max(blocks.fraction_bits, FP32.precision)
     is_central = min(a.quantum + b.quantum, lowest) > -END and headroom < END
     if significand_bits(a) + significand_bits(b) > FP32.precision or not is_central:
         return None
+    # A cut product is at most that of the largest significands, the accumulator below 2, in units of 2**-fraction_bits.
     largest = (2 - 2.0 ** (1 - a.precision)) * (2 - 2.0 ** (1 - b.precision)) * 2.0**blocks.fraction_bits
     room = LARGEST_SUM // largest
     all_of_it = blocks.n * largest + 2.0 ** (blocks.fraction_bits + 1) <= LARGEST_SUM
@@ -101,7 +103,7 @@ def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
 
 @lru_cache(maxsize=16)
 def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
-    """Return the compiled loop of one kind of unit.
+    """Return the compiled loop of a unit.
 
     It takes a (M, K) and the smallest exponent of its format, packed panels of b and of its exponents, the first sums
     (M or 1, N or 1), the smallest exponent of an alignment, and a range of rows; it writes sums (M, N).
@@ -158,23 +160,23 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None of units that the tiles emulate, else "": plain loops compute the others."""
+    """Return None for units that the tiles emulate, else "": plain loops compute the others."""
     return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
 
 
 def contents(product: Product, write: Write) -> Contents | None:
-    """Return float32 contents, (B, M, N); None if a number lies where the tiles are not exact."""
+    """Return float32 contents, (B, M, N); None if the tiles are not exact for these numbers."""
     unit = unit_for(product.code.mac, product.code.formats)
     assert unit is not None
     a, b = product.stacks(materialised)
-    return Contents(_accumulate(a, b, product.addend, unit)) if _holds(a, b, product.addend, unit) else None
+    return Contents(_accumulate(a, b, product.addend, unit)) if _are_exact(a, b, product.addend, unit) else None
 
 
-def _holds(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
-    """Return whether these numbers stay where the tiles are exact."""
+def _are_exact(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
+    """Return whether the tiles are exact for these numbers: finite, and sums far from the ends of float32."""
     if a.shape[2] == 0 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
-    if math.log2(a.shape[2]) + unit.headroom >= END:
+    if math.log2(a.shape[2]) + unit.headroom >= END:  # K products add up below K * 2**headroom
         return False
     magnitude = np.abs(np.zeros(1) if addend is None else addend)
     return bool(((magnitude == 0) | ((magnitude > 2.0**-END) & (magnitude < 2.0**END))).all())
@@ -182,13 +184,13 @@ def _holds(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bo
 
 def _accumulate(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> Array:
     batches, rows, columns = a.shape[0], a.shape[1], b.shape[2]
-    a, b = (x[:1] if x.strides[0] == 0 else x for x in (a, b))  # one for all
+    a, b = (x[:1] if x.strides[0] == 0 else x for x in (a, b))  # one matrix stands for all
     a, b = arranged(a, unit.indices, 2), arranged(b, unit.indices, 1)
     depth, (left_emin, right_emin) = a.shape[2], unit.emin
     panels = packed_panels(b, np.float32)
     tops = empty(panels.shape, np.int32)
-    flat, found = panels.reshape(-1), tops.reshape(-1)
-    over_ranges(lambda _, i, j: exponents(flat[i:j], right_emin, found[i:j]), flat.size, PANEL_COLUMNS)
+    numbers, exponents_of_b = panels.reshape(-1), tops.reshape(-1)
+    over_ranges(lambda _, i, j: exponents(numbers[i:j], right_emin, exponents_of_b[i:j]), numbers.size, PANEL_COLUMNS)
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
     out = empty((batches, rows, columns), np.float32)
     loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts)

@@ -6,8 +6,8 @@
         acc[j]  = R(sum[j] / scale[j])
 
 All in float64, and exact: a product of float32 carriers has at most 48 bits, cut terms are integers below
-2**(fraction_bits + 2), and `declines` keeps their sum below 2**53 and every power of two far from the ends of float64.
-Infinities and NaN take no part in `top` and find their own way through the products and sums.
+2**(fraction_bits + 2), and `declines` keeps their sum below 2**53 and each power of two far from the ends of float64.
+Infinities and NaN do not count in `top`; products and sums with them give what IEEE 754 says.
 
 Source: docs/concepts/products.md and docs/concepts/fast-paths.md.
 """
@@ -37,11 +37,11 @@ from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 
 Array = NDArray[Any]
 DRAWN = modes.DRAWN
-#: Exponent of what does not take part in an alignment.
+#: Exponent of zeros, infinities and NaN, which do not count in an alignment.
 NOWHERE = bounded(
     -30000.0, -(2.0**23), -4.0 * SAFE_EXPONENT, "beside any exponent still below every floor; two add up in float32"
 )
-#: Columns of one tile: its rows of `b` for a block stay in the first-level cache.
+#: Columns of one tile: the rows of `b` of a block stay in the first-level cache.
 TILE = 256
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 15
@@ -53,16 +53,16 @@ class BlockAdder(NamedTuple):
     n: int
     fraction_bits: int
     adds_after: int
-    floor: float  # no nonzero term lies lower, or the unit's own floor
+    floor: float  # the unit's own, or an exponent that no nonzero term is below
     rounding: int
     n_rbits: int
     is_float: int
     precision: int
     emin: int
     largest: float
-    beyond: float  # what stands above the largest, up to `clamped_to`
+    beyond: float  # what numbers above the largest become, up to `clamped_to`
     clamped_to: float
-    saturates: int  # whether standing there is marked
+    saturates: int  # whether that is marked
     has_negative_zero: int
     steps: int
 
@@ -73,8 +73,8 @@ class _Room(NamedTuple):
     Attributes:
         whole: float64, rounded numbers in units of the last place.
         random: int64, random integers, `ALIGN` more than columns.
-        touched: of the whole result, where a saturating accumulator touched a limit.
-        draws: where random integers come from.
+        touched: uint8, of the whole result, 1 if the accumulator touched a limit.
+        draws: the source of random integers.
     """
 
     whole: Any
@@ -84,7 +84,7 @@ class _Room(NamedTuple):
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return "" of other orders, or why a unit of blocks is left to the reference."""
+    """Return "" for other orders, or why a unit of blocks is left to the reference."""
     formats, mac = product.formats, product.mac
     if product.is_exact or mac.blocks is None:
         return ""
@@ -94,6 +94,7 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
         return "operands of blocks are wider than float32 or flush subnormals"
     if formats[2] is not None and (formats[2].carries_raws or formats[2].daz):
         return "the addend of blocks carries raws or flushes subnormals"
+    # n products and the accumulator are n + 1 <= 2**n.bit_length() terms below 2**(fraction_bits + 2).
     if blocks.fraction_bits + 2 + blocks.n.bit_length() > EXACT_BITS:
         return "sums of blocks are wider than float64"
     if blocks.min_exponent != k.NO_FLOOR and abs(blocks.min_exponent) >= SAFE_EXPONENT:
@@ -148,8 +149,9 @@ def exponents(x: Any, emin: int, out: Any) -> None:
 
 @kernel
 def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: int) -> None:
-    """Round v, results from `first` on, into the accumulator format: y, infinite beyond the largest in every mode."""
+    """Round v, results from `first` on, into the accumulator format: y, infinite beyond the largest in each mode."""
     tail, emin, r = unit.precision - 1, unit.emin, room.whole
+    # A counter of random bits serves up to 16 results: draw from its first one on.
     lead = first % ALIGN
     if unit.rounding in DRAWN:
         seed, stream, step = room.draws
@@ -164,14 +166,14 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
         rounded = r[j] * y[j]
         if unit.largest < abs(rounded) <= unit.clamped_to:
             rounded = math.copysign(unit.beyond, rounded)
-            if unit.saturates or abs(r[j]) < np.inf:  # clamped, or infinite although everything before is finite
+            if unit.saturates or abs(r[j]) < np.inf:  # clamped, or infinite from a finite sum
                 room.touched[first + j] = 1
         y[j] = rounded if unit.has_negative_zero else rounded + 0.0
 
 
 @kernel
 def _raise_to_largest(top: Any, left: Any, right: Any, width: int) -> None:
-    """Raise top to the largest exponent of the products, four at a time: top stays in registers."""
+    """Raise top to the largest exponent of the products, four at a time: top is read and written once for four."""
     n = left.size
     for i in range(0, n - 3, 4):
         p, q, r, s = left[i], left[i + 1], left[i + 2], left[i + 3]
@@ -190,15 +192,15 @@ def _raise_to_largest(top: Any, left: Any, right: Any, width: int) -> None:
 
 @kernel
 def _add_cut(sums: Any, left: Any, right: Any, scale: Any, width: int) -> None:
-    """Add the products, cut to integers, to sums; four at a time, in any order: all of it is exact."""
+    """Add the products, cut to integers, to sums; four at a time, in any order, as all of it is exact."""
     n = left.size
     for i in range(0, n - 3, 4):
         p, q = np.float64(left[i]), np.float64(left[i + 1])
         r, s = np.float64(left[i + 2]), np.float64(left[i + 3])
         for j in range(width):
-            unit = scale[j]
-            first = np.trunc(p * np.float64(right[i, j]) * unit) + np.trunc(q * np.float64(right[i + 1, j]) * unit)
-            second = np.trunc(r * np.float64(right[i + 2, j]) * unit) + np.trunc(s * np.float64(right[i + 3, j]) * unit)
+            up = scale[j]
+            first = np.trunc(p * np.float64(right[i, j]) * up) + np.trunc(q * np.float64(right[i + 1, j]) * up)
+            second = np.trunc(r * np.float64(right[i + 2, j]) * up) + np.trunc(s * np.float64(right[i + 3, j]) * up)
             sums[j] += first + second
     for i in range(n & -4, n):
         value = np.float64(left[i])
@@ -215,14 +217,14 @@ def _add_block(
     acc: Any,
     width: int,
     unit: Any,
-    work: Any,
+    scratch: Any,
     top: Any,
     room: Any,
     first: int,
     draw: int,
 ) -> None:
-    """Replace acc by R(acc + products) for a block's piece of a row and of a tile."""
-    scale, sums = work[0], work[1]
+    """Replace acc, a row's piece in a tile, by R(acc + the products of a block)."""
+    scale, sums = scratch[0], scratch[1]
     for j in range(width):
         top[j] = max(_exponent(acc[j], unit.emin), unit.floor)
     _raise_to_largest(top, left_exponents, right_exponents, width)
@@ -253,7 +255,7 @@ def _rows(
     stop: int,
 ) -> None:
     depth, columns = b.shape[1], b.shape[2]
-    work, top = np.empty((2, TILE), np.float64), np.empty(TILE, np.float32)
+    scratch, top = np.empty((2, TILE), np.float64), np.empty(TILE, np.float32)
     room = _Room(np.empty(TILE, np.float64), np.zeros(TILE + ALIGN, np.int64), touched, draws)
     state, total = np.empty(TILE, np.float64), np.empty(TILE, np.float64)
     for row in range(start, stop):
@@ -261,8 +263,8 @@ def _rows(
         for at in range(0, columns, TILE):
             width, first = min(TILE, columns - at), row * columns + at
             for j in range(width):
-                work[0, j] = addend[batch % addend.shape[0], m % addend.shape[1], (at + j) % addend.shape[2]]
-            _round(work[0], state, width, unit, room, first, addend_draw)
+                scratch[0, j] = addend[batch % addend.shape[0], m % addend.shape[1], (at + j) % addend.shape[2]]
+            _round(scratch[0], state, width, unit, room, first, addend_draw)
             for begin in range(0, depth, period):
                 if unit.adds_after:
                     total[:] = 0.0
@@ -274,27 +276,27 @@ def _rows(
                     right_exponents = b_exponents[batch, low:high, at : at + width]
                     draw = 2 + 2 * low
                     _add_block(
-                        left, left_exponents, right, right_exponents, acc, width, unit, work, top, room, first, draw
+                        left, left_exponents, right, right_exponents, acc, width, unit, scratch, top, room, first, draw
                     )
                 if unit.adds_after:
                     for j in range(width):
-                        work[0, j] = add_to_odd(state[j], total[j])
-                    _round(work[0], state, width, adder, room, first, 0)
+                        scratch[0, j] = add_to_odd(state[j], total[j])
+                    _round(scratch[0], state, width, adder, room, first, 0)
             for j in range(width):
                 out[batch, m, at + j] = state[j]
 
 
 def _order(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the k of every product in the order taken, whole periods; `depth` and more stand for the padding."""
+    """Return the k of each product in the order taken, in whole periods; a k of `depth` or more is padding."""
     starts = np.arange(0, depth, len(indices), dtype=np.int64)
     return (starts[:, None] + np.array(indices, np.int64)).reshape(-1)
 
 
 def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
-    """Return an operand with its k in the order a unit takes them, whole periods: zeros where it has none."""
+    """Return an operand with its k in the order in which a unit takes them, filled up with zeros to whole periods."""
     depth, order = x.shape[axis], _order(x.shape[axis], indices)
     if order.size == depth and (order[1:] > order[:-1]).all():
-        return np.require(x, requirements=["C", "W"])  # read-only arrays would be compiled for separately
+        return np.require(x, requirements=["C", "W"])  # Numba would compile again for read-only arrays
     taken = np.zeros((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), x.dtype)
     inside = order < depth
     where = (slice(None),) * axis
@@ -303,7 +305,7 @@ def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
 
 
 def contents(product: Product, write: Write) -> Contents:
-    """Return the accumulator's (B, M, N) contents, and where it touched a limit or became infinite from finite terms.
+    """Return the accumulators' (B, M, N) contents, and where they touched a limit or became infinite from finite terms.
 
     Args:
         product: one that `declines` does not decline, its operands float32.
@@ -319,8 +321,8 @@ def contents(product: Product, write: Write) -> Contents:
     depth = a.shape[2]
     a, b = arranged(a, mac.blocks.indices, 2), arranged(b, mac.blocks.indices, 1)
     tops = [np.empty(x.shape, np.float32) for x in (a, b)]
-    for x, fmt, found in zip((a, b), formats[:2], tops, strict=True):
-        exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
+    for x, fmt, out_exponents in zip((a, b), formats[:2], tops, strict=True):
+        exponents(x.reshape(-1), fmt.emin, out_exponents.reshape(-1))
     out = np.empty(shape)
     touched = np.zeros(shape, np.uint8)
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)

@@ -1,6 +1,6 @@
-"""Sparse products by a backend's ordinary ones: results of equal many terms together, their operands gathered.
+"""Sparse products as ordinary ones: results of the same number of terms are computed together, their operands gathered.
 
-Random bits of the output stage are drawn for all results at once, and handed to each group as recorded ones.
+Random bits of the output stage are drawn for all results at once, and reach each group as recorded bits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ WAY = "operands gathered, results of equal many entries together"
 
 
 class Groups(Way[SparseProduct]):
-    """Products of every group; their counts are added up."""
+    """Sparse products, group by group; their counts are added up."""
 
     def __init__(self, ways: tuple[Way[Product], ...]) -> None:
-        """Compute each group in one of these ways."""
+        """Compute each group by one of these ways."""
         self.ways = ways
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:

@@ -1,9 +1,9 @@
 """Exact sums of products of fixed-point words of up to 32 bits, by products of their 16-bit halves.
 
-    a = 2**16 A + a    b = 2**16 B + b    the lower halves from -2**15 on
-    sum = 2**32 sum(A B) + 2**16 (sum(A b) + sum(a B)) + sum(a b)    each an integer of at most 53 bits
+    x = 2**16 A + a    y = 2**16 B + b    -2**15 <= a, b < 2**15
+    sum(x y) = 2**32 sum(A B) + 2**16 (sum(A b) + sum(a B)) + sum(a b)    three integers of at most 53 bits
 
-The three are added and rounded to odd: no stage that `wide_sums.declines` lets through can tell that from their sum.
+The three are added and rounded to odd: a stage that `wide_sums.declines` accepts writes that as it would the exact sum.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from emu.formats import Fixed
 
 Array = NDArray[Any]
 HALF_BITS = bounded(16, 16, 16, "the pair instructions take 16 bits; two halves are a word of 32")
-#: Terms of a sum.
+#: Most terms of a sum.
 MOST_TERMS = bounded(
     1 << 21, 1, 1 << 22, "products of halves are at most 2**30: twice as many in the middle, below 2**53"
 )
-#: Bits of an addend in places of the products, which the sum of the lower halves begins with.
+#: Bits of an addend in last places of the products, which is added to the sum of the lower halves.
 ADDEND_BITS = bounded(51, 1, 52, "with 2**21 products of at most 2**30 it stays below 2**53")
 #: Results below which a second thread is not worth waking.
 GRAIN = 1 << 16
@@ -41,7 +41,7 @@ _HALF = encode_format(Fixed(HALF_BITS, 0))
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None of fixed-point words of at most 32 bits, summed exactly and written undivided, else ""."""
+    """Return None for fixed-point words of at most 32 bits, summed exactly and not divided, else ""."""
     (a, b, c), mac = product.formats, product.mac
     if product.is_exact or mac.accumulator is not None or mac.product is not None or product.divisor != 1:
         return ""
@@ -55,14 +55,14 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
 
 
 def contents(product: Product, write: Write) -> Contents | None:
-    """Return exact sums, rounded to odd; None if an operand has a number without such halves."""
+    """Return exact sums rounded to odd; None if an upper half does not fit 16 bits."""
     a, b = product.stacks(materialised)
     whole = sums(a, b, product.addend, product.code.formats)
     return None if whole is None else Contents(whole)
 
 
 def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | None:
-    """Return exact (B, M, N) sums, float64 rounded to odd; None if an operand has a number without such halves.
+    """Return exact (B, M, N) sums, float64 rounded to odd; None if an upper half does not fit 16 bits.
 
     Args:
         a: (B, M, K) carriers of formats that `declines` does not decline.
@@ -75,27 +75,28 @@ def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | 
     if left is None or right is None:
         return None
     third = None if addend is None else np.ldexp(np.asarray(addend, np.float64), -quantum)
-    found: list[Array | float] = [0.0, 0.0, 0.0]
+    weighted: list[Array | float] = [0.0, 0.0, 0.0]  # sums of weight 1, 2**16, 2**32
     for i, x in enumerate(left):
         for j, y in enumerate(right):
             part = integers.exact_sums(x, y, third if i + j == 0 else None, (_HALF, _HALF, None))
-            found[i + j] = found[i + j] + part
-    low, middle, high = (np.broadcast_to(part, found[0].shape).reshape(-1) for part in found)  # type: ignore[union-attr]
+            weighted[i + j] = weighted[i + j] + part
+    low, middle, high = (np.broadcast_to(part, weighted[0].shape).reshape(-1) for part in weighted)  # type: ignore[union-attr]
     out = empty(low.shape, np.dtype(np.float64))
-    unit = math.ldexp(1.0, quantum)
+    lsb = math.ldexp(1.0, quantum)
 
     def work(_: int, start: int, stop: int) -> None:
-        _join(low, middle, high, unit, out, start, stop)
+        _join(low, middle, high, lsb, out, start, stop)
 
     over_ranges(work, out.size, BLOCK, GRAIN)
     return out.reshape((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]))
 
 
 def _halves(x: Array, fmt: FormatCode) -> list[Array] | None:
-    """Return the raws' halves, the lower one first; a word of one half alone as it is."""
+    """Return the raws' halves, the lower one first, or raws that fit one half; None if an upper half is too large."""
     raws = np.ldexp(x.astype(np.float64), -fmt.quantum)
     if fmt.width_bits - fmt.signed < HALF_BITS:
         return [raws.astype(np.float32)]
+    # Rounded to a multiple of 2**16, so that the lower half is signed: from -2**15 on, below 2**15.
     high = np.floor((raws + 2.0 ** (HALF_BITS - 1)) * 2.0**-HALF_BITS)
     if high.size and high.max() >= 2.0 ** (HALF_BITS - 1):
         return None
@@ -103,7 +104,8 @@ def _halves(x: Array, fmt: FormatCode) -> list[Array] | None:
 
 
 @kernel
-def _join(low: Any, middle: Any, high: Any, unit: float, out: Any, start: int, stop: int) -> None:
+def _join(low: Any, middle: Any, high: Any, lsb: float, out: Any, start: int, stop: int) -> None:
+    # Two exact sums of two (Knuth) leave total + rest + error, the exact sum of three.
     for i in range(start, stop):
         x, y, z = high[i] * 4294967296.0, middle[i] * 65536.0, low[i]
         s = y + z
@@ -112,4 +114,4 @@ def _join(low: Any, middle: Any, high: Any, unit: float, out: Any, start: int, s
         total = x + s
         back = total - x
         rest = (x - (total - back)) + (s - back)
-        out[i] = add_three_to_odd(total, rest, error) * unit + 0.0
+        out[i] = add_three_to_odd(total, rest, error) * lsb + 0.0  # + 0.0: the zero of an exact sum is +0

@@ -1,4 +1,4 @@
-"""Sequential accumulators that round, saturate or wrap at every add.
+"""Sequential accumulators that round, saturate or wrap at each add.
 
 In order along k, vectorised over the columns of the result:
 
@@ -7,9 +7,9 @@ In order along k, vectorised over the columns of the result:
 Four units, each a loop the compiler vectorises, chosen by `unit_for`:
 
     FLOAT32   the machine's float32 addition; products exact in float32 or rounded to it
-    WIDE32    float32 accumulator, products exact only in float64: one innocuous double rounding
-    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless docs/concepts/products.md makes that
-              needless
+    WIDE32    float32 accumulator, products exact only in float64: rounded twice, which changes nothing
+    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless docs/concepts/products.md shows that
+              it need not be
     FIXED     fixed accumulator that never rounds: integers in float64, clamped or wrapped
 
 Source: docs/concepts/products.md, "Rounding twice", and docs/concepts/fast-paths.md.
@@ -51,7 +51,8 @@ SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
 TOP_FIELD = bounded(2046, 1, 2046, "the next one is that of infinities and NaN")
 #: Bits of fixed accumulators, products and addends.
 FIXED_BITS = bounded(52, 1, 52, "two numbers of so many bits add up below 2**53")
-#: Accumulators whose contents are float32: bits that float64 has more, at least; above this smallest exponent.
+#: Contents are returned as float32 if float64 has at least so many bits more than the accumulator, and its smallest
+#: exponent lies above this one.
 NARROW_TAIL = bounded(29, 53 - 24, 52, "float32 has 24 bits")
 NARROW_EMIN = bounded(-120, -126, 0, "down to the last place of this exponent, float32 has 24 bits")
 #: Multiply-adds below this are not worth a second thread.
@@ -63,7 +64,7 @@ class Accumulator(NamedTuple):
 
     kind: int
     needs_odd: int
-    tail: int  # 52 - fraction bits: how far the rounding constant stands above the last place
+    tail: int  # 53 - precision: from the exponent of a sum to that of its rounding constant
     emin_field: int
     top_field: int  # of sums rounded at their own place, at most TOP_FIELD - tail; larger ones overflow anyway
     largest: float
@@ -77,7 +78,7 @@ class Accumulator(NamedTuple):
 
 
 def unit_for(mac: MacCode, formats: Formats) -> Accumulator | None:
-    """Return the loop for a Mac, or None if only the reference computes it."""
+    """Return the accumulator of a Mac as a loop here takes it, or None if none does."""
     if mac.order != k.SEQUENTIAL or mac.accumulator is None:
         return None
     if not mac.accumulator.format.is_float:
@@ -101,6 +102,8 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Accumulator
         FLOAT, 1, tail, emin_field, top_field, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0
     )
     significant = significand_bits(formats[0]) + significand_bits(formats[1])
+    # Products of 24 bits are exact in float32 within its exponents, else in float64, where a sum with them may be
+    # rounded first: 53 >= 2 * 24 + 2.
     if fmt == FP32:
         if mac.product is not None:
             same = (
@@ -114,6 +117,7 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Accumulator
     if mac.product is not None or significant > 53 or not decides_in_float64(stage, 0):
         return None
     assert 0 < emin_field <= math.frexp(largest)[1] - 1 + BIAS <= top_field  # `decides_in_float64` ends at 2**960
+    # Binary16 products and sums: "Rounding twice" shows that float64 without rounding to odd gives the same.
     fused_half = fmt == FP16 and all(f == FP16 for f in formats[:2])
     return make._replace(needs_odd=int(not fused_half))
 
@@ -181,13 +185,15 @@ def _wide32_rows(a: Any, b: Any, addend: Any, out: Any, start: int, stop: int) -
 
 @kernel
 def _nearest_even(s: float, unit: Any) -> float:
-    """Round a float64 into the accumulator.
+    """Round a float64 into the accumulator, to nearest even; beyond the largest number it is infinite.
 
-    Adding and subtracting 1.5 * 2**k leaves the wanted bits (k: 52 above the last place).
+    Adding 1.5 * 2**(last + 52), whose last place is 2**last, rounds to a multiple of that; subtracting it is exact.
     """
+    # The last place is that of the sum's own exponent, not below emin's. Above `top_field` the constant would not be
+    # finite; such sums are beyond the largest number, however they are rounded.
     field = min(max((bits_of(s) >> 52) & FIELD, unit.emin_field), unit.top_field)
     big = float_of(((field + unit.tail) << 52) | (1 << 51))
-    y = math.copysign((s + big) - big, s)
+    y = math.copysign((s + big) - big, s)  # the difference of -0 is +0
     if abs(y) > unit.largest:
         y = math.copysign(unit.infinite, s)
     return y
@@ -195,7 +201,7 @@ def _nearest_even(s: float, unit: Any) -> float:
 
 @kernel
 def added(acc: float, product: float, unit: Any) -> float:
-    """Return a finite sum as the loops of a float unit add it, before it is rounded."""
+    """Return a sum as the loops of a float unit add it, before it is rounded into the accumulator."""
     if unit.kind == FLOAT and unit.needs_odd:
         return add_to_odd(acc, product)
     return acc + product
@@ -233,8 +239,8 @@ def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, st
 
 @kernel
 def limit(s: float, unit: Any) -> float:
-    """Return a sum, in units of the accumulator's last place, as the accumulator's rule lets it stay."""
-    if unit.overflow == WRAP:
+    """Return what the accumulator's rule makes of a sum, both in units of the accumulator's last place."""
+    if unit.overflow == WRAP:  # the modulus is a power of two, and the sum below 2**53: all of it is exact
         s = s - np.floor(s / unit.modulus) * unit.modulus
         return s - unit.modulus if s > unit.high else s
     if unit.overflow == SATURATE_ZERO:
@@ -247,7 +253,7 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
     depth, columns = b.shape[1], b.shape[2]
     acc = np.empty(columns, np.float64)
     hit = np.empty(columns, np.uint8)
-    back = 1.0 / unit.product_scale
+    back = 1.0 / unit.product_scale  # of a power of two: exact
     for row in range(start, stop):
         batch, m = row // a.shape[1], row % a.shape[1]
         for j in range(columns):
@@ -270,12 +276,12 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None of units that have a loop here, else "": `ordered` computes the others."""
+    """Return None for units that have a loop here, else "": `ordered` computes the others."""
     return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
 
 
 def contents(product: Product, write: Write) -> Contents:
-    """Return the accumulator's (B, M, N) contents and where it touched a limit."""
+    """Return the accumulators' (B, M, N) contents, and where they touched a limit."""
     unit = unit_for(product.code.mac, product.code.formats)
     assert unit is not None
     (a, b), addend = product.stacks(materialised), product.addend

@@ -1,4 +1,4 @@
-"""Sequential accumulators in vector code: which unit each step of `ordered_tiles` emulates, and the whole product.
+"""Sequential accumulators in vector code: which units the adders of `ordered_tiles` emulate, and products of matrices.
 
     fused        fp32 accumulator, exact products, any operands carried by float32
     float32      fp32 accumulator and products
@@ -8,7 +8,7 @@
     marked       the same of W <= 30 bits
     saturating   saturating accumulator whose sums stay within 2**24
 
-All round to nearest even, by the rules `ieee` and `saturate` (or `saturate_symmetric`: the last).
+All round to nearest even. Their rules are `ieee` and `saturate`; the last also takes `saturate_symmetric`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Array = NDArray[Any]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 #: Integers up to 2**24 are exact in float32.
 FLOAT32_INTEGER_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
-#: Words are made of halves.
+#: A lane is a word of 32 bits; the instruction multiplies its halves.
 HALF_BITS, WORD_BITS = 16, 32
-#: Binary points of words and saturating sums lie closer to 0 than this.
+#: Binary points of words and saturating sums lie nearer to 0 than this.
 CENTRAL = bounded(SAFE_EXPONENT // 4, 1, 126, "a unit of the last place and its inverse are normal float32 numbers")
-#: Bits of an addend, in places of the accumulator.
+#: Bits of an addend in last places of the accumulator.
 ADDEND_BITS = bounded(52, 1, 53, "float64 holds the addend's integer")
 #: Numbers from here on are beyond float32.
 FLOAT32_END = 2.0**128
@@ -61,29 +61,29 @@ class TileAccumulator(NamedTuple):
     """An accumulator as the tiles take it.
 
     Attributes:
-        step: a key of `ordered_tiles.STEPS`.
+        adder: a key of `ordered_tiles.ADDERS`.
         left_scale: what left operands are multiplied by.
-        right_scale: what right ones are.
-        sum_scale: what the addend is.
+        right_scale: what right operands are multiplied by.
+        sum_scale: what the addend is multiplied by.
         low: smallest sum of a saturating accumulator, in its last places.
-        high: its largest.
-        drop_bits: bits that words stand above the accumulator's last place.
-        unit: value of the accumulator's last place; 1 for floats.
+        high: its largest sum.
+        drop_bits: bits of a word below the accumulator's last place.
+        lsb: value of the accumulator's last place; 1 for floats.
     """
 
-    step: str
+    adder: str
     left_scale: float = 1.0
     right_scale: float = 1.0
     sum_scale: float = 1.0
     low: float = 0.0
     high: float = 0.0
     drop_bits: int = 0
-    unit: float = 1.0
+    lsb: float = 1.0
 
 
 @lru_cache(maxsize=1024)
 def unit_for(mac: MacCode, formats: Formats) -> TileAccumulator | None:
-    """Return the step for a Mac, or None if only the plain loops compute it."""
+    """Return the accumulator of a Mac as the tiles take it, or None if only plain loops compute it."""
     if not has_vectors() or mac.order != k.SEQUENTIAL or mac.accumulator is None:
         return None
     if any(carrier_of(f) != np.float32 or f.daz for f in formats[:2]) or (formats[2] is not None and formats[2].daz):
@@ -124,24 +124,27 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileAccumulator | None:
         return None
     high = fmt.max_significand
     low = stage.lowest
-    unit = math.ldexp(1.0, fmt.quantum)
+    lsb = math.ldexp(1.0, fmt.quantum)
     words = _word_shifts(a, b, fmt, shift) if stage.overflow == k.SATURATE else None
     if words is not None:
         drop = WORD_BITS - fmt.width_bits
         left, right = (math.ldexp(1.0, s - f.quantum) for s, f in zip(words, (a, b), strict=True))
-        step = "marked" if drop >= FEWEST_MARK_BITS else "words"
-        return TileAccumulator(step, left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, unit)
+        adder = "marked" if drop >= FEWEST_MARK_BITS else "words"
+        return TileAccumulator(adder, left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, lsb)
+    # Raws of w bits and a sign are at most 2**w in magnitude: so is their product, in last places of the accumulator,
+    # 2**(sum of the bits + shift). It and any content must add up exactly in float32.
     largest_product = 1 << (a.width_bits - a.signed + b.width_bits - b.signed + shift)
     if max(high, -low) + largest_product > 1 << FLOAT32_INTEGER_BITS:
         return None
     left, right = math.ldexp(1.0, shift - a.quantum), math.ldexp(1.0, -b.quantum)
-    return TileAccumulator("saturating", left, right, 1.0 / unit, low, high, 0, unit)
+    return TileAccumulator("saturating", left, right, 1.0 / lsb, low, high, 0, lsb)
 
 
 def _word_shifts(a: FormatCode, b: FormatCode, fmt: FormatCode, shift: int) -> tuple[int, int] | None:
-    """Return how far operands are shifted left so that products stand at the top of 32 bits; None if they cannot."""
+    """Return how far operands are shifted left to put products at the top of 32 bits; None if they do not fit."""
     if not (has_dot_products() and a.signed and b.signed and fmt.signed and fmt.width_bits <= WORD_BITS):
         return None
+    # A product's last place is `shift` above the accumulator's, which stands `WORD_BITS - width` above the lane's.
     wanted, room = WORD_BITS - fmt.width_bits + shift, HALF_BITS - a.width_bits
     left = min(wanted, max(room, 0))
     fits = room >= 0 and b.width_bits + wanted - left <= HALF_BITS
@@ -149,19 +152,19 @@ def _word_shifts(a: FormatCode, b: FormatCode, fmt: FormatCode, shift: int) -> t
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None of units that the tiles emulate, else "": plain loops compute the others."""
+    """Return None for units that the tiles emulate, else "": plain loops compute the others."""
     return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
 
 
 def contents(product: Product, write: Write) -> Contents:
-    """Return the accumulator's (B, M, N) contents and where it touched a limit."""
+    """Return the accumulators' (B, M, N) contents, and where they touched a limit."""
     unit = unit_for(product.code.mac, product.code.formats)
     assert unit is not None
     return accumulate(*product.stacks(materialised), product.addend, unit)
 
 
 def accumulate(a: Array, b: Array, addend: Array | None, unit: TileAccumulator) -> Contents:
-    """Return the accumulator's (B, M, N) contents and where it touched a limit.
+    """Return the accumulators' (B, M, N) contents, and where they touched a limit.
 
     Args:
         a: float32, (B, M, K).
@@ -172,22 +175,22 @@ def accumulate(a: Array, b: Array, addend: Array | None, unit: TileAccumulator) 
     batches, rows, depth = a.shape
     columns = b.shape[2]
     largest = max(-unit.low, unit.high)
-    wide = unit.step in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.unit >= FLOAT32_END)
+    wide = unit.adder in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.lsb >= FLOAT32_END)
     out = empty((batches, rows, columns), np.float64 if wide else np.float32)
-    touched = empty(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
+    touched = empty(out.shape if unit.adder in TOUCHING else (1, 1, 1), np.uint8)
     first, outside = _first_sums(addend, unit)
-    panels = packed_panels(b, np.int32 if unit.step in WORDS else np.float32, unit.right_scale)
-    loop, height = row_loops(unit.step), ROWS[unit.step]
-    limits = (unit.low, unit.high, unit.drop_bits, unit.unit)
+    panels = packed_panels(b, np.int32 if unit.adder in WORDS else np.float32, unit.right_scale)
+    loop, height = row_loops(unit.adder), ROWS[unit.adder]
+    limits = (unit.low, unit.high, unit.drop_bits, unit.lsb)
 
     def work(batch: int, start: int, stop: int) -> None:
         sums = first[batch % len(first)]
-        here = touched[batch] if unit.step in TOUCHING else touched[0]
+        here = touched[batch] if unit.adder in TOUCHING else touched[0]
         panel = panels[batch % len(panels)]
         loop(a[batch], unit.left_scale, panel, sums, unit.sum_scale, *limits, out[batch], here, start, stop)
 
     over_row_blocks(work, batches, rows, height, max(1, GRAIN_MACS // max(height * depth * columns, 1)))
-    if unit.step not in TOUCHING:
+    if unit.adder not in TOUCHING:
         return Contents(out)
     return Contents(out, touched if outside is None else touched | outside)
 
@@ -196,12 +199,12 @@ def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Arr
     """Return R(addend), (B or 1, M or 1, N or 1), and where that touched a limit."""
     if addend is None:
         return np.zeros((1, 1, 1), np.float32), None
-    if unit.step in ("binary16", "fused16"):
+    if unit.adder in ("binary16", "fused16"):
         with np.errstate(over="ignore", invalid="ignore"):
             return addend.astype(np.float16).astype(np.float32), None
-    if unit.step not in TOUCHING:
+    if unit.adder not in TOUCHING:
         with np.errstate(over="ignore", invalid="ignore"):
             return addend.astype(np.float32), None
     exact = addend.astype(np.float64)
-    bounded = np.clip(exact, unit.low * unit.unit, unit.high * unit.unit)
+    bounded = np.clip(exact, unit.low * unit.lsb, unit.high * unit.lsb)
     return bounded, (bounded != exact).astype(np.uint8)

@@ -10,10 +10,10 @@ from emu.backends.product import Product, ProductCode, Way
 
 
 class IntegerDot(Way[Product]):
-    """Products whose rows pass the output stage while they are in the cache."""
+    """Exact products whose rows pass the output stage while they are in the cache."""
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return "" of other paths, or why results would not be written as the exact ones."""
+        """Return "" for other paths, or why results would not be written as the exact ones."""
         if product.path != "integer_dot":
             return ""
         if product.divisor != 1:

@@ -1,8 +1,8 @@
 """Accumulators in any order, under any rule: blocks of outputs, each add through the output stage's own loops.
 
     for each block of outputs, for each event of the order (schedule.py):
-        total[i] = state[i] + term[i]        exact, or rounded to odd where `declines` proves that nothing can tell
-        state[i] = R(total[i])               blocks.py: every mode, every rule, every format
+        total[i] = state[i] + term[i]        exact, or rounded to odd if `declines` proves that R(total) is the same
+        state[i] = R(total[i])               blocks.py: any mode, any rule, any format
 
 Units that in_order.py computes faster are left to it.
 
@@ -54,8 +54,13 @@ GRAIN_MACS = 1 << 15
 class RoundedSums(NamedTuple):
     """A multiply-accumulate unit as the loops take it.
 
-    `is_fused`: products of more than 53 bits are added as they are. `watches`: whether finite products or sums that
-    become infinite are marked.
+    Attributes:
+        product: stage of products; that of the accumulator if products are exact.
+        accumulator: stage of sums.
+        rounds_products: whether products have a stage.
+        product_needs_odd: whether products have more than 53 bits.
+        is_fused: whether exact products of more than 53 bits are added.
+        marks_infinite: whether finite products or sums that become infinite are marked.
     """
 
     product: Writer
@@ -63,11 +68,11 @@ class RoundedSums(NamedTuple):
     rounds_products: int
     product_needs_odd: int
     is_fused: int
-    watches: int
+    marks_infinite: int
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return "" of exact accumulators and of blocks, or why one that rounds is left to the reference."""
+    """Return "" for exact accumulators and blocks, or why an accumulator that rounds is left to the reference."""
     (a, b, c), mac = product.formats, product.mac
     if product.is_exact or mac.accumulator is None or mac.blocks is not None:
         return ""
@@ -104,13 +109,16 @@ def _unit(formats: Formats, mac: MacCode) -> RoundedSums:
         rounds_products=int(mac.product is not None),
         product_needs_odd=int(is_wide),
         is_fused=int(is_wide and mac.product is None),
-        watches=int(becomes_infinite(mac.product) or becomes_infinite(mac.accumulator)),
+        marks_infinite=int(becomes_infinite(mac.product) or becomes_infinite(mac.accumulator)),
     )
 
 
 @kernel
 def add_three_to_odd(high: float, low: float, c: float) -> float:
-    """Return high + low + c rounded to odd, where high = fl(high + low).
+    """Return high + low + c rounded to odd, for high = fl(high + low).
+
+    Two exact sums of two make it s + rest + error. The sum of the last two, rounded to odd, keeps in its last bit
+    whether it is exact.
 
     Source: Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well.
     """
@@ -136,6 +144,7 @@ def _sum(state: Any, high: Any, low: Any, has_low: bool, total: Any, n: int, rou
             total[i] = add_to_odd(state[i], high[i])
     if rounding == FLOOR:
         for i in range(n):
+            # Toward negative, a zero sum is -0 unless both terms are +0 (IEEE 754-2019 section 6.3).
             if total[i] == 0.0 and (np.signbit(state[i]) or np.signbit(high[i])):
                 total[i] = -0.0
 
@@ -185,28 +194,28 @@ def _run(
         load_addend(high, a.shape[1], b.shape[2], at, n, addend)
         load_addend(low, a.shape[1], b.shape[2], at, n, rest)
         for event in range(events.kinds.size):
-            kind, place = events.kinds[event], events.places[event]
+            kind, index = events.kinds[event], events.indices[event]
             if kind == CLEAR:
                 fill(state, 0.0, n)
                 continue
             if kind == PARK:
-                copy(state, parked[place], n)
+                copy(state, parked[index], n)
                 continue
             if kind == MULTIPLY:
-                load_operands(a, b, at, n, place, left, right)
+                load_operands(a, b, at, n, index, left, right)
                 multiply_block(left, right, total if unit.rounds_products else term, n, unit.product_needs_odd)
                 if not unit.rounds_products:
                     continue
             elif kind == PUT:
                 copy(term, total, n)
             elif kind == PUT_ADDEND:
-                fill(state, -0.0, n)
+                fill(state, -0.0, n)  # -0 changes no addend, not even -0
                 _sum(state, addend, rest, True, total, n, -1)
             elif kind == ADD and unit.is_fused:
                 _sum_fused(state, left, right, total, n, unit.accumulator.stage.rounding)
             else:
                 if kind == JOIN:
-                    copy(parked[place], term, n)
+                    copy(parked[index], term, n)
                 is_addend = kind == ADD_ADDEND
                 other = addend if is_addend else term
                 _sum(state, other, rest, is_addend, total, n, unit.accumulator.stage.rounding)
@@ -225,7 +234,7 @@ def _run(
                 flags,
                 unseen if is_product else hit,
             )
-            if unit.watches:
+            if unit.marks_infinite:
                 _mark_infinite(total, term if is_product else state, n, hit)
         for i in range(n):
             out[at + i] = state[i]
@@ -234,7 +243,7 @@ def _run(
 
 
 def contents(product: Product, write: Write) -> Contents:
-    """Return the accumulator's (B, M, N) contents, float64, and where it touched a limit.
+    """Return the accumulators' (B, M, N) contents, float64, and where they touched a limit.
 
     Args:
         product: one that `declines` does not decline.
@@ -255,4 +264,4 @@ def contents(product: Product, write: Write) -> Contents:
         _run(a, b, high, low, events, out, marks, start, stop, unit, draws)
 
     over_ranges(work, sums.size, ALIGN, max(ALIGN, GRAIN_MACS // max(a.shape[2], 1)))
-    return Contents(sums, touched if unit.accumulator.is_saturating or unit.watches else None)
+    return Contents(sums, touched if unit.accumulator.is_saturating or unit.marks_infinite else None)

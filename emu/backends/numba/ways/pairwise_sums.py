@@ -1,9 +1,10 @@
 """Pairwise sums of many float32 terms, as the host adds them for losses, softmax and moments.
 
-    leaves fl32(a * b), joined with their neighbours level by level: a chunk of leaves folded in half at a time, chunks
-    joined as a binary counter carries. Sums missing on the right are +0: they change nothing but the sign of a zero.
+Leaves are fl32(a * b). Neighbours are added, level by level: a chunk of leaves is folded in half again and again, and
+the chunks' sums are added as a binary counter carries. Sums missing on the right are +0: they change only the sign of a
+zero.
 
-A product of float32 by float32, rounded once, is the unit's leaf whether it rounds products or adds them exactly.
+A leaf is the product rounded once, whether the unit rounds products or accumulates exact ones.
 
 Source: docs/concepts/products.md.
 """
@@ -29,19 +30,19 @@ from emu.formats import PRESETS
 
 Array = NDArray[Any]
 FP32 = encode_format(PRESETS["fp32"])
-#: Leaves folded at once, a power of two.
+#: Leaves that are folded together, a power of two.
 CHUNK = 512
-#: Sums that wait for a right neighbour.
+#: Sums that may wait for a right neighbour.
 LEVELS = bounded(40, 48 - (CHUNK.bit_length() - 1), 64, "one a level, for as many leaves as memory could hold: 2**48")
 assert CHUNK & (CHUNK - 1) == 0
-#: Results side by side whose leaves lie beside each other in memory.
+#: Results that are added side by side if their leaves are neighbours in memory.
 ABREAST = 64
 #: Terms below which a second thread is not worth waking.
 GRAIN_TERMS = 1 << 17
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None of float32 sums in pairs without an addend, else "": adds of any order compute the others."""
+    """Return None for pairwise float32 sums without an addend, else "": ways for any order compute the others."""
     mac, formats = product.mac, product.formats
     if mac.order != PAIRWISE or formats[2] is not None or any(fmt.daz for fmt in formats[:2]):
         return ""
@@ -50,7 +51,7 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
 
 
 def contents(product: Product, write: Write) -> Contents | None:
-    """Return float32 sums of one matrix times one column; None of other shapes."""
+    """Return float32 sums of one matrix times one column; None for other shapes."""
     left, right = product.gathered()
     if right.columns.size != 1 or max(left.batches, right.batches) != 1:
         return None
@@ -60,7 +61,7 @@ def contents(product: Product, write: Write) -> Contents | None:
 
 
 def sums(left: Gathered, right: Gathered) -> Array:
-    """Return what the accumulator holds, float32 (1, M, 1).
+    """Return the accumulators' contents, float32 (1, M, 1).
 
     Args:
         left: one matrix (M, K), carriers in float32.
@@ -110,7 +111,7 @@ def _add_along(data: Any, rows: Any, columns: Any, column: Any, first: int, last
 
 @kernel
 def _fold(leaves: Any, folded: Any, size: int) -> Any:
-    """Return the sum of a power of two of leaves, neighbours first; both arrays are written."""
+    """Return the sum of a power of two of leaves, neighbours first; both arrays are overwritten."""
     source, target = leaves, folded
     half = size // 2
     while half > 0:
@@ -122,7 +123,8 @@ def _fold(leaves: Any, folded: Any, size: int) -> Any:
 
 @kernel
 def _carry(value: Any, count: int, waiting: Any) -> None:
-    """Join a sum with those that wait on its left, `count` of equal size before it."""
+    """Add a sum to those that wait on its left; `count` sums of the same size came before it."""
+    # As adding 1 to `count` carries: over its lowest ones, each a sum that waits.
     level = 0
     while (count >> level) & 1:
         value = waiting[level] + value
@@ -132,14 +134,14 @@ def _carry(value: Any, count: int, waiting: Any) -> None:
 
 @kernel
 def _joined(waiting: Any, count: int) -> Any:
-    """Return the sum of those that wait; the missing ones on the right are +0."""
+    """Return the sum of all that wait; the missing ones on the right are +0."""
     if count == 0:
         return np.float32(0.0)
     level = 0
     while not (count >> level) & 1:
         level += 1
     value = waiting[level]
-    if count & (count - 1):
+    if count & (count - 1):  # unless the tree is whole, +0 is added on the right: -0 becomes +0
         value += np.float32(0.0)
     level += 1
     while count >> level:
@@ -151,7 +153,7 @@ def _joined(waiting: Any, count: int) -> Any:
 
 @kernel
 def _add_abreast(data: Any, rows: Any, columns: Any, column: Any, first: int, last: int, out: Any) -> None:
-    """Add up rows `first`..`last` side by side, one place along k after the other."""
+    """Add up rows `first`..`last` side by side, one k after the other."""
     depth = columns.size
     waiting = np.zeros((LEVELS, ABREAST), np.float32)
     sums = np.empty(ABREAST, np.float32)
@@ -171,9 +173,9 @@ def _add_abreast(data: Any, rows: Any, columns: Any, column: Any, first: int, la
                     for j in range(width):
                         sums[j] = left[j] + sums[j]
                     level += 1
-                held = waiting[level]
+                target = waiting[level]
                 for j in range(width):
-                    held[j] = sums[j]
+                    target[j] = sums[j]
             _join_abreast(waiting, depth, sums, width)
             for j in range(width):
                 out[begin + j] = sums[j]
@@ -182,6 +184,6 @@ def _add_abreast(data: Any, rows: Any, columns: Any, column: Any, first: int, la
 
 @kernel
 def _join_abreast(waiting: Any, count: int, sums: Any, width: int) -> None:
-    """Write the sums of those that wait, as `_joined` each."""
+    """Write the sum of all that wait, for each result, as `_joined` does."""
     for j in range(width):
         sums[j] = _joined(waiting[:, j], count)

@@ -3,9 +3,8 @@
     x, rows 0..79       entries by column, those of one column in row order ──► each result read, added to, written once
     x, rows 80..159     the same                                                instead of once for every entry
 
-A result still adds up its terms in storage order, beginning with what the rows before have left: the same bits as entry
-by entry. Each thread sorts a block, in room that is used again for the next ones: a transposed copy of all entries is
-never there.
+A result still adds its terms in storage order, to the sum of the rows before: the same bits as entry by entry. Each
+thread sorts a block, in memory that is used again for the next one: there is never a transposed copy of all entries.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from emu.backends.numba.vector.strips import gather_row
 from emu.backends.pattern import Pattern
 
 Array = NDArray[Any]
-#: Columns of a strip; of others, entries are added as they lie.
+#: Columns of a strip; if they do not divide the columns, entries are added without sorting.
 WIDTH = 64
-#: Entries of a result that a block shall have on average.
+#: Entries that a result should have in a block, on average.
 TOGETHER = 8
-#: Entries of a result in all from which on sorting is worth its time.
+#: Entries of a result, in all rows, from which on sorting is worth its time.
 WORTH_SORTING = 128
 #: Bytes that a block's part of the dense operand may take, in the second-level cache.
 TILE_BYTES = 1 << 18
@@ -39,8 +38,8 @@ class Blocks(NamedTuple):
     Attributes:
         edges: first row of each block, and the end.
         begins: int64, (blocks, results + 2): where each result's entries begin, and the end.
-        rows: int32, (blocks, entries): of each entry, counted from the block's first.
-        data: entries, of the dtype of sums.
+        rows: int32, (blocks, entries): the row of each entry, counted from the block's first.
+        data: entries, in the dtype of the sums.
     """
 
     edges: Array
@@ -50,7 +49,7 @@ class Blocks(NamedTuple):
 
 
 def rows_of_a_block(pattern: Pattern, columns: int, itemsize: int) -> int:
-    """Return how many rows are sorted together; 0 where entries are better added as they lie.
+    """Return how many rows are sorted together; 0 if entries are better added without sorting.
 
     Args:
         pattern: by columns.
@@ -62,13 +61,15 @@ def rows_of_a_block(pattern: Pattern, columns: int, itemsize: int) -> int:
         return 0
     if entries < WORTH_SORTING * pattern.results:
         return 0
-    found = min(-(-TOGETHER * pattern.results * rows // entries), TILE_BYTES // (WIDTH * itemsize), rows)
-    return int(found)
+    # A row has entries / rows of them, shared by all results: so many rows give a result `TOGETHER`.
+    together = -(-TOGETHER * pattern.results * rows // entries)
+    return int(min(together, TILE_BYTES // (WIDTH * itemsize), rows))
 
 
 @kernel
 def _sort(starts: Any, index: Any, data: Any, first: int, last: int, begins: Any, rows: Any, entries: Any) -> None:
-    """Sort the entries of some rows by column: counted, then placed in storage order."""
+    """Sort the entries of some rows by column, in storage order within a column: a counting sort."""
+    # Counts stand two places on and starts one, so that when each start has moved to its end, begins[c] is a start.
     begins[:] = 0
     for p in range(starts[first], starts[last]):
         begins[index[p] + 2] += 1
@@ -76,10 +77,10 @@ def _sort(starts: Any, index: Any, data: Any, first: int, last: int, begins: Any
         begins[c] += begins[c - 1]
     for r in range(first, last):
         for p in range(starts[r], starts[r + 1]):
-            place = begins[index[p] + 1]
-            begins[index[p] + 1] = place + 1
-            rows[place] = r - first
-            entries[place] = data[p]
+            target = begins[index[p] + 1]
+            begins[index[p] + 1] = target + 1
+            rows[target] = r - first
+            entries[target] = data[p]
 
 
 def sorted_blocks(pattern: Pattern, data: Array, block_rows: int, dtype: Any) -> Iterator[Blocks]:
@@ -127,7 +128,7 @@ def _add(edges: Any, begins: Any, rows: Any, data: Any, tiles: Any, strip: Any) 
 
 
 def add_blocks(blocks: Blocks, dense: Array, strips: Array, first: int, last: int) -> None:
-    """Add the entries of blocks to some strips, (strips, results, `WIDTH`) of all."""
+    """Add the entries of blocks to strips `first`..`last` of all, (strips, results, `WIDTH`)."""
     tall = int(np.diff(blocks.edges).max())
     tiles = empty((blocks.edges.size - 1, tall, WIDTH), strips.dtype)
     for number in range(first, last):
@@ -135,19 +136,19 @@ def add_blocks(blocks: Blocks, dense: Array, strips: Array, first: int, last: in
         _add(*blocks, tiles, strips[number])
 
 
-def add_sorted(data: Array, dense: Array, begun: Array, pattern: Pattern, block_rows: int) -> None:
+def add_sorted(data: Array, dense: Array, strips: Array, pattern: Pattern, block_rows: int) -> None:
     """Add the entries of a matrix, sorted block by block, to strips.
 
     Args:
         data: entries.
         dense: (rows, columns), a multiple of `WIDTH`.
-        begun: (columns / WIDTH, results, WIDTH), added to.
+        strips: (columns / WIDTH, results, WIDTH), added to.
         pattern: by columns.
         block_rows: of a block.
     """
-    for blocks in sorted_blocks(pattern, data, block_rows, begun.dtype):
+    for blocks in sorted_blocks(pattern, data, block_rows, strips.dtype):
 
         def work(_: int, start: int, stop: int, blocks: Blocks = blocks) -> None:
-            add_blocks(blocks, dense, begun, start, stop)
+            add_blocks(blocks, dense, strips, start, stop)
 
-        over_ranges(work, len(begun), 1, 1)
+        over_ranges(work, len(strips), 1, 1)

@@ -1,9 +1,10 @@
-"""Saturating accumulators without their order: exact sums where nothing can saturate, the others added again in order.
+"""Saturating accumulators without their order: exact sums of outputs that cannot saturate; the others are added again.
 
     |addend| + sum |a| |b| <= largest     no partial sum leaves the accumulator: the exact sum is its content
-    else                                  recomputed, k = 0, 1, ... K-1, clamped at every add
+    else                                  added again, k = 0, 1, ... K-1, clamped at each add
 
-Two integer products find out and compute; where too many outputs fail the bound, the caller adds everything in order.
+One integer product bounds the outputs, another computes them. If too many outputs fail the bound, the way that follows
+adds all in order.
 
 Source: docs/concepts/fast-paths.md.
 """
@@ -28,29 +29,29 @@ from emu.backends.numba.ways import in_tiles
 from emu.backends.product import Formats, Product, ProductCode
 
 Array = NDArray[Any]
-#: Said of a product whose outputs are bounded one by one first.
+#: What `emu.explain` adds to the proof.
 SPARED = "outputs whose own |addend| + sum |a||b| stays inside are exact sums, the others are added again in order"
-#: Share of outputs above which adding all of them in order is cheaper than adding these again one by one.
+#: Share of outputs that fail above which adding all in order is cheaper than adding these again.
 MOST_REPAIRED = 1 / 64
-#: How much magnitudes may be short of the truth.
+#: Sums of magnitudes may be too small by this factor.
 SHORTFALL = bounded(
     1.0 + 2.0**-13, (2**15 / (2**15 - 1)) ** 2, 2.0, "a raw of -2**15 counts as 2**15 - 1, in both operands"
 )
 #: Bits in which every sum of the loops is exact.
 EXACT_BITS = bounded(52, 1, 52, "an accumulator and a product of so many bits add up below 2**53")
-#: Binary points lie closer to 0 than this.
+#: Binary points lie nearer to 0 than this.
 CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbers")
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None if the accumulator saturates without ever rounding, and integer products can bound it, else ""."""
+    """Return None if the accumulator saturates and never rounds, and integer products can bound it, else ""."""
     if product.is_exact or not _bounds(product.mac, product.formats, product.depth):
         return ""
     tiles = in_tiles.unit_for(product.mac, product.formats)
-    # Marked tiles tell a touched limit from a bit below the word, at one instruction an add: nothing is faster.
-    return "" if tiles is not None and tiles.step == "marked" else None
+    # Marked tiles show a touched limit in bits below the word and add with one instruction: nothing is faster.
+    return "" if tiles is not None and tiles.adder == "marked" else None
 
 
 def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
@@ -67,6 +68,7 @@ def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
     quantum = a.quantum + b.quantum
     if quantum < stage.format.quantum or (c is not None and (c.is_float or c.quantum < stage.format.quantum)):
         return False
+    # Of a sum of `depth` products, in last places of the accumulator.
     product_bits = a.width_bits + b.width_bits + quantum - stage.format.quantum + depth.bit_length()
     addend_bits = 0 if c is None else c.width_bits + c.quantum - stage.format.quantum
     central = all(abs(f.quantum) < CENTRAL for f in (a, b, stage.format))
@@ -74,23 +76,24 @@ def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
 
 
 def contents(product: Product, write: Write) -> Contents | None:
-    """Return the accumulator's (B, M, N) contents and where it touched a limit; None if too many outputs may."""
+    """Return the accumulators' (B, M, N) contents, and where they touched a limit; None if too many outputs might."""
     (a, b), addend, formats = product.stacks(materialised), product.addend, product.code.formats
     stage = product.code.mac.accumulator
     assert stage is not None
     fmt, overflow = stage.format, stage.overflow
-    unit, low = math.ldexp(1.0, fmt.quantum), stage.lowest
+    lsb, low = math.ldexp(1.0, fmt.quantum), stage.lowest
     bounds = integers.exact_sums(a, b, addend, formats, magnitudes=True)
     can_be_negative = any(f is not None and f.signed for f in formats)
+    # An unsigned accumulator touches its limit 0 at any negative sum: only sums of zeros are safe if there is a sign.
     largest = 0.0 if can_be_negative and not fmt.signed else float(fmt.max_significand)
-    failing = np.flatnonzero(bounds.reshape(-1) * SHORTFALL > largest * unit)
+    failing = np.flatnonzero(bounds.reshape(-1) * SHORTFALL > largest * lsb)
     if failing.size > MOST_REPAIRED * bounds.size:
         return None
     sums = integers.exact_sums(a, b, addend, formats)
     touched = np.zeros(sums.shape, np.uint8)
     third = np.zeros((1, 1, 1)) if addend is None else np.ascontiguousarray(addend)
     flat, hit = sums.reshape(-1), touched.reshape(-1)
-    limits = (float(low), float(fmt.max_significand), overflow == k.SATURATE_ZERO, unit)
+    limits = (float(low), float(fmt.max_significand), overflow == k.SATURATE_ZERO, lsb)
 
     def work(_: int, start: int, stop: int) -> None:
         _add_again(a, b, third, failing[start:stop], *limits, flat, hit)
@@ -104,28 +107,28 @@ def _add_again(
     a: Any,
     b: Any,
     addend: Any,
-    places: Any,
+    outputs: Any,
     low: float,
     high: float,
     to_zero: bool,
-    unit: float,
+    lsb: float,
     contents: Any,
     touched: Any,
 ) -> None:
     rows, columns, depth = a.shape[1], b.shape[2], a.shape[2]
-    scale = 1.0 / unit
-    for place in places:
-        batch, row, column = place // (rows * columns), place // columns % rows, place % columns
+    scale = 1.0 / lsb
+    for output in outputs:
+        batch, row, column = output // (rows * columns), output // columns % rows, output % columns
         s = np.float64(addend[batch % addend.shape[0], row % addend.shape[1], column % addend.shape[2]]) * scale
         acc = min(max(s, low), high)
         hit = acc != s
         if to_zero and hit:
             acc = 0.0
-        for step in range(depth):
-            s = acc + np.float64(a[batch, row, step]) * scale * np.float64(b[batch, step, column])
+        for k_index in range(depth):
+            s = acc + np.float64(a[batch, row, k_index]) * scale * np.float64(b[batch, k_index, column])
             acc = min(max(s, low), high)
             if acc != s:
                 hit = True
                 acc = 0.0 if to_zero else acc
-        contents[place] = acc * unit
-        touched[place] = hit
+        contents[output] = acc * lsb
+        touched[output] = hit

@@ -1,13 +1,13 @@
 """Sparse products in strips of columns: entries are read in storage order, nothing is transposed or copied.
 
-A thread has some columns of the dense operand and of the result. Its strip of the result stays in the second-level
-cache; a row of the dense operand's strip in registers. Each result adds up its terms in storage order, whichever
-thread computes it:
+A thread computes some columns of the result, a strip, from the same columns of the dense operand. Its strip of the
+result stays in the second-level cache, and a row of the dense operand's strip in registers. Each result adds its terms
+in storage order, whichever thread computes it:
 
     for row r of x:  for entry p of r:  strip[index[p], :] += data[p] * dense[r, strip]
 
-Sums in order: float32 accumulators, fixed ones that saturate or wrap, exact ones bounded by the planner. All others:
-operands gathered for results of equal many terms, through the backend's ordinary products.
+Strips add float32 accumulators, fixed ones that saturate or wrap, and exact ones that the planner has bounded. For all
+others, operands are gathered and multiplied as ordinary products (`groups`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.product import Formats, ProductCode, SparseProduct
 
 Array = NDArray[Any]
-#: Columns of a strip of float32, of a strip of float64; those of narrower strips are multiples of the lanes.
+#: Columns of a strip of float32, and of float64; narrower strips are multiples of the lanes.
 WIDE, NARROW, LANES = 64, 32, 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
@@ -62,7 +62,7 @@ def _end(strip: Any, sums: Any, first: int, width: int) -> None:
 
 @kernel
 def _spread_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
-    """Add entries by columns: a row of the dense operand goes to many results."""
+    """Add entries whose indices name results: a row of the dense operand is added to many results."""
     indices, entries, rows, sums = address(index), address(data), address(dense), address(strip)
     kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
     for r in range(starts.size - 1):
@@ -80,7 +80,7 @@ def _spread_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, wid
 
 @kernel
 def _gather_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
-    """Add entries by rows: a result takes many rows of the dense operand."""
+    """Add entries whose indices name rows of the dense operand: a result adds many of them."""
     indices, entries, step = address(index), address(data), dense.shape[1]
     rows = address(dense) + first * dense.itemsize
     kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
@@ -101,7 +101,10 @@ def _gather_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, wid
 def _add_wide_products(
     starts: Any, index: Any, by_columns: bool, data: Any, dense: Any, first: int, width: int, strip: Any
 ) -> None:
-    """Add products that float64 holds to float32: summed in float64, then rounded once more, which is innocuous."""
+    """Add products that float64 holds to float32 sums.
+
+    Rounding to float64 and then to float32 is rounding once: terms have 24 bits, and 53 >= 2 * 24 + 2.
+    """
     for r in range(starts.size - 1):
         for p in range(starts[r], starts[r + 1]):
             target, source = (index[p], r) if by_columns else (r, index[p])
@@ -134,16 +137,16 @@ def _add_limited(
     hits: Any,
     unit: Any,
 ) -> None:
-    """Add products of fixed-point numbers, in units of the accumulator's last place, limited at every add."""
+    """Add products of fixed-point numbers, in units of the accumulator's last place, limited at each add."""
     for r in range(starts.size - 1):
         for p in range(starts[r], starts[r + 1]):
             target, source = (index[p], r) if by_columns else (r, index[p])
             left = np.float64(data[p]) * unit.product_scale
             for j in range(width):
                 s = strip[target, j] + left * np.float64(dense[source, first + j])
-                held = limit(s, unit)
-                hits[target, j] |= held != s
-                strip[target, j] = held
+                limited = limit(s, unit)
+                hits[target, j] |= limited != s
+                strip[target, j] = limited
 
 
 @kernel
@@ -158,21 +161,21 @@ def _count_columns(index: Any, counts: Any) -> int:
 
 @kernel
 def _number_columns(counts: Any, used: Any) -> int:
-    """Turn counts into places among the columns that have entries: an exclusive prefix sum."""
-    place = 0
+    """Replace counts by numbers among the columns that have entries, an exclusive prefix sum; return how many have."""
+    number = 0
     for c in range(counts.size):
-        here = counts[c] > 0
-        counts[c] = place
-        if here:
-            used[place] = c
-            place += 1
-    return place
+        has_entries = counts[c] > 0
+        counts[c] = number
+        if has_entries:
+            used[number] = c
+            number += 1
+    return number
 
 
 @kernel
-def _place_entries(index: Any, place: Any, places: Any) -> None:
+def _number_entries(index: Any, numbers: Any, out: Any) -> None:
     for p in range(index.size):
-        places[p] = place[index[p]]
+        out[p] = numbers[index[p]]
 
 
 def columns(index: Indices, count: int) -> Columns:
@@ -180,14 +183,14 @@ def columns(index: Indices, count: int) -> Columns:
     index = np.ascontiguousarray(index)
     counts, used = np.zeros(count, index.dtype), np.empty(count, index.dtype)
     longest = int(_count_columns(index, counts))
-    found = int(_number_columns(counts, used))
-    places = np.empty(index.size, index.dtype)
-    _place_entries(index, counts, places)
-    return Columns(places, used[:found].copy(), longest)
+    count_used = int(_number_columns(counts, used))
+    numbers = np.empty(index.size, index.dtype)
+    _number_entries(index, counts, numbers)
+    return Columns(numbers, used[:count_used].copy(), longest)
 
 
 def unit_in_strips(formats: Formats, mac: MacCode) -> Accumulator | None:
-    """Return the accumulator that strips add up in, None of one that takes gathered operands."""
+    """Return the accumulator that strips add up in; None if it takes gathered operands."""
     if any(f is not None and f.carries_raws for f in formats):
         return None
     unit = unit_for(mac, formats)
@@ -195,14 +198,14 @@ def unit_in_strips(formats: Formats, mac: MacCode) -> Accumulator | None:
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None if strips add up what the reference does, else "": gathered operands take any unit."""
+    """Return None if strips add up in this unit, else "": `groups` takes any."""
     if product.path in DTYPES:
         return None if blas.declines(product, stage) is None else ""
     return None if unit_in_strips(product.formats, product.mac) is not None else ""
 
 
 def contents(product: SparseProduct, write: Write) -> Contents:
-    """Return the (R, H) accumulators' contents and where they touched a limit."""
+    """Return the (R, H) accumulators' contents, and where they touched a limit."""
     path, pattern, shape = product.code.path, product.pattern, product.shape
     data, dense, addend = product.data, product.dense, product.addend
     unit = None if path in DTYPES else unit_in_strips(product.code.formats, product.code.mac)
@@ -213,7 +216,7 @@ def contents(product: SparseProduct, write: Write) -> Contents:
     start = np.zeros((1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
     threads = thread_count() if data.size * shape[1] >= GRAIN_MACS else 1
     width = strip_width(shape[1], threads, dtype.itemsize)
-    given = (pattern.starts, pattern.index)
+    entries = (pattern.starts, pattern.index)
 
     rows = rows_of_a_block(pattern, shape[1], dtype.itemsize) if pattern.by_columns and not limited else 0
     if rows and (unit is None or unit.kind == FLOAT32):
@@ -222,24 +225,24 @@ def contents(product: SparseProduct, write: Write) -> Contents:
     def work(_: int, begin: int, end: int) -> None:
         room, room_of_hits = empty((shape[0], width), dtype).reshape(-1), np.empty(shape[0] * width, np.uint8)
         for first in range(begin * width, min(end * width, shape[1]), width):
-            place = (first, min(width, shape[1] - first))
-            held = (shape[0], place[1])  # rows lie side by side, in a last narrower strip as well
-            strip, hits = (one[: math.prod(held)].reshape(held) for one in (room, room_of_hits))
-            _begin(start, strip, *place)
+            span = (first, min(width, shape[1] - first))
+            strip_shape = (shape[0], span[1])  # a last, narrower strip has no gaps between its rows either
+            strip, hits = (array[: math.prod(strip_shape)].reshape(strip_shape) for array in (room, room_of_hits))
+            _begin(start, strip, *span)
             if touched is not None:
-                _begin_limited(strip, hits, place[1], unit)
-                _add_limited(*given, pattern.by_columns, data, dense, *place, strip, hits, unit)
-                _end(hits, touched, *place)
+                _begin_limited(strip, hits, span[1], unit)
+                _add_limited(*entries, pattern.by_columns, data, dense, *span, strip, hits, unit)
+                _end(hits, touched, *span)
             elif unit is not None and unit.kind == WIDE32:
-                _add_wide_products(*given, pattern.by_columns, data, dense, *place, strip)
+                _add_wide_products(*entries, pattern.by_columns, data, dense, *span, strip)
             else:
-                _add_rows(pattern, data, dense, *place, strip)
-            _end(strip, sums, *place)
+                _add_rows(pattern, data, dense, *span, strip)
+            _end(strip, sums, *span)
 
     strips = -(-shape[1] // width)
     over_ranges(work, strips, 1, 1 if threads > 1 else max(strips, 1))
     if unit is not None and limited:
-        sums /= unit.product_scale
+        sums /= unit.product_scale  # a power of two: exact
     return Contents(sums, None if unit is None or unit.overflow == k.WRAP else touched)
 
 
@@ -270,16 +273,17 @@ def _add_rows(pattern: Pattern, data: Array, dense: Array, first: int, width: in
 
 
 def strip_width(columns: int, threads: int, itemsize: int) -> int:
-    """Return the columns of a strip: enough strips for every thread, lanes filled."""
+    """Return the columns of a strip: few enough that each thread has one, and whole lanes."""
     share = -(-max(columns, 1) // threads)
     return min(WIDE if itemsize == 4 else NARROW, -(-share // LANES) * LANES)
 
 
 def any_operand(is_special: Callable[[Array], NDArray[np.bool_]], product: SparseProduct) -> NDArray[np.bool_]:
-    """Return, per result, whether any operand of its entries is special: counted as numbers are added."""
+    """Return, for each result, whether any operand of its entries is special."""
     data, dense, addend, pattern = product.data, product.dense, product.addend, product.pattern
     seen = np.zeros(product.shape, bool)
     here, there = is_special(data).astype(np.float64), is_special(dense).astype(np.float64)
+    # The product loops count: with 1 for a special number and 0 for others, against ones.
     for left, right in ((np.ones_like(here), there), (here, np.ones_like(there))):
         counts = np.zeros(seen.shape, np.float64)
         _add_rows(pattern, left, right, 0, seen.shape[1], counts)

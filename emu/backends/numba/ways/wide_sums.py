@@ -2,8 +2,9 @@
 
     operands ──► products of at most 53 bits ──► windows (windows.py) ──► digits, rounded to odd (digits.py) ──► stage
 
-The largest and the smallest operand tell how many windows there are. No stage that `declines` lets through can tell a
-sum from one rounded to odd, and its leading bit, and being a power of two or not, are the exact sum's.
+The largest and the smallest operand determine the number of windows. A stage that `declines` accepts writes a sum
+rounded to odd as it would the exact sum. The register observes the same, too: rounding to odd keeps the leading bit,
+and makes no power of two.
 
 Source: docs/concepts/products.md; Boldo & Melquiond 2008 (rounding to odd).
 """
@@ -42,23 +43,32 @@ from emu.formats import PRESETS
 
 Array = NDArray[Any]
 FP64 = encode_format(PRESETS["fp64"])
-#: Bits from the last place of the smallest term to the largest term.
+#: Bits from the last place of the smallest term to the top of the largest term.
 MAX_SPAN_BITS = bounded(640, 1, 2 * SAFE_EXPONENT, "the highest cutter, 103 bits above the largest term, is finite")
-#: Bits from a window to the next.
+#: Most bits from the last place of a window to that of the next.
 MAX_WINDOW_BITS = bounded(51, 1, 51, "rounding to the upper window by a sum needs terms below 2**51 of its units")
-#: The same where sums are divided, and bits of such a divisor.
+#: Bits of a divisor that is no power of two, and most bits of windows whose sums are divided by one.
 MAX_DIVISOR_BITS = bounded(24, 1, 24, "a float32 holds every smaller divisor")
 MAX_DIVIDED_WINDOW_BITS = bounded(38, 1, 62 - MAX_DIVISOR_BITS, "a remainder and a digit fit 63 bits")
 #: Bits of a quotient below the last place of a sum.
 QUOTIENT_BITS = bounded(80, 53 + MAX_DIVISOR_BITS, 400, "a divisor's, and a float64's; the lowest is a normal number")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 16
-#: Outputs times windows of a tile: they stay in the first-level cache.
+#: Outputs times windows of a tile: as float64, 16 KiB of a first-level cache.
 TILE_WINDOWS = 2048
 
 
 class _Terms(NamedTuple):
-    """What is summed: products of operands, (B, M, K) and (B, K, N), rounded if there is a stage, and an addend."""
+    """What is summed: products, rounded if they have a stage, and an addend.
+
+    Attributes:
+        left: (B, M, K).
+        right: (B, K, N).
+        rounding: stage of products, or None.
+        addend: float64 arrays that add up to the addend.
+        addend_parts: how many of these count.
+        span: bounds of all terms.
+    """
 
     left: Array
     right: Array
@@ -69,7 +79,7 @@ class _Terms(NamedTuple):
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return "" of accumulators that round, or why an exact one is left to the reference."""
+    """Return "" for accumulators that round, or why an exact one is left to the reference."""
     if product.is_exact or product.mac.accumulator is not None:
         return ""
     (a, b, c), mac, divisor = product.formats, product.mac, product.divisor
@@ -86,6 +96,7 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     lowest, top = min(s.lowest for s in spans), max(s.top for s in spans)
     if lowest < -SAFE_EXPONENT or top > SAFE_EXPONENT or top - lowest > MAX_SPAN_BITS:
         return f"exact sums of terms over {top - lowest} bits have no compiled loop"
+    # Larger sums saturate, or `digits.wrap` makes them smaller than 2**(span + 2).
     leading = 0 if stage.format.is_float else _span(stage) + (stage.overflow == k.WRAP)
     if not supports(stage) or not decides_in_float64(stage, leading):
         return "the output stage looks at more bits of a sum than float64 holds"
@@ -109,6 +120,7 @@ def _measured(x: Array, fmt: FormatCode) -> Span:
     if largest == 0.0:
         return Span(0, 0)
     smallest = float(np.min(magnitude, initial=largest, where=magnitude > 0.0))
+    # frexp: smallest < 2**e has its last place at e - precision, unless the format's is higher.
     lowest = max(fmt.quantum, math.frexp(smallest)[1] - fmt.precision) if fmt.is_float else fmt.quantum
     return Span(lowest, math.frexp(largest)[1])
 
@@ -119,6 +131,7 @@ def _finite(x: Array) -> Array:
 
 def _halves(x: Array, bits: int) -> list[Array]:
     """Return two parts of half the bits each whose sum is x, by Veltkamp's splitting; specials stay in the first."""
+    # 2**s + 1 leaves the first part 53 - s bits, half of `bits`, and the second the rest.
     wide = _finite(x.astype(np.float64))
     scaled = wide * (math.ldexp(1.0, EXACT_BITS - bits // 2) + 1.0)
     high = scaled - (scaled - wide)
@@ -126,7 +139,7 @@ def _halves(x: Array, bits: int) -> list[Array]:
 
 
 def _operands(a: Array, b: Array, formats: Formats, *, splits: bool) -> tuple[Array, Array]:
-    """Return operands whose products have at most 53 bits: parts of a and of b follow each other along k."""
+    """Return operands whose products have at most 53 bits: if they are split, the parts follow each other along k."""
     bits = [min(significand_bits(f), EXACT_BITS) for f in formats[:2]]
     if not splits:
         left, right = [a], [b]
@@ -136,7 +149,7 @@ def _operands(a: Array, b: Array, formats: Formats, *, splits: bool) -> tuple[Ar
         left, right = _halves(a, bits[0]), [b]
     else:
         left, right = _halves(a, bits[0]), _halves(b, bits[1])
-    # an infinity meets the other operand's first part only: 0 * inf must not come from a part
+    # An infinity meets only the first part of the other operand: a second part may be 0, and 0 * inf is NaN.
     pairs = [
         (x if j == 0 else _finite(x), y if i == 0 else _finite(y))
         for i, x in enumerate(left)
@@ -155,11 +168,14 @@ def _writing(stage: StageCode, divisor: int, width: int) -> Writing:
     return Writing(rest, shift, 0 if rest == 1 else QUOTIENT_BITS // width + 1, top)
 
 
-def _unit(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Windows:
+def _windows(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Windows:
+    # A piece is at most 2**(width - 1) last places of its window: half a last place of the window above or, in the
+    # first one, a whole term. `count` of them stay below 2**53.
     count, span = terms.left.shape[2] + len(terms.addend), terms.span
     width = min(MAX_WINDOW_BITS, EXACT_BITS + 1 - count.bit_length())
     if divisor & (divisor - 1):
         width = min(width, MAX_DIVIDED_WINDOW_BITS)
+    # The last place of the first window is at most width - 1 bits below the largest term.
     windows = 1 + max(0, -(-(span.top - span.lowest - (width - 1)) // width))
     return Windows(
         windows=windows,
@@ -173,7 +189,7 @@ def _unit(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Win
 
 
 def contents(product: Product, write: Write) -> Contents:
-    """Return the accumulator's (B, M, N) contents, and what the output stage writes; float64 rounded to odd.
+    """Return the accumulators' (B, M, N) contents, and what the output stage writes; float64 rounded to odd.
 
     Args:
         product: one that `declines` does not decline.
@@ -203,13 +219,13 @@ def quotients(sums: Array, stage: StageCode, divisor: int) -> Array:
     """Return exact sums divided, rounded to odd; a `stage` that wraps writes them as the exact quotients.
 
     Args:
-        sums: finite float64 or float32 of any shape, nothing that `supports` refuses.
-        stage: a fixed-point output stage that decides results a bit wider than its word.
+        sums: finite float64 or float32 of any shape.
+        stage: a fixed-point output stage that float64 decides for results one bit wider than its word.
         divisor: positive integer below 2**24.
     """
     column = sums.reshape(1, -1, 1).astype(np.float64)
-    nothing = np.zeros((1, 1, 1))
-    terms = _Terms(column, np.ones((1, 1, 1)), None, (nothing, nothing), 0, _measured(column, FP64))
+    zero = np.zeros((1, 1, 1))
+    terms = _Terms(column, np.ones((1, 1, 1)), None, (zero, zero), 0, _measured(column, FP64))
     result = _sums_of(terms, False, stage, RandomCode(0, 0, 0, 0, None), divisor)
     written = result.sums if result.quotients is None else result.quotients
     return written.reshape(sums.shape)
@@ -217,16 +233,16 @@ def quotients(sums: Array, stage: StageCode, divisor: int) -> Array:
 
 def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCode, divisor: int) -> Contents:
     left, right = terms.left, terms.right
-    unit = _unit(terms, needs_odd, stage, divisor)
-    cutters = np.ldexp(1.5, unit.lowest + 52 + unit.width * np.arange(unit.windows - 1, -1, -1))
+    layout = _windows(terms, needs_odd, stage, divisor)
+    cutters = np.ldexp(1.5, layout.lowest + 52 + layout.width * np.arange(layout.windows - 1, -1, -1))
     contents = np.empty((left.shape[0], left.shape[1], right.shape[2]))
-    differs = divisor > 1 or unit.writing.top != NO_TOP
+    differs = divisor > 1 or layout.writing.top != NO_TOP
     written = np.empty(contents.shape) if differs else np.empty(0)
     product = None if terms.rounding is None else writer_for(terms.rounding)
-    out, goes_on, draws = contents.reshape(-1), written.reshape(-1), draws_of(random)
+    out, quotients_out, draws = contents.reshape(-1), written.reshape(-1), draws_of(random)
 
     def work(_: int, start: int, stop: int) -> None:
-        sum_range(left, right, *terms.addend, cutters, out, goes_on, start, stop, unit, product, draws)
+        sum_range(left, right, *terms.addend, cutters, out, quotients_out, start, stop, layout, product, draws)
 
     over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(left.shape[2], 1)))
     return Contents(contents, None, written if differs else None)
