@@ -162,6 +162,7 @@ def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     overflows = 0
     inexacts = 0
     underflows = 0
+    # Comparisons with NaN are false: it is neither outside nor an underflow, but differs from itself.
     for i in range(n):
         outside = r[i] > high or r[i] < low
         overflows += outside
@@ -179,6 +180,7 @@ def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
                     if r[i] > high:
                         r[i] = r[i] - modulus
     for i in range(n):
+        # Saturates; of the other rules only an infinity under `wrap` is still outside.
         w = min(max(r[i], low), high)
         nan = r[i] != r[i]
         nans += nan
@@ -223,7 +225,7 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
                 underflows += 1
                 inexacts += r[i] == v[i]
                 y[i] = np.copysign(0.0, y[i])
-    if beyond > 0:
+    if beyond > 0:  # infinities are beyond, too
         _apply_overflow(x, y, v, r, n, stage, flags)
     flags[INEXACT_FLAG] += inexacts
     if stage.tininess == BECAME_ZERO:
@@ -235,7 +237,7 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
             if y[i] != y[i]:
                 flags[INVALID_FLAG] += not stage.has_nan
                 y[i] = np.nan if stage.has_nan else 0.0  # one NaN: processors write different ones
-    if not stage.has_negative_zero:
+    if not stage.has_negative_zero:  # -0 + 0 is +0
         for i in range(n):
             y[i] = y[i] + 0.0
     normal = power_of_two(stage.emin)
@@ -304,6 +306,7 @@ def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, co
             if fraction == 0:
                 counts[scalars] += 1
                 continue
+            # A subnormal float64 times 2**SUBNORMAL_SHIFT is normal: the field counts from its leading bit.
             bits = bits_of(x[i] * INTO_NORMAL)
             field = ((bits >> 52) & FIELD) - SUBNORMAL_SHIFT
             fraction = bits & FRACTION

@@ -56,6 +56,7 @@ class NumbaCodecs:
             empty((columns, code_words(rows, code.bits)), np.uint32),
         )
         encoding = Encoding.of(code, computes_levels=levels is None, drawn=counted is not None, settles=settles)
+        # A column of fewer rows than lanes has no whole block for vector code.
         sides = (
             code.steps == 2
             and code.levels == MEANS
@@ -74,6 +75,7 @@ class NumbaCodecs:
         code_rows, tables = np.ascontiguousarray(words), np.ascontiguousarray(levels)
         out = empty((len(words), rows), np.float32) if total is None else total
         sides = bits == 1 and has_vectors()
+        # Stores past the caches must be aligned: each column must begin at a whole vector, as the first one does.
         streams = out.nbytes >= STREAMED_BYTES and rows % VECTOR_LANES == 0
 
         def work(_: int, start: int, stop: int) -> None:

@@ -50,6 +50,7 @@ class Encoding(NamedTuple):
     @classmethod
     def of(cls, code: ColumnsCode, *, computes_levels: bool, drawn: bool, settles: bool) -> Encoding:
         """Return the encoding of a codec; `drawn`: whether only values that were drawn decide levels."""
+        # More than two steps need a range, made of deviations; levels of middles that are given are its ends.
         ranges = code.steps > 2 and (computes_levels or code.levels != MIDDLES)
         deviates = ranges or (computes_levels and code.outliers > 0)
         leaves_some_out = computes_levels and (drawn or code.outliers > 0)
@@ -90,6 +91,7 @@ class Room(NamedTuple):
 
 @kernel
 def _mean(values: Any, lanes: Any) -> Any:
+    # The order of `reference/column_sums.py`: lane j adds rows j, j + 64, ...; the inner loop vectorises.
     lanes[:] = 0
     whole = values.size // LANES * LANES
     for first in range(0, whole, LANES):
@@ -235,7 +237,7 @@ def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
     gradients, residual, used = columns.gradients[column], columns.residual[column], columns.levels[column]
     for i in range(values.size):
         values[i] = gradients[i] + residual[i]
-    mean = _mean(values, room.lanes[0])
+    mean = _mean(values, room.lanes[0])  # `room.lanes` is free until levels are computed
     columns.means[column] = one_nan(mean, quiet)
     deviation = _deviation(values, mean, room.lanes[0]) if encoding.deviates else number(0)
     if encoding.kind == MIDDLES:
@@ -285,6 +287,7 @@ def encode_range(columns: Any, encoding: Any, start: int, stop: int) -> None:
 def unpack(words: Any, bits: int, codes: Any) -> None:
     """Write the codes that words hold, up to a whole group of `TOGETHER`."""
     pending, left, at, width = np.uint64(0), np.int64(0), 0, np.uint64(bits)
+    # A word is taken whenever fewer bits are pending than a group has.
     mask = (np.uint64(1) << width) - np.uint64(1)
     for first in range(0, codes.size, TOGETHER):
         if left < TOGETHER * bits and at < words.size:

@@ -43,6 +43,7 @@ def _add_column(columns: Any, column: int, threshold: Any, values: Any, lanes: A
         address(lanes),
     )
     first, zero = blocks * SUM_LANES, values.dtype.type(0)
+    # The rows that are left begin a word, as blocks of 64 rows are whole words of 32.
     words[first // CODE_WORD_BITS :] = 0
     for i in range(first, values.size):
         v = gradients[i] + residual[i]

@@ -105,6 +105,7 @@ def write_digits(
     digits = np.zeros(count, np.int64)
     differs = written.size == contents.size
     for i in range(n):
+        # An infinity is in the first window; less itself it is NaN, which is in the others. NaN is in all.
         if not np.isfinite(sums[0, i]):
             contents[at + i] = sums[0, i]
             if differs:

@@ -43,6 +43,7 @@ class _Ended(Way[Given]):
 
     @override
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        # "": the product is of another kind, and no reason is due.
         own = self.loops.declines(product, stage)
         if own == "":
             return own
@@ -139,6 +140,7 @@ def _written(contents: Contents, divisor: int, write: Write) -> Outcome:
     sums = contents.sums
     if contents.quotients is None and divisor == 1:
         return run_stage("quantize", (sums,), write)
+    # What is divided is written without the register, which observes the contents afterwards.
     unseen = write._replace(register=None)
     if contents.quotients is not None:
         outcome = run_stage("quantize", (contents.quotients,), unseen)

@@ -40,12 +40,14 @@ inlined: Any = partial(kernel, inlined=True)
 
 @inlined
 def _sum_of_ordered(a: float, b: float) -> tuple[float, float]:
+    # Dekker's sum: exact if a is 0 or has an exponent not below b's.
     high = a + b
     return high, b - (high - a)
 
 
 @inlined
 def _sum_of(a: float, b: float) -> tuple[float, float]:
+    # Knuth's sum: exact whichever is larger.
     high = a + b
     other = high - a
     return high, (a - (high - other)) + (b - other)
@@ -60,6 +62,7 @@ def _product_of(a: float, b: float) -> tuple[float, float]:
 @inlined
 def _quotient_of(a: float, a_low: float, b: float, b_low: float) -> tuple[float, float]:
     high = a / b
+    # The remainder of high parts is exact; low parts add (a_low - high * b_low) to it, to first order.
     product, error = _product_of(high, b)
     return high, (((a - product) - error) + (a_low - high * b_low)) / b
 

@@ -56,6 +56,7 @@ def overflowed(contents: Array, product: Product, write: Write) -> Mask:
     """
     a, b = product.stacks(materialised)
     infinite = is_special(contents)
+    # Of finite operands, only an overflow makes infinity or NaN; otherwise an operand may have made it.
     unclear = infinite & any_operand(is_special, a, b, product.addend, contents.shape)
     marks = infinite & ~unclear
     if not unclear.any() or _stays_finite(a, b, product.addend, product.code):
@@ -150,6 +151,7 @@ def _stays_finite(a: Array, b: Array, addend: Array | None, code: ProductCode) -
     product = _largest(a) * _largest(b)
     total = depth * product + (0.0 if addend is None else _largest(addend))
     roundings = 2 * depth + 3
+    # Does the largest sum of magnitudes, grown so much, stay below the limit of each stage that writes infinities?
     for stage, bound in ((mac.product, product), (mac.accumulator, total)):
         if stage is None or not becomes_infinite(stage):
             continue

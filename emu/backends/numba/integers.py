@@ -79,6 +79,7 @@ def write_products(
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
     values = empty(shape, carrier_of(write.stage.format))
     writer = Writer("quantize", (np.dtype(np.float64),), values, write)
+    # One column would leave 31 of a panel's 32 columns empty.
     if single_column.applies(left, right):
         third = _NO_ADDEND if addend is None else addend.astype(np.float64)
         writer.write(0, (single_column.sums(left, right, third),), 0, left.rows.size)
@@ -210,6 +211,7 @@ class _Product:
         magnitudes: bool = False,
     ) -> _Product:
         narrow = not magnitudes and all(f.signed and f.width_bits <= BYTE for f in formats[:2])
+        # AVX2 multiplies no bytes, and int8 does not hold the magnitude of -2**7.
         bits = BYTE if narrow and has_dot_products() else 2 * BYTE
         left, largest_left = _raws(left, formats[0], bits, magnitudes=magnitudes)
         right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
@@ -225,6 +227,7 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
     """Return the same matrices of raws, or of their magnitudes, and a bound on the magnitudes."""
     raws = empty((x.data.size + packing.SLACK,), np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
+    # Raws of at most 16 bits are exact in float32; only their scale may be beyond it.
     data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
     scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
     largest = [0] * (thread_count() + 1)
@@ -264,6 +267,7 @@ def _pairs(product: _Product) -> tuple[_Pairs, Array] | None:
 
     Sums for positions between the columns are computed and dropped.
     """
+    # The left matrix is packed once: it must be the same for all patches.
     if product.left.batch_stride or product.bits == BYTE:
         return None
     return _pairs_of(product.right.rows.tobytes(), product.right.columns.tobytes())
@@ -374,6 +378,7 @@ def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
     """Pack the right operand once; share the rows among threads, or k if rows are few."""
     panels = product.room_for_panels()
     macs = product.rows * product.columns * product.depth
+    # Rows are shared if each thread gets four blocks of them, or if there is too little work to share k.
     blocks = -(-product.rows // TILE_ROWS)
     if blocks >= 4 * thread_count() or macs < thread_count() * GRAIN_MACS:
         _share_rows(product, writer, panels)

@@ -37,6 +37,7 @@ def _load(
 
     Divisions by zero are counted in the flags.
     """
+    # Operations are numbers at run time: one compiled loop has them all, and LLVM lifts the choice out of it.
     if operation in (QUANTIZE, ROUND_TO_INTEGRAL):
         for i in range(n):
             x[i] = np.float64(a[at + i]) * scale
@@ -126,7 +127,7 @@ def _core(
 
 
 @kernel
-def run(
+def write_operation(
     operation: int,
     a: Any,
     b: Any,
@@ -174,6 +175,7 @@ def run(
         flags: counts of flags; added to.
         counts: counts of the register; added to.
     """
+    # Of a block: exact results, what is written, results in last places, rounded ones, random integers.
     x = np.empty(BLOCK, np.float64)
     y = np.empty(BLOCK, np.float64)
     v = np.empty(BLOCK, np.float64)
@@ -192,6 +194,7 @@ def run(
         if operation == ROUND_TO_INTEGRAL:
             _round_to_integral(x, r, u, n, stage)
         top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
+        # Writing an integer may be exact although rounding to it was not.
         if operation == ROUND_TO_INTEGRAL:
             _count_moved(a, at - origin, scale, x, y, n, flags)
         # In formats without NaN, `write_float` and `write_fixed` count each NaN as invalid.

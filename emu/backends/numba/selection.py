@@ -46,6 +46,7 @@ def max_pool_range(
         position = 0
         for j in range(1, columns.size):
             rival = data[base + columns[j]]
+            # NaN wins over numbers, and the first NaN over later ones; -0 == +0, but +0 is the larger.
             wins = rival > top or (rival != rival and top == top)
             if rival == top and rival == 0:
                 wins = math.copysign(1.0, top) < 0.0 and math.copysign(1.0, rival) > 0.0

@@ -46,6 +46,7 @@ def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
     """
     column = column_of(right)
     out, third = empty((left.rows.size,), np.float64), addend.reshape(-1)
+    # Along the neighbours in memory, of a row or of a column.
     add, align = (_add_rows, 1) if are_neighbours(left.columns) else (_add_columns, FEWEST_NEIGHBOURS)
 
     def work(_: int, first: int, last: int) -> None:

@@ -17,7 +17,7 @@ from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode
 from emu.backends.memory import empty
 from emu.backends.numba.blocks import Stage
 from emu.backends.numba.compiling import BLOCK, GRAIN, over_ranges, thread_count
-from emu.backends.numba.operation_loops import run
+from emu.backends.numba.operation_loops import write_operation
 from emu.backends.numba.prepared import prepare
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
@@ -61,6 +61,7 @@ class Writer:
         code = _code_for(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
         self._code, self._counts = code, register is not None
         self._recorded = recorded_bits(random)
+        # Each thread has a report of its own; they are added up at the end.
         self._reports = np.zeros((thread_count() + 1, code.report_size), np.int64)
         self._reports[:, TOP_INDEX] = NO_EXPONENT
         self._threads: set[int] = set()
@@ -102,13 +103,15 @@ class Writer:
             pieces = [x[start - origin : stop - origin] for x in operands]
             operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
             origin = start
+        # Numba would compile the loops for each combination of dtypes: they are given operands of one.
         if any(x.dtype != operands[0].dtype for x in operands):
             with np.errstate(invalid="ignore"):  # signalling NaNs become quiet, and NumPy warns
                 operands = [x[start - origin : stop - origin].astype(np.float64) for x in operands]
             origin = start
+        # A missing operand is the first one: it is not read.
         a, b, c = [*operands, operands[0], operands[0]][:3]
         random = self.random
-        top = run(
+        top = write_operation(
             k.OPERATIONS[self.operation],
             a,
             b,
@@ -170,8 +173,10 @@ def _code_for(
     scale: float,
 ) -> _Code:
     prepared = prepare(stage)
+    # Raws are values over the last place.
     out_scale = math.ldexp(1.0, -stage.format.quantum) if target.kind == "i" else 1.0
     positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
+    # Vector code scales fixed formats alone, by one factor that includes 2**-quantum.
     shape = None
     if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
         shape = shape_for(operation, sources, target, stage, register, is_recorded)
@@ -205,6 +210,7 @@ def run_stage(
     shape, size = operands[0].shape, operands[0].size
     values = empty(shape, carrier_of(write.stage.format)) if out is None else out
     in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
+    # Otherwise the result is written elsewhere first, then copied.
     target = values if in_place else np.empty(shape, values.dtype)
     writer = Writer(operation, tuple([x.dtype for x in flat]), target, write, scale)
     over_ranges(lambda thread, start, stop: writer.write(thread, flat, start, stop), size, BLOCK, writer.grain)

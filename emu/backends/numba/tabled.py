@@ -139,6 +139,7 @@ def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
     flat, values = np.ascontiguousarray(x).reshape(-1), empty((x.size,), table.values.dtype)
     bins = 0 if register is None else register.bins
     size = 0 if register is None else 2 * bins + 5
+    # For each thread, how often each of the 2**8 patterns of flags was read, and each position of the register.
     patterns, counts = (np.zeros((thread_count() + 1, n), np.int64) for n in (256, size))
     tops = np.full(thread_count() + 1, NO_LEADING, np.int64)
     seen = _NO_POSITIONS if register is None else register_places(table, register)

@@ -117,6 +117,7 @@ def decided(stage: StageCode, span: Span) -> bool:
     fmt = stage.format
     if fmt.quantum > 0 and span.lowest - fmt.quantum < SMALLEST_EXPONENT:
         return False  # in units of the last place, the result would be subnormal
+    # A content, a format's value, and a term add up below twice the larger bound.
     top = max(span.top, largest_exponent(fmt)) + 1
     if top < 2 * SAFE_EXPONENT and top - min(span.lowest, fmt.quantum) <= EXACT_BITS:
         return True  # float64 holds each sum: nothing is rounded before the stage
@@ -131,6 +132,7 @@ def decided(stage: StageCode, span: Span) -> bool:
 def products_are_central(a: FormatCode, b: FormatCode) -> bool:
     """Return whether products, and their errors where they have more than 53 bits, are normal float64 numbers."""
     span = Span.of_product(a, b)
+    # Errors are 53 bits below products: of products with errors, exponents go half as far.
     limit = PRODUCT_EXPONENT if significand_bits(a) + significand_bits(b) <= EXACT_BITS else SAFE_EXPONENT
     return -limit < span.lowest and span.top < limit
 
@@ -173,6 +175,7 @@ def copy(x: Any, y: Any, n: int) -> None:
 def load_operands(a: Any, b: Any, at: int, n: int, k_index: int, left: Any, right: Any) -> None:
     """Load the operands of index `k_index` along k of outputs at..at+n-1 (C order)."""
     rows, columns = a.shape[1], b.shape[2]
+    # Row by row: of a row's outputs, the left operand is one number, and the right ones are neighbours.
     i = 0
     while i < n:
         row = (at + i) // columns

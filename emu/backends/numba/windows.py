@@ -82,6 +82,7 @@ def sum_range(
     left, right, term = np.empty(tile, np.float64), np.empty(tile, np.float64), np.empty(tile, np.float64)
     scaled, rounded = np.empty(tile, np.float64), np.empty(tile, np.float64)
     random, flags, unseen = np.zeros(tile, np.int64), np.zeros(N_FLAGS, np.int64), np.zeros(tile, np.uint8)
+    # An output's windows are in different rows of `sums`, its terms in the same place of each block.
     for at in range(start, stop, tile):
         n = min(tile, stop - at)
         fill(sums.reshape(-1), 0.0, sums.size)

@@ -75,6 +75,7 @@ class Rounded:
             # 2**(SAFE_EXPONENT + 1): float64 holds it.
             if leading_bound(a64) + leading_bound(b64) < SAFE_EXPONENT and self._lowest() > -1000:
                 return Exact.from_float(a64 * b64)
+        # `compute` asks the stage only for a zero sum's sign and for sticky bits, which a product has not.
         any_stage = stage or self.mac.accumulator
         assert any_stage is not None
         product = arithmetic.compute("multiply", (a, b), self.formats[:2], any_stage)

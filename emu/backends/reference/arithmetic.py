@@ -206,6 +206,7 @@ def _remainder(parts: list[Exact], stage: StageCode) -> Exact:
 
 def _float_twin(part: Exact) -> NDArray[np.float64]:
     """Return float64 numbers of the same signs, zeros, infinities and NaNs; each other one is 1 or -1."""
+    # Numbers of magnitude 1: no operation on them overflows or underflows.
     twin = np.where((part.significand != 0).astype(bool), 1.0, 0.0)
     twin = np.where(part.kind == 0, twin, np.where(part.kind >= NAN, np.nan, np.inf))
     return np.where(part.negative, -twin, twin)

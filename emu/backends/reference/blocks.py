@@ -176,6 +176,7 @@ class _BlockAdder:
             return as_float64(values)
         if overflow.any():
             self.touched = either(self.touched, overflow & (exact.kind == FINITE))
+        # A mode that stops at the largest number does not stop inside the unit: every overflow is infinite.
         return np.where(overflow, self._beyond(values), as_float64(values))
 
     def _beyond(self, values: Array) -> Array:

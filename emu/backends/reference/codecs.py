@@ -99,7 +99,7 @@ def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> NDArray[np.uint
 
 def _codes(values: Array, means: Array, limits: Array | None, code: ColumnsCode) -> NDArray[np.uint8]:
     """Return the codes of values by threshold, or by the steps of their own range."""
-    if code.steps > 2:
+    if code.steps > 2:  # the range decides codes; levels may be other numbers
         return _steps_of(values, _range(values, means, code), code.steps)
     threshold = np.zeros_like(means)
     if code.threshold == AT_MEAN:

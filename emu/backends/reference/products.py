@@ -85,6 +85,7 @@ def ordered_sums(
         start = None if addend is None else np.broadcast_to(addend, shape)
         result, touched = blocks.block_sums(a, b, start, formats, mac, random)
         return mark_new_nans(result, nan_among(a, b, addend, shape)), touched
+    # Draws are numbered 1 + 2 k for products and 2 + 2 k for sums; those of joins and the addend follow.
     unit = accumulators.choose(mac, formats, random)
     with np.errstate(all="ignore"):
         start = None if addend is None else unit.addend(np.broadcast_to(addend, shape))
@@ -131,6 +132,7 @@ def _join(unit: Any, lanes: list[Any], count: int, draw: int, shape: tuple[int, 
 
     Of `count` lanes, those after the last given one hold +0, and so do their sums: a level needs at most one of them.
     """
+    # A tree of `width` leaves has width - 1 sums, each with a draw of its own, those of padding too.
     width = 1 << max(count - 1, 0).bit_length()
     if not lanes:
         return unit.zero(shape), draw + width - 1

@@ -148,6 +148,7 @@ class ReferenceKernels(ReferenceCodecs):
         return spread
 
 
+# Results are computed as flat arrays, in C order: recorded bits follow.
 def _flat(write: Write) -> Write:
     recorded = write.random.recorded
     return write if recorded is None else write._replace(random=write.random._replace(recorded=recorded.reshape(-1)))

@@ -112,6 +112,7 @@ class _Part:
             acc = {at: variable.now for at, variable in sums.items()}
             top = self._tops(acc, first, n)
             scale = {at: e.power_of_two(F32, e.splat(I32, fraction_bits) - x) for at, x in top.items()}
+            # The conversion to an integer rounds toward zero: it cuts.
             cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
             for at, total in self._sums(cut, scale, first, n, together, cuts).items():
                 lsb = e.power_of_two(F32, top[at] - fraction_bits)
@@ -142,6 +143,7 @@ class _Part:
         self, acc: dict[Any, Vector], scale: dict[Any, Vector], first: Any, n: int, together: int, cuts: int
     ) -> dict[Any, Vector]:
         """Return the rounded sums of cut accumulators and cut products, in units of their last places."""
+        # If all of a block fits 32 bits, the cut accumulator begins the sum; else parts are added up in float64.
         fits = together > n
         totals = dict(acc) if fits else {at: x.as_kind(F64) for at, x in acc.items()}
         for start in range(0, n, together):

@@ -58,6 +58,8 @@ def shape_for(
         recorded: whether random bits are recorded ones.
     """
     fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
+    # Left to plain loops: modes without code of their own, recorded bits, float formats without a sign or without
+    # normal numbers, and IEEE 754's underflow, for which results may be rounded again.
     if (
         not has_vectors()
         or code.rounding >= HAND_WRITTEN
@@ -71,6 +73,7 @@ def shape_for(
         return None
     if register is not None and not _counts(register):
         return None
+    # Operations are rounded to odd in float64: only what is read as it is may be rounded in float32.
     narrow = operation == "quantize" and sources[0] == np.float32 and _fits_float32(code)
     return Shape(
         operation,
@@ -98,6 +101,7 @@ def _float_overflow(code: StageCode) -> int:
 
 
 def _counts(register: RegisterCode) -> bool:
+    # What lies below all positions is raw -1 of a fixed accumulator: they must begin at its last place.
     fixed = register.fixed_quantum != NO_QUANTUM
     return register.bins <= MAX_BINS and (not fixed or register.fixed_quantum == register.lowest)
 
@@ -106,6 +110,8 @@ def _fits_float32(code: StageCode) -> bool:
     fmt = code.format
     if carrier_of(fmt) != np.float32 or (code.rounding == k.STOCHASTIC and code.n_rbits > FLOAT32_BITS):
         return False
+    # A float is scaled by its own exponent, whichever that is. Fixed results are scaled by 2**-quantum, which float32
+    # holds up to 2**126.
     return bool(fmt.is_float) or (FLOAT32_QUANTUM <= fmt.quantum <= 0 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
 
 
@@ -155,5 +161,6 @@ def _put_numbers(numbers: NDArray[np.float64], code: StageCode, limits: tuple[fl
     numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
     numbers[stage.INVERSE] = 1.0 / modulus
     positive, negative = TIES.get(code.rounding, (0.0, 0.0))
+    # The sign bit turns the tie of negative numbers (`rounding.rounded`).
     numbers[[stage.TIE, stage.TIE_SIGN]] = [positive, -0.0 if positive != negative else 0.0]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)

@@ -123,6 +123,8 @@ def _plus_dot(e: Emitter, bits: int, sums: Vector, left: Vector, right: Vector) 
     """Return sums with the products of each lane's neighbours added."""
     if has_dot_products():
         return Vector(e, e.call(_INSTRUCTIONS[bits], sums.value.type, [sums.value, left.value, right.value]))
+    # vpmaddwd takes eight of the sixteen lanes. Its sum of two products leaves 32 bits only if all four numbers are
+    # -2**15, and such operands are split.
     wide = IR.VectorType(I32, LANES // 2)
     parts = [range(first, first + LANES) for first in (0, LANES)]
     pairs = [[x.shuffled(x, part).value for x in (left, right)] for part in parts]
@@ -134,6 +136,7 @@ def _add_to_sums(e: Emitter, tile: list[list[Vector]], shift: Any, sums: Any) ->
     for row, halves in enumerate(tile):
         for half, vector in enumerate(halves):
             offset = e.integer(row * PANEL_COLUMNS + half * LANES)
+            # 64 bits hold them: the planner has bounded sums by 2**53.
             wide = vector.as_kind(I64) << e.splat(I64, shift)
             e.store(e.load(I64, sums, offset) + wide, sums, offset)
 
@@ -170,7 +173,7 @@ def interleave(typing_context: Any, kind: Any, rows: Any, target: Any) -> Any:
         pairs = [loaded[i].interleaved(loaded[i + 1]) for i in range(0, NEIGHBOURS[bits], 2)]
         if len(pairs) > 1:
             wide = [pair.reshaped(I16, PANEL_COLUMNS) for pair in pairs]
-            pairs = [wide[0].interleaved(wide[1])]
+            pairs = [wide[0].interleaved(wide[1])]  # pairs of bytes, as 16 bits each, become fours
         e.store(pairs[0], panel, e.integer(0))
         return context.get_dummy_value()
 
@@ -278,7 +281,7 @@ def finish_tile(
         for half in range(2):
             first = e.integer(half * LANES)
             here = numbers < e.splat(I64, builder.sub(args[9], first))
-            with builder.if_then(here.any()):
+            with builder.if_then(here.any()):  # no column may be left for the second half
                 off, each = e.load(I64, corrections, first), here & e.splat(I1, args[5])
                 with e.loop(args[8]) as row:
                     offset = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
@@ -334,7 +337,7 @@ def add_columns(typing_context: Any, kind: Any, panel: Any, instructions: Any, s
             return context.get_dummy_value()
         e = Emitter(builder)
         pointer, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3))
-        ones = e.splat(I8, 1, 4 * LANES)
+        ones = e.splat(I8, 1, 4 * LANES)  # the unsigned factor
         totals = [e.variable(e.splat(I32, 0)) for _ in range(2)]
         with e.loop(args[2]) as number:
             for half, total in enumerate(totals):

@@ -78,7 +78,8 @@ def add_products(
     count, depth = panels.shape[0], panels.shape[1] // PANEL_COLUMNS
     item = panels.itemsize
     blocks = (last_row - first_row + TILE_ROWS - 1) // TILE_ROWS
-    plane = packed.size // 2
+    plane = packed.size // 2  # high bytes of split elements are in the second half
+    # If each tile is finished before the next, one serves all; over several chunks of k, each keeps its sums.
     stride = 0 if finished and stop - start <= CHUNK_DEPTH else TILE_BYTES
     for chunk in range(start, max(stop, start + 1), CHUNK_DEPTH):
         end = min(chunk + CHUNK_DEPTH, stop)
@@ -283,6 +284,7 @@ def write_paired_batches(
     m, n, depth = left[2].size, right[3].size, pair_offsets.size
     count = segments[len(segments) - 1, 0] + 1
     blocks = (m + TILE_ROWS - 1) // TILE_ROWS
+    # Left operands as pairs, once for all matrices; a k without a partner has 0 beside it. Plane 1 has high bytes.
     rows = np.zeros((2, blocks * TILE_ROWS, PAIR * depth), np.int16)
     for i in range(m):
         for pair in range(depth):
@@ -294,7 +296,9 @@ def write_paired_batches(
                     rows[1, i, PAIR * pair + side] = (np.int32(value) - np.int32(np.int8(value))) >> 8
                 else:
                     rows[0, i, PAIR * pair + side] = value
+    # From a matrix's first element to the last that is read.
     size = right[2][right[2].size - 1] + right[3][n - 1] + 1
+    # Vectors may begin at the last element, and panels end beyond the last column.
     reach = size + SLACK + PANEL_COLUMNS
     beside = np.zeros(2 * PAIR * reach, np.int16)
     offsets = np.empty(depth, np.int64)
@@ -305,6 +309,7 @@ def write_paired_batches(
     for b in range(start, stop):
         begin = start + (b - start) // group * group
         image = address(right[0]) + 2 * b * right[1]
+        # In the first half neighbours, in the second, `reach` pairs on, elements at the other distance.
         pair_up(image, 1, address(beside), size)
         if distance > 1:
             pair_up(image, distance, address(beside) + 2 * PAIR * reach, size - distance)

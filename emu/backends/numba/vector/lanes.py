@@ -56,6 +56,7 @@ class Emitter:
         vector = IR.VectorType(kind, lanes)
         if isinstance(value, (int, float)):
             return Vector(self, IR.Constant(vector, [value] * lanes))
+        # In lane 0, then shuffled to all: LLVM makes one broadcast of it.
         first = self.builder.insert_element(IR.Constant(vector, IR.Undefined), value, IR.Constant(I32, 0))
         zeros = IR.Constant(IR.VectorType(I32, lanes), [0] * lanes)
         return Vector(self, self.builder.shuffle_vector(first, IR.Constant(vector, IR.Undefined), zeros))
@@ -74,7 +75,7 @@ class Emitter:
         vector = IR.VectorType(kind, lanes)
         address = self.builder.bitcast(self.at(pointer, index, kind), vector.as_pointer())
         value = self.builder.load(address, typ=vector)
-        value.align = BYTES[kind]
+        value.align = BYTES[kind]  # LLVM would assume that of the whole vector
         return Vector(self, value)
 
     def load_where(self, mask: Vector, kind: Any, pointer: Any, index: Any, other: Vector) -> Vector:
@@ -236,7 +237,7 @@ class Vector:
 
     def _compare(self, operator: str, other: Vector | float) -> Vector:
         builder = self.emitter.builder
-        if self.is_float:
+        if self.is_float:  # unordered comparisons are true if a number is NaN, ordered ones false
             emit = builder.fcmp_unordered if operator == "!=" else builder.fcmp_ordered
         else:
             emit = builder.icmp_signed
@@ -441,6 +442,7 @@ class Count:
 
 def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
     """Add three numbers bit by bit: return the sums and the carries of all bits."""
+    # The carry is the majority: both of a and b, or one of them and c.
     if has_ternary_logic():
         return _of_three(ODD, a, b, c), _of_three(MAJORITY, a, b, c)
     either = a ^ b

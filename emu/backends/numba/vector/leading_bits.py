@@ -68,6 +68,7 @@ def _plane(e: Emitter, kind: Any, j: Any) -> Any:
 
 def _add(e: Emitter, inputs: list[Vector], planes: Any, kind: Any, first: int) -> Vector:
     """Add eight words of weight 2**first to the planes from `first` on; return the carry out of three."""
+    # Each level halves the carries: eight, four, two, one.
     for j in range(first, first + CARRIES.bit_length() - 1):
         offset = _plane(e, kind, e.integer(j))
         plane = e.load(I32, planes, offset)
@@ -121,6 +122,7 @@ class Carries:
         e = self.e
         with e.loop(e.integer(self.sets)) as kind:
             carry = _add(e, self._all(self._of_chunks, kind), planes, kind, TREE_PLANES)
+            # The one carry of eight chunks ripples through the highest planes.
             for j in range(GROUP_PLANES, PLANES):
                 offset = _plane(e, kind, e.integer(j))
                 plane = e.load(I32, planes, offset)

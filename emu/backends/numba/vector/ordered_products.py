@@ -70,6 +70,7 @@ def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: i
         height: rows of a tile.
         grain: tiles of rows below this are not worth a second thread.
     """
+    # The tiles' rows of all matrices are counted through; a range may begin and end within a matrix.
     blocks = -(-rows // height)
 
     def share(_: int, start: int, stop: int) -> None:
@@ -89,6 +90,7 @@ def row_loops(adder: str) -> Any:
     rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in the lower half of 32 bits.
     """
     rows, comparing, words, mark = ROWS[adder], adder in COMPARING, adder in WORDS, MARK if adder == "marked" else 0
+    # A closure's constants: the loop is compiled for each adder.
     lane = np.int32 if words else np.float32
 
     @kernel
@@ -115,7 +117,7 @@ def row_loops(adder: str) -> Any:
             height = min(rows, stop - first)
             for i in range(height):
                 for k in range(depth):
-                    if words:
+                    if words:  # an upper half of 0 makes the instruction's second product 0
                         left[i, k] = np.int32(a[first + i, k] * left_scale) & 0xFFFF
                     else:
                         left[i, k] = a[first + i, k] * left_scale

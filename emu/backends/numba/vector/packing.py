@@ -105,6 +105,7 @@ def _pack_panel(
         target = address(panel) + item * k * PANEL_COLUMNS
         whole = k + neighbours <= depth
         words = whole and _adjacent(rows, k, neighbours)
+        # A run that begins at the panel's first column fills it, and does not reach into the next k.
         if runs == 1 or (runs <= (FEW_RUNS if words else MOST_RUNS) and k + neighbours < stop):
             for run in range(runs):
                 j = starts[run]

@@ -116,6 +116,7 @@ def pool_windows(
             first = builder.mul(i, e.integer(LANES))
             offsets = e.load(I64, rows, first)
 
+            # Element j of sixteen windows, each at its own offset.
             def elements(j: Any, offsets: Vector = offsets) -> Vector:
                 column = e.load_scalar(I64, columns, j)
                 return e.gather(element, args[1], offsets + e.splat(I64, column))

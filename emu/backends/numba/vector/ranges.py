@@ -57,12 +57,13 @@ class VectorWriter:
         """
         steps = [0 if x.size < stop - origin else x.itemsize for x in operands]  # 0: one number stands for all
         addresses = [address_of(x) - origin * step for x, step in zip(operands, steps, strict=True)]
+        # A missing operand is the first one again: an address that is not read.
         while len(steps) < MOST_OPERANDS:
             steps.append(steps[0])
             addresses.append(addresses[0])
         (a, b, c), (a_step, b_step, c_step) = addresses, steps
         _, target, item, streamed, parameters, report = self.sink(thread)
-        if start * item % ALIGNMENT:
+        if start * item % ALIGNMENT:  # stores past the caches must be aligned to whole vectors
             streamed = 0
         at, chunks = start, 1
         while at < stop:

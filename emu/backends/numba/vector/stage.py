@@ -174,6 +174,7 @@ class _Chunk:
             below = self.magnitude(x) - 1
             largest.set(below.at_least(largest.now))
             smallest.set(below.at_most_unsigned(smallest.now))
+        # Below the magnitude of the smallest normal number, a field of 1 and no fraction, are the subnormals.
         top = largest.now + 1
         normal = smallest.now.below_unsigned((1 << self.fraction_bits) - 1)
         return (normal | (top.at_least(operand.now) >= least_special)).any(), top
@@ -186,7 +187,7 @@ class _Chunk:
         """Return the position at which each lane is counted: its leading bit less the lowest, or the tally of zeros."""
         bits = x.bits()
         lower_if_negative = self.magnitude(x) - (bits >> (self.integer.width - 1))  # -2**m counts one lower
-        exponent = lower_if_negative >> self.fraction_bits
+        exponent = lower_if_negative >> self.fraction_bits  # biased, as `LOWEST` is
         position = (exponent - self.whole(LOWEST)).at_most(self.whole(BINS))
         tally = leading_bits.WORD_BITS * self.shape.words - TALLY_BITS + ZEROS
         return zero.choose(self.e.splat(self.integer, tally), position).as_kind(I32)
@@ -217,6 +218,7 @@ class _Chunk:
         field = e.load(IR.IntType(bits), buffer, e.builder.mul(index, e.integer(LANES)))
         kind: Any = draw_kind(self.lane)
         n_rbits = self.whole(N_RBITS, kind)
+        # An integer is the highest bits of its field.
         u = field.as_kind(kind, signed=False) >> (e.splat(kind, bits) - n_rbits)
         return Draw(u.as_kind(self.lane), self.number(RANDOM_SCALE))
 
@@ -235,6 +237,7 @@ class _Chunk:
         v = x * self.number(SCALE)
         r = self.rounded(v, draw)
         high = self.number(HIGH)
+        # What clamping changes lies outside. r is no NaN: results are numbers, which scaling makes infinite at most.
         bounded = r.clamp(self.number(LOW), high)
         outside = bounded != r
         self.count(outside, OVERFLOW)
@@ -265,6 +268,7 @@ class _Chunk:
         last = (field - ((self.whole(TAIL) + self.bias) << bits)).at_least(self.whole(QUANTUM) << bits)
         v = zero.choose(x, (x.bits() - last).bits_as(self.lane))
         r = self.rounded(v, draw)
+        # A zero has no exponent that could be added to: it stays.
         became_zero = r == 0.0
         y = became_zero.choose(r, (r.bits() + last).bits_as(self.lane))
         beyond = abs(y) > self.number(HIGH)
@@ -286,7 +290,7 @@ class _Chunk:
                 nan = y != y
                 self.count(nan, INVALID)
                 y = nan.choose(self.number(NAN), y)
-        self.count(y != x, INEXACT)
+        self.count(y != x, INEXACT)  # an infinity or NaN that is written for a finite x, too
         return y + 0.0 if self.shape.overflow & ONE_ZERO else y
 
 
@@ -363,6 +367,7 @@ def _emit_chunks(
     done = e.scalar_variable(e.integer(0))
     past = builder.icmp_signed("!=", past_caches, e.integer(0))
     address = philox.Address(*(chunk.integers[i] for i in (DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH)))
+    # A loop by hand, as a chunk that needs plain loops leaves it from `check`.
     head, check, body, end = (builder.append_basic_block(name) for name in ("head", "check", "body", "end"))
     builder.branch(head)
     builder.position_at_end(head)
@@ -395,6 +400,7 @@ def _emit_chunks(
             y = chunk.write(results, zero, chunk.draw(random, vector)).as_kind(KINDS[shape.target])
             hot.append(chunk.hot)
             written.append((y, builder.add(start, within)))
+        # Whether to write past the caches is known at run time, but LLVM's stores are of one kind: both are emitted.
         with builder.if_else(past) as branches:
             for branch, past_caches in zip(branches, (True, False), strict=True):
                 with branch:

@@ -38,6 +38,7 @@ class _Entries:
         entry = builder.add(self.first, number)
         index = self.e.load_scalar(self._index_kind, self._index, entry)
         value = self.e.load_scalar(self._data_kind, self._data, entry)
+        # Offsets are 64 bits.
         index = index if self._index_kind is I64 else builder.sext(index, I64)
         return index, self.e.splat(self._data_kind, value).as_kind(kind)
 
@@ -79,6 +80,7 @@ def spread_row(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, element, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
         entries = _Entries(e, args, signature)
+        # The row is read once, for all entries.
         factors, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (6, 8))
         row_vectors = [e.load(source, factors, e.integer(j)).as_kind(element) for j in range(0, width, LANES)]
         with e.loop(entries.count) as number:
@@ -132,6 +134,7 @@ def gather_row(
         e, element, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
         entries = _Entries(e, args, signature)
         rows, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (6, 9))
+        # The sums are read and written once, for all entries.
         totals = [e.variable(e.load(element, sums, e.integer(j))) for j in range(0, width, LANES)]
         with e.loop(entries.count) as number:
             row, value = entries.at(number, element)

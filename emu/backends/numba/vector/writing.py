@@ -99,7 +99,7 @@ def chunk_code(shape: stage.Shape) -> tuple[Any, int]:
 
 
 def loop_numbers(shape: stage.Shape, code: int) -> NDArray[np.int64]:
-    """Return the numbers that `write_range` reads after the stage's: of a shape, whose code is at the address `code`."""
+    """Return the numbers of a shape that `write_range` reads after the stage's; `code`: address of the shape's code."""
     sources = [np.dtype(stage.KIND_DTYPES[name]) for name in shape.sources.split(",")]
     numbers = np.zeros(N_LOOP_NUMBERS, np.int64)
     numbers[[CODE, SETS, BIAS]] = [code, 2 * shape.words, 127 if shape.lane == "f32" else 1023]
@@ -149,7 +149,7 @@ def write_range(
     planes = np.zeros(max(sets, 1) * PLANES * LANES, np.uint32)
     totals = np.zeros(WORD_BITS * max(sets, 1), np.int64)
     tallies = np.zeros(N_TALLIES, np.int64)
-    words = CHUNK if n % CHUNK > 0 else 0  # of eight bytes: room for the last chunk, padded
+    words = CHUNK if n % CHUNK > 0 else 0  # of eight bytes, as the longest element has: room for a padded chunk
     padded_a, padded_b = np.zeros(words, np.int64), np.full(words, loop[PADDING_OF_B], np.int64)
     padded_c, padded_out = np.zeros(words, np.int64), np.zeros(words, np.int64)
     done = 0
@@ -184,9 +184,11 @@ def write_range(
         done = min(done + wrote * CHUNK, n)
         if wrote < chunks:
             break
+    # With a register, the last word of all results has counted the tallies.
     if sets > 0:
         for tally in range(TALLY_BITS):
             tallies[tally] += totals[WORD_BITS * sets // 2 - TALLY_BITS + tally]
+    # What is smaller than the smallest normal number is 0 or subnormal; what is 0 was 0 already, or underflowed.
     if loop[KEEPS_SUBNORMALS]:
         tallies[SUBNORMAL] -= tallies[UNDERFLOW]
     tallies[UNDERFLOW] -= tallies[ZEROS]
@@ -243,6 +245,7 @@ def pour(sink: Any, source: int, first: int, count: int) -> int:
 def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, report: Any) -> None:
     """Add the counters to the report; results that no counter has lie below all positions."""
     bins = integers[BINS]
+    # The first set of words counts results of both signs, the second the negative ones.
     counted = 0
     for p in range(bins + 1):
         counted += totals[p]

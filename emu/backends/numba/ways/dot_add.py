@@ -112,6 +112,7 @@ def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
 @lru_cache(maxsize=256)
 def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: BlocksCode) -> BlockAdder:
     fmt = stage.format
+    # No nonzero term has a smaller exponent: this may stand for no floor.
     lowest = min(formats[0].emin + formats[1].emin, fmt.emin)
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
     return BlockAdder(
@@ -156,6 +157,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
     if unit.rounding in DRAWN:
         seed, stream, step = room.draws
         fill_random(room.random, first - lead, width + lead, unit.n_rbits, seed, stream, step, draw)
+    # As in `blocks.write_float`, in units of each number's last place.
     for j in range(width):
         field = (bits_of(v[j]) >> 52) & FIELD
         last = min(max(field - BIAS, emin), HUGE) - tail
@@ -174,6 +176,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
 @kernel
 def _raise_to_largest(top: Any, left: Any, right: Any, width: int) -> None:
     """Raise top to the largest exponent of the products, four at a time: top is read and written once for four."""
+    # Sums of exponents are small integers, exact in float32: comparisons of floats vectorise as well.
     n = left.size
     for i in range(0, n - 3, 4):
         p, q, r, s = left[i], left[i + 1], left[i + 2], left[i + 3]
@@ -226,7 +229,7 @@ def _add_block(
     """Replace acc, a row's piece in a tile, by R(acc + the products of a block)."""
     scale, sums = scratch[0], scratch[1]
     for j in range(width):
-        top[j] = max(_exponent(acc[j], unit.emin), unit.floor)
+        top[j] = max(_exponent(acc[j], unit.emin), unit.floor)  # NOWHERE lies below every floor
     _raise_to_largest(top, left_exponents, right_exponents, width)
     for j in range(width):
         scale[j] = power_of_two(unit.fraction_bits - int(top[j]))
@@ -325,6 +328,7 @@ def contents(product: Product, write: Write) -> Contents:
         exponents(x.reshape(-1), fmt.emin, out_exponents.reshape(-1))
     out = np.empty(shape)
     touched = np.zeros(shape, np.uint8)
+    # A unit that adds the accumulator after its blocks does so by an IEEE adder, to nearest even.
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
     marks, draws, addend_draw = touched.reshape(-1), draws_of(write.random), 2 * depth + 1
 

@@ -51,6 +51,7 @@ class Groups(Way[SparseProduct]):
         """Write the product; no unit draws random bits inside."""
         stage, random, register = write
         choice, shape = choose(self.ways, product.code, stage), product.shape
+        # By the index among all results, which a group does not know.
         bits = draw_bits(shape, stage, random)
         values = empty(shape, carrier_of(stage.format))
         counts: Array | None = None if register is None else np.zeros(2 * register.bins + len(SCALARS), np.int64)

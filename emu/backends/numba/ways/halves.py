@@ -74,6 +74,7 @@ def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | 
     left, right = _halves(a, formats[0]), _halves(b, formats[1])
     if left is None or right is None:
         return None
+    # An integer in last places of the products, as `declines` takes no finer addend.
     third = None if addend is None else np.ldexp(np.asarray(addend, np.float64), -quantum)
     weighted: list[Array | float] = [0.0, 0.0, 0.0]  # sums of weight 1, 2**16, 2**32
     for i, x in enumerate(left):

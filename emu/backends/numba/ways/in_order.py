@@ -159,10 +159,10 @@ def _float32_rows(a: Any, b: Any, addend: Any, out: Any, start: int, stop: int) 
         batch, m = row // a.shape[1], row % a.shape[1]
         for j in range(columns):
             acc[j] = addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]
-        for step in range(depth):
-            left = a[batch, m, step]
+        for k_index in range(depth):
+            left = a[batch, m, k_index]
             for j in range(columns):
-                acc[j] += left * b[batch, step, j]
+                acc[j] += left * b[batch, k_index, j]
         for j in range(columns):
             out[batch, m, j] = acc[j]
 
@@ -175,10 +175,10 @@ def _wide32_rows(a: Any, b: Any, addend: Any, out: Any, start: int, stop: int) -
         batch, m = row // a.shape[1], row % a.shape[1]
         for j in range(columns):
             acc[j] = addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]
-        for step in range(depth):
-            left = np.float64(a[batch, m, step])
+        for k_index in range(depth):
+            left = np.float64(a[batch, m, k_index])
             for j in range(columns):
-                acc[j] = np.float32(np.float64(acc[j]) + left * np.float64(b[batch, step, j]))
+                acc[j] = np.float32(np.float64(acc[j]) + left * np.float64(b[batch, k_index, j]))
         for j in range(columns):
             out[batch, m, j] = acc[j]
 
@@ -224,15 +224,15 @@ def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, st
                 np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]), unit
             )
         if unit.needs_odd:
-            for step in range(depth):
-                left = np.float64(a[batch, m, step])
+            for k_index in range(depth):
+                left = np.float64(a[batch, m, k_index])
                 for j in range(columns):
-                    acc[j] = _nearest_even(add_to_odd(acc[j], left * np.float64(b[batch, step, j])), unit)
+                    acc[j] = _nearest_even(add_to_odd(acc[j], left * np.float64(b[batch, k_index, j])), unit)
         else:
-            for step in range(depth):
-                left = np.float64(a[batch, m, step])
+            for k_index in range(depth):
+                left = np.float64(a[batch, m, k_index])
                 for j in range(columns):
-                    acc[j] = _nearest_even(acc[j] + left * np.float64(b[batch, step, j]), unit)
+                    acc[j] = _nearest_even(acc[j] + left * np.float64(b[batch, k_index, j]), unit)
         for j in range(columns):
             out[batch, m, j] = acc[j] if unit.has_negative_zero else acc[j] + 0.0
 
@@ -263,10 +263,11 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
             )
             acc[j] = limit(first, unit)
             hit[j] = acc[j] != first
-        for step in range(depth):
-            left = np.float64(a[batch, m, step]) * unit.product_scale
+        for k_index in range(depth):
+            # Scaled by the left operand alone: a product is then in last places of the accumulator.
+            left = np.float64(a[batch, m, k_index]) * unit.product_scale
             for j in range(columns):
-                s = acc[j] + left * np.float64(b[batch, step, j])
+                s = acc[j] + left * np.float64(b[batch, k_index, j])
                 w = limit(s, unit)
                 hit[j] |= w != s
                 acc[j] = w

@@ -175,6 +175,7 @@ def accumulate(a: Array, b: Array, addend: Array | None, unit: TileAccumulator) 
     batches, rows, depth = a.shape
     columns = b.shape[2]
     largest = max(-unit.low, unit.high)
+    # Float32 holds contents of up to 24 bits below its end.
     wide = unit.adder in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.lsb >= FLOAT32_END)
     out = empty((batches, rows, columns), np.float64 if wide else np.float32)
     touched = empty(out.shape if unit.adder in TOUCHING else (1, 1, 1), np.uint8)
@@ -205,6 +206,7 @@ def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Arr
     if unit.adder not in TOUCHING:
         with np.errstate(over="ignore", invalid="ignore"):
             return addend.astype(np.float32), None
+    # Limits are in last places; an addend is compared with their values.
     exact = addend.astype(np.float64)
     bounded = np.clip(exact, unit.low * unit.lsb, unit.high * unit.lsb)
     return bounded, (bounded != exact).astype(np.uint8)

@@ -89,6 +89,7 @@ def _declines(a: FormatCode, b: FormatCode, c: FormatCode | None, mac: MacCode, 
         return "a format or a mode of the unit lies outside what float64 loops round"
     if not products_are_central(a, b):
         return "products lie too close to the ends of float64"
+    # Accumulators add products, or what their stage has made of them, and an addend.
     span = Span.of_product(a, b)
     if product is not None:
         if not decided(product, span):
@@ -122,6 +123,7 @@ def add_three_to_odd(high: float, low: float, c: float) -> float:
 
     Source: Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well.
     """
+    # With low = 0, two numbers are left; infinities and NaN need no error, which would be NaN.
     if low == 0.0 or not np.isfinite(c):
         return add_to_odd(high, c)
     inner = c + low
@@ -154,6 +156,7 @@ def _sum_fused(state: Any, left: Any, right: Any, total: Any, n: int, rounding: 
     """Write state + left * right, rounded to odd, for products of more than 53 bits."""
     for i in range(n):
         total[i] = fma_to_odd(left[i], right[i], state[i])
+        # The product's sign is that of its factors, though the product may be 0.
         negative = np.signbit(left[i]) != np.signbit(right[i]) or np.signbit(state[i])
         if total[i] == 0.0 and negative and rounding == FLOOR:
             total[i] = -0.0
@@ -201,6 +204,7 @@ def _run(
             if kind == PARK:
                 copy(state, parked[index], n)
                 continue
+            # A product with a stage is written below, from `total` to `term`; an exact one is `term` at once.
             if kind == MULTIPLY:
                 load_operands(a, b, at, n, index, left, right)
                 multiply_block(left, right, total if unit.rounds_products else term, n, unit.product_needs_odd)
@@ -236,6 +240,7 @@ def _run(
             )
             if unit.marks_infinite:
                 _mark_infinite(total, term if is_product else state, n, hit)
+        # The last event has left the sum of all in `state`.
         for i in range(n):
             out[at + i] = state[i]
             touched[at + i] = hit[i]

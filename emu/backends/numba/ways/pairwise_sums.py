@@ -84,6 +84,7 @@ def _add_along(data: Any, rows: Any, columns: Any, column: Any, first: int, last
     starts = np.empty(depth + 1, np.int64)
     runs = find_runs(columns, 0, depth, starts)
     leaves, folded, waiting = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32), np.empty(LEVELS, np.float32)
+    # A sum of fewer terms than a chunk has is one chunk of the next power of two.
     size = 1
     while size < min(depth, CHUNK):
         size *= 2

@@ -87,6 +87,7 @@ def contents(product: Product, write: Write) -> Contents | None:
     # An unsigned accumulator touches its limit 0 at any negative sum: only sums of zeros are safe if there is a sign.
     largest = 0.0 if can_be_negative and not fmt.signed else float(fmt.max_significand)
     failing = np.flatnonzero(bounds.reshape(-1) * SHORTFALL > largest * lsb)
+    # No bound is too small, so that each output that might saturate fails.
     if failing.size > MOST_REPAIRED * bounds.size:
         return None
     sums = integers.exact_sums(a, b, addend, formats)

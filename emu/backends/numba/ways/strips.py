@@ -63,6 +63,7 @@ def _end(strip: Any, sums: Any, first: int, width: int) -> None:
 @kernel
 def _spread_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
     """Add entries whose indices name results: a row of the dense operand is added to many results."""
+    # The intrinsic is given addresses: a zero of each array's dtype tells it what lies there.
     indices, entries, rows, sums = address(index), address(data), address(dense), address(strip)
     kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
     for r in range(starts.size - 1):
@@ -138,6 +139,7 @@ def _add_limited(
     unit: Any,
 ) -> None:
     """Add products of fixed-point numbers, in units of the accumulator's last place, limited at each add."""
+    # Scaled by the left operand alone: a product is then in last places of the accumulator.
     for r in range(starts.size - 1):
         for p in range(starts[r], starts[r + 1]):
             target, source = (index[p], r) if by_columns else (r, index[p])
@@ -210,6 +212,7 @@ def contents(product: SparseProduct, write: Write) -> Contents:
     data, dense, addend = product.data, product.dense, product.addend
     unit = None if path in DTYPES else unit_in_strips(product.code.formats, product.code.mac)
     limited = unit is not None and unit.kind == FIXED
+    # Contents of a fixed accumulator are integers in float64, those of the others are float32.
     dtype = DTYPES[path] if unit is None else np.dtype(np.float64 if limited else np.float32)
     sums, touched = empty(shape, dtype), np.zeros(shape, np.uint8) if limited else None
     data, dense = np.ascontiguousarray(data), np.ascontiguousarray(dense)
