@@ -42,7 +42,7 @@ def compare(a: Any, b: Any, formats: tuple[str, str], out: str = "fix32f12", not
 
 
 def adder_of(mac: Mac, a: str, b: str, addend: str | None = None) -> str | None:
-    """Name the step of the tiles that computes a unit, None where no tile does."""
+    """Name the adder of the tiles that computes a unit, None if no tile does."""
     formats = (emu.parse(a), emu.parse(b), None if addend is None else emu.parse(addend))
     unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms(formats))
     return None if unit is None else unit.adder
@@ -197,7 +197,7 @@ def test_integer_paths_end_where_their_proofs_do(case: tuple[str, str, int, str]
 
 
 TILES = [
-    # unit, operands, addend, step with vector code, step with dot products
+    # unit, operands, addend, adder with vector code, adder with dot products
     (Mac(accumulator="fp32"), "fp32", "fp32", "fp64", "fused", "fused"),
     (Mac(accumulator="fp32"), "fp16", "fix8f4", None, "fused", "fused"),
     (Mac("fp32", "fp32"), "bf16", "fp32", "fp32", "float32", "float32"),

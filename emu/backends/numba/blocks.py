@@ -152,7 +152,7 @@ def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int,
 @kernel
 def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
     """Write a block into a fixed-point format: values x to values y."""
-    # Powers of two: `supports` keeps them, and what they scale, among the normal numbers.
+    # Powers of two, which `supports` keeps among the normal numbers.
     scale = power_of_two(-stage.quantum)
     step = power_of_two(stage.quantum)
     for i in range(n):

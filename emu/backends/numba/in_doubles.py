@@ -30,8 +30,8 @@ def scales_exactly(x: Array, stage: StageCode) -> bool:
         return True
     if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= WRAPPED_TOP:
         return False
-    # A positive quantum makes numbers smaller, subnormal ones inexact. The other ones may become infinite, beyond all
-    # that a rule but `wrap` distinguishes.
+    # A positive quantum makes numbers smaller: some would be subnormal, and inexact. Another one makes them larger, at
+    # worst infinite, which each rule but `wrap` treats as it would the number.
     return stage.format.quantum <= 0
 
 

@@ -66,7 +66,9 @@ class Accumulator(NamedTuple):
     needs_odd: int
     tail: int  # 53 - precision: from the exponent of a sum to that of its rounding constant
     emin_field: int
-    top_field: int  # of sums rounded at their own place, at most TOP_FIELD - tail; larger ones overflow anyway
+    top_field: (
+        int  # the largest of sums that are rounded at their own last place, TOP_FIELD - tail; larger ones overflow
+    )
     largest: float
     infinite: float
     has_negative_zero: int
