@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import largest_magnitude
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, Write
-from emu.backends.kernels import Result
 from emu.backends.memory import empty
 from emu.backends.numba import integers
 from emu.backends.numba.codecs import NumbaCodecs
@@ -47,9 +44,9 @@ from emu.backends.numba.ways.groups import Groups
 from emu.backends.numba.ways.integer_dot import IntegerDot
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
-from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
 from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION
+from emu.backends.reference.table import HostKernels, ReferenceKernels
 from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
@@ -77,7 +74,7 @@ WAYS: tuple[Way[Product], ...] = (
 SPARSE_WAYS: tuple[Way[SparseProduct], ...] = (EndedSparse(strips, strips.WAY), Groups(WAYS), SPARSE_DEFINITION)
 
 
-class NumbaKernels(NumbaCodecs):
+class NumbaKernels(NumbaCodecs, HostKernels):
     """Compiled CPU kernels, bit for bit the reference's results."""
 
     name = "numba"
@@ -87,14 +84,6 @@ class NumbaKernels(NumbaCodecs):
     def __init__(self) -> None:
         self._reference = ReferenceKernels()
         thread_count()  # a wrong EMU_THREADS raises here, before anything is computed or written
-
-    def place(self, x: Array) -> Array:
-        """Return an array of the host's memory: as it is."""
-        return x
-
-    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks, one after the other."""
-        return [task() for task in tasks]
 
     def quantize(
         self,
@@ -163,10 +152,6 @@ class NumbaKernels(NumbaCodecs):
             lambda _, start, stop: relu_gradient_range(errors, inputs, out, start, stop), g.size, BLOCK, GRAIN_ELEMENTS
         )
         return out.reshape(g.shape)
-
-    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
-        """Return the largest magnitude in each array."""
-        return [largest_magnitude(x) for x in arrays]
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""

@@ -30,20 +30,28 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class ReferenceKernels(ReferenceCodecs):
+class HostKernels:
+    """Kernels that are the same in each backend whose arrays are in the host's memory."""
+
+    def place(self, x: Array) -> Array:
+        """Return the array itself: it is in the host's memory."""
+        return x
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks, computed one after the other."""
+        return [task() for task in tasks]
+
+    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
+        """Return the largest magnitude in each array."""
+        return [largest_magnitude(x) for x in arrays]
+
+
+class ReferenceKernels(ReferenceCodecs, HostKernels):
     """Exact NumPy kernels: the executable definition, with which each other backend is compared."""
 
     name = "reference"
     ways: tuple[Way[Product], ...] = (DEFINITION,)
     sparse_ways: tuple[Way[SparseProduct], ...] = (SPARSE_DEFINITION,)
-
-    def place(self, x: Array) -> Array:
-        """Return an array of the host's memory: as it is."""
-        return x
-
-    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks, one after the other."""
-        return [task() for task in tasks]
 
     def quantize(
         self,
@@ -117,10 +125,6 @@ class ReferenceKernels(ReferenceCodecs):
     def relu_gradient(self, g: Array, x: Array) -> Array:
         """Return g where x > 0, else +0."""
         return np.where(x > 0, g, np.zeros((), g.dtype))
-
-    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
-        """Return the largest magnitude in each array."""
-        return [largest_magnitude(x) for x in arrays]
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
