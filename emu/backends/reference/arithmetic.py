@@ -84,6 +84,7 @@ def _zeros(parts: list[Exact]) -> NDArray[np.uint8]:
 def multiply(parts: list[Exact], stage: StageCode) -> Exact:
     """Return the exact product; the sign, of a zero too, is the XOR of the signs (IEEE 754-2019 section 6.3)."""
     a, b = parts
+    # Significands of m and n bits have a product of at most m + n bits.
     bits = int(a.bit_length.max(initial=0)) + int(b.bit_length.max(initial=0))
     if bits > INT64_BITS:
         a, b = a.as_object(), b.as_object()

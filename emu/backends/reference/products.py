@@ -47,6 +47,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Ex
 
 
 def _bits(integers: Array) -> int:
+    # Of Python integers: int64 does not hold the magnitude of its least number.
     return max((abs(int(integers.max())), abs(int(integers.min())))).bit_length() if integers.size else 0
 
 

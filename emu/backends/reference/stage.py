@@ -201,6 +201,7 @@ def _wrap(rounded: Array, fmt: FormatCode) -> Array:
 def _carry_fixed(raw: Array, fmt: FormatCode) -> Array:
     if fmt.carries_raws:
         return raw.astype(carrier_of(fmt))
+    # Raws that are not carried as such have at most 53 bits beside the sign: float64 holds them.
     return np.ldexp(raw.astype(np.float64), fmt.quantum).astype(carrier_of(fmt))
 
 
