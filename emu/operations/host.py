@@ -31,9 +31,16 @@ def as_saved(role: Role, array: Any) -> Value:
     return Value(array, role.host_stage.format)
 
 
-def mean(role: Role, step: str, x: Value, axes: tuple[int, ...]) -> Value:
-    """Return a pairwise sum over the count, the summed axes kept with one element each."""
+def mean(role: Role, name: str, x: Value, axes: tuple[int, ...]) -> Value:
+    """Return a pairwise sum over the count, the summed axes kept with one element each.
+
+    Args:
+        role: role of the result.
+        name: name of the mean among the intermediate results of its operation.
+        x: summed values.
+        axes: axes to sum over.
+    """
     count = math.prod(x.shape[axis] for axis in axes)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    quotient = role.on_host(step).divide(role.on_host(f"{step} sum").total(x, axes), number(count))
+    quotient = role.on_host(name).divide(role.on_host(f"{name} sum").total(x, axes), number(count))
     return quotient.with_array(quotient.array.reshape(kept))

@@ -39,8 +39,8 @@ class Role(Protocol):
         """Return the unit that writes and observes the result; formats of factors choose its Mac."""
         ...
 
-    def on_host(self, step: str) -> Unit:
-        """Return the unit that writes an intermediate result of the host, which is not observed."""
+    def on_host(self, name: str) -> Unit:
+        """Return the unit that writes an intermediate result of the host by its name; it is not observed."""
         ...
 
     def reduced(self) -> Unit:
@@ -49,7 +49,7 @@ class Role(Protocol):
 
     @property
     def host_stage(self) -> OutputStage:
-        """The stage of intermediate results."""
+        """The output stage of intermediate results."""
         ...
 
     def value(self, array: object) -> Value:

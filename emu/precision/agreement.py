@@ -1,9 +1,9 @@
-"""How nodes that train together decide where binary points stand.
+"""How nodes that train together choose binary points.
 
-    joint    a point follows from the counts of all nodes: it is the same everywhere, and all nodes decide a redo
-    own      activations and errors have a point on every node, from its own counts
+    joint    a point follows from the counts of all nodes: all have the same, and they decide together about a redo
+    own      each node has its own points of activations and errors, from its own counts
 
-A node alone is the simplest agreement. The code that has the nodes gives the others.
+The agreement here is that of a node alone; `emu.training` implements the others, because it has the nodes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from emu.datapath import StatisticsRegister
 
 
 class Tensor(NamedTuple):
-    """What has a point of its own.
+    """The results of a layer that share a binary point.
 
     Attributes:
         layer: layer whose result it is.
         role: role of the result.
-        part: part of the role, if one operation writes one of several; after an @ the node, if it has its own point.
+        part: part of the role, if an operation writes one of several; after an @ the node, if it has its own point.
     """
 
     layer: str
@@ -28,7 +28,7 @@ class Tensor(NamedTuple):
 
 
 class Agreement:
-    """A node alone: its own counts decide."""
+    """The agreement of a node alone: its own counts decide."""
 
     def key_of_point(self, tensor: Tensor, node: int) -> Tensor:
         """Return the key of the point with which a node writes a tensor.

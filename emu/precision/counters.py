@@ -31,14 +31,14 @@ class Counters:
         return self.register.total
 
     def merge(self, other: Counters) -> None:
-        """Add another unit's counts."""
+        """Add the counts of other results."""
         self.register.merge(other.register)
         self.flags.merge(other.flags)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that `from_dict` reads back; hashes of runs are made of it.
 
-        Divisions by zero, which flags once did not count, are left out where there are none.
+        Divisions by zero are left out if there are none: hashes of runs made before flags counted them stay the same.
         """
         *counts, by_zero = self.flags.counts()
         return {"register": self.register.to_dict(), "flags": counts + [by_zero] * bool(by_zero)}
@@ -90,6 +90,6 @@ class CounterTable:
             self._counters[layer, role] = Counters.from_dict(counters)
 
     def sha256(self) -> str:
-        """Return the hash of every register and flag, keys sorted."""
+        """Return the hash of all registers and flags, keys sorted."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

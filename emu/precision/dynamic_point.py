@@ -1,8 +1,8 @@
 """Dynamic fixed point at work: every tensor's point from the leading bits of its results.
 
     pre-training    run at n1, counted ──► n2 from the counts ──► |n2 - n1| > threshold: run again, written at n2
-                    n1 of the next time is n2, whether it ran again or not
-    main training   run at n, counted; every `interval` steps each point from what was counted since the last time
+                    the next run begins at n2, whether this one was repeated or not
+    main training   run at n, counted; every `interval` steps each point is set from the counts of the interval
 
 A tensor is what one operation writes: a role of a layer, and a part of it if there are several (`weight` and `bias`
 of the gradients). Selections (relu, pooling, rows of a table) move values and keep their point. An operation that runs
@@ -43,7 +43,7 @@ class PointEvent:
     Attributes:
         step: training step.
         tensor: tensor whose point it is.
-        point: fraction bits from there on.
+        point: fraction bits from this event on.
         redone: whether the operation ran again for it.
     """
 
@@ -54,41 +54,41 @@ class PointEvent:
 
 
 class Points:
-    """The state of dynamic fixed point: what goes into checkpoints.
+    """The state of dynamic fixed point, as checkpoints hold it.
 
     Attributes:
         table: rule and schedule.
-        of: fraction bits by tensor; those never written are not there.
+        of: fraction bits by tensor; a tensor is missing until it is written.
         redos: operations that ran again, on any node.
-        runs: operations that ran in pre-training, those again included.
+        runs: runs of operations in pre-training, repeated ones included.
         agreement: how nodes that train together decide; a node alone decides by itself.
-        are_held: whether operations of pre-training leave points where they are.
+        is_frozen: whether operations of pre-training leave points as they are.
     """
 
     def __init__(self, table: DynamicPoint, policy: Policy) -> None:
         self.table, self._policy = table, policy
-        self.agreement, self.are_held = Agreement(), False
+        self.agreement, self.is_frozen = Agreement(), False
         self.of: dict[Tensor, int] = {}
         self.redos = self.runs = 0
         self._events: list[PointEvent] = []
         self._window: dict[Tensor, StatisticsRegister] = {}
 
     def at(self, tensor: Tensor, word: DynamicFixed) -> int:
-        """Return a tensor's point: half of the word before anything is known."""
+        """Return a tensor's point: half of the word before the tensor is written for the first time."""
         return self.of.get(tensor, word.width_bits // 2)
 
     def wanted(self, register: StatisticsRegister, word: DynamicFixed, point: int) -> int:
-        """Return the point that follows from a register, as far as the hardware's counters tell."""
+        """Return the point that follows from a register whose counts stop at the largest of the hardware's counters."""
         return next_point(register.saturated(self._policy.table.register.counter_bits), word, point, self.table)
 
     def move(self, tensor: Tensor, point: int, step: int, *, redone: bool = False) -> None:
-        """Put a tensor's point there."""
+        """Set a tensor's point, and note an event if it is another one or an operation ran again."""
         if redone or self.of.get(tensor) != point:
             self._events.append(PointEvent(step, tensor, point, redone))
         self.of[tensor] = point
 
     def note(self, tensor: Tensor, register: StatisticsRegister) -> None:
-        """Add what a tensor's register counted since the last time its point was set."""
+        """Add the counts of a tensor's register to those of its interval."""
         if tensor not in self._window:
             self._window[tensor] = self._policy.register()
         self._window[tensor].merge(register)
@@ -102,13 +102,16 @@ class Points:
         return self.table.schedule == "float_pretraining" and self.in_pretraining(step)
 
     def is_due(self, steps: int) -> bool:
-        """Return whether, `steps` steps being done, all points are to be set: main training, or the end of float."""
+        """Return whether all points are to be set after `steps` steps.
+
+        That is the case after each interval of main training, and at the end of pre-training in float32.
+        """
         done = steps - self.table.pretraining_steps
         begins = done == 0 and self.table.schedule == "float_pretraining"
         return begins or (done > 0 and done % self.table.interval == 0)
 
     def set_all(self, step: int) -> list[Tensor]:
-        """Set every point from what was counted since the last time, and begin to count anew; return whose."""
+        """Set each point from the counts of its interval, and begin a new interval; return the tensors."""
         decided: list[Tensor] = []
         for tensor, register in self._window.items():
             word = self._word(tensor)
@@ -119,7 +122,7 @@ class Points:
         return decided
 
     def _word(self, tensor: Tensor) -> DynamicFixed | None:
-        """Return the word of a tensor in the steps in which its point is open."""
+        """Return the word of a tensor in the steps in which its point is open; None if there are none."""
         words = (policy.word(tensor.layer, tensor.role) for policy in self._policy.every())
         return next((word for word in words if word is not None), None)
 
@@ -137,51 +140,51 @@ class Points:
     def load(self, data: dict[str, Any]) -> None:
         """Take what `to_dict` returned."""
         self.of = {Tensor(*names): point for *names, point in data["points"]}
-        self._window = {Tensor(*names): StatisticsRegister.from_dict(held) for *names, held in data["window"]}
+        self._window = {Tensor(*names): StatisticsRegister.from_dict(counts) for *names, counts in data["window"]}
         self.redos, self.runs = data["redos"], data["runs"]
         self._events = []
 
     @contextmanager
-    def held(self) -> Generator[None]:
-        """Let operations of pre-training leave points where they are: what is written once more moves none."""
-        self.are_held = True
+    def frozen(self) -> Generator[None]:
+        """Keep all points as they are inside, in pre-training too: what is written a second time moves none."""
+        self.is_frozen = True
         try:
             yield
         finally:
-            self.are_held = False
+            self.is_frozen = False
 
     @contextmanager
-    def apart(self, every: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Generator[None]:
-        """At the end, join what nodes of several processes have done inside, each by itself.
+    def joined_afterwards(self, gather: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Generator[None]:
+        """Count and move points in this process alone inside; at the end, join what all processes have done.
 
         Args:
-            every: returns what all processes give (JSON), that of the first node's first.
+            gather: returns what all processes give (JSON), in the order of their nodes.
         """
         before, events = self.to_dict(), self._events
         self._window, self._events = {}, []
         yield
-        noted = [[moved.step, *moved.tensor, moved.point, moved.redone] for moved in self._events]
-        found = every(self.to_dict() | {"events": noted})
+        noted = [[event.step, *event.tensor, event.point, event.redone] for event in self._events]
+        states = gather(self.to_dict() | {"events": noted})
         self.load(before)
-        held, moved = dict(self.of), dict[Tensor, int]()
-        for one in found:
-            for *names, point in one["points"]:
-                if held.get(tensor := Tensor(*names)) != point:
-                    moved.setdefault(tensor, point)
-            for *names, register in one["window"]:
+        old_points, moved = dict(self.of), dict[Tensor, int]()
+        for state in states:
+            for *names, point in state["points"]:
+                if old_points.get(tensor := Tensor(*names)) != point:
+                    moved.setdefault(tensor, point)  # the first node decides, as if all nodes shared a process
+            for *names, register in state["window"]:
                 self.note(Tensor(*names), StatisticsRegister.from_dict(register))
-            self.redos += one["redos"] - before["redos"]
-            self.runs += one["runs"] - before["runs"]
-            for step, *names, point, redone in one["events"]:
+            self.redos += state["redos"] - before["redos"]
+            self.runs += state["runs"] - before["runs"]
+            for step, *names, point, redone in state["events"]:
                 events.append(PointEvent(step, Tensor(*names), point, redone))
-        self.of, self._events = held | moved, events
+        self.of, self._events = old_points | moved, events
 
 
 class DynamicPointRunner(Runner):
-    """Runs operations at the points of their tensors, and moves these.
+    """Runs operations at the points of their tensors, and moves the points.
 
     Attributes:
-        points: where they stand.
+        points: the points of all tensors.
         step: training step.
     """
 
@@ -205,11 +208,12 @@ class DynamicPointRunner(Runner):
             backend: backend that computes.
             counters: registers and flags by layer and role; None observes nothing.
             profile: where the time goes; None measures nothing.
-            frozen_at: training step after which the points stay where they are (evaluation); None lets them move.
+            frozen_at: training step after which the points stay as they are (evaluation); None lets them move.
         """
         self.points, self.counters, self._frozen_at, self._profile = points, counters, frozen_at, profile
         self._step = 0
         options: dict[str, Any] = {"seed": seed, "backend": backend, "profile": profile}
+        # one runner for each way in which results are counted
         self._plain = DatapathRunner(policy, counters=counters, **options)
         self._first, self._again, self._tensors = (CounterTable(policy.register) for _ in range(3))
         self._once = DatapathRunner(policy, counters=self._first, **options)
@@ -232,7 +236,7 @@ class DynamicPointRunner(Runner):
 
     @property
     def node(self) -> int:
-        """Node of a cluster, part of every random number's address, too."""
+        """Node of a cluster, part of every random number's address as well."""
         return self._plain.node
 
     @node.setter
@@ -259,37 +263,37 @@ class DynamicPointRunner(Runner):
 
     @property
     def is_pretraining(self) -> bool:
-        """Whether the training step is one of pre-training."""
-        return self.points.in_pretraining(self._trained)
+        """Whether operations run as in pre-training."""
+        return self.points.in_pretraining(self._deciding_step)
 
     @property
-    def _trained(self) -> int:
-        """The training step that decides how operations run."""
+    def _deciding_step(self) -> int:
+        """The training step that decides how operations run: in evaluation, the last one that was trained."""
         return self._step if self._frozen_at is None else self._frozen_at
 
     @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
-        """Return the operation's result as the unit that writes `role` of `layer` produces it, its point moved."""
+        """Return the operation's result as the unit that writes `role` of `layer` produces it; move its point."""
         word = self._policy.word(layer, role)
         if word is None:
             return self._plain.run(operation, role, layer)
-        if self.points.in_float(self._trained):
+        if self.points.in_float(self._deciding_step):
             return self._in_float.run(operation, role, layer)
         if OPERATIONS[operation.name].keeps_format:
-            held = operation.operands[0].format
-            if isinstance(held, Fixed) and (held.width_bits, held.signed) == (word.width_bits, word.signed):
-                return self._plain.run(operation, role, layer, held.frac_bits)
+            fmt = operation.operands[0].format
+            if isinstance(fmt, Fixed) and (fmt.width_bits, fmt.signed) == (word.width_bits, word.signed):
+                return self._plain.run(operation, role, layer, fmt.frac_bits)
         tensor = self.points.agreement.key_of_point(Tensor(layer, role, operation.part), self.node)
         point = self.points.at(tensor, word)
-        if not self.moving or (self.points.are_held and self.is_pretraining):
+        if not self.moving or (self.points.is_frozen and self.is_pretraining):
             return self._plain.run(operation, role, layer, point)
         self.points.of.setdefault(tensor, point)
         if not self.is_pretraining:
             return self._counted.run(operation, role, layer, point)
-        return self._settled(operation, tensor, word, point)
+        return self._run_and_redo(operation, tensor, word, point)
 
-    def _settled(self, operation: Operation, tensor: Tensor, word: DynamicFixed, point: int) -> Value:
-        """Run once, and once more where the point was off."""
+    def _run_and_redo(self, operation: Operation, tensor: Tensor, word: DynamicFixed, point: int) -> Value:
+        """Run once, and once more if the point was off; move the point."""
         table, always = self.points.table, self.points.table.schedule == "always_redo"
         first, again = (counted.of(tensor.layer, tensor.role) for counted in (self._first, self._again))
         runners, following, agreement = iter((self._once, self._twice)), point, self.points.agreement
@@ -310,15 +314,16 @@ class DynamicPointRunner(Runner):
         if agreement.may_move(tensor, self.node):
             self.points.move(tensor, following, self._step, redone=settled.redos > 0)
         assert self.counters is not None
-        stands = again if settled.redos else first
-        self.counters.of(tensor.layer, tensor.role).merge(Counters(first.register, stands.flags))
+        # the register sees results before they are rounded: both runs count the same; flags depend on the point
+        flags = (again if settled.redos else first).flags
+        self.counters.of(tensor.layer, tensor.role).merge(Counters(first.register, flags))
         for counts in (first, again):
             counts.register.reset()
             counts.flags.reset()
         return settled.result
 
     def flush(self) -> None:
-        """Move counts by tensor to those by layer and role, and to what the next setting reads."""
+        """Move counts by tensor to those by layer and role, and to those of the interval."""
         if self.counters is None:
             return
         for (name, role), counts in self._tensors.items():
@@ -336,12 +341,12 @@ class DynamicPointRunner(Runner):
 
     @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
-        """Return the results of tasks; one after the other where each may move a point."""
+        """Return the results of tasks; computed one after the other if each may move a point."""
         return [task() for task in tasks] if self.moving and self.is_pretraining else self._plain.together(tasks)
 
 
 class _PerTensor(DatapathRunner):
-    """Counts by tensor: parts of a role, and nodes, apart."""
+    """Counts by tensor: each part of a role, and each node, has counters of its own."""
 
     @override
     def _counted_as(self, layer: str, part: str) -> str:
@@ -349,10 +354,10 @@ class _PerTensor(DatapathRunner):
 
 
 def note_decision(profile: Profile | None, tensor: Tensor, *, together: bool) -> None:
-    """Write down that a register is read, or those of several nodes together, and a point chosen from it."""
+    """Note in a profile that a point is chosen from a register, or from the sum of several nodes' registers."""
     if profile is not None and profile.demands is not None:
-        what = JOINT_DECISION if together else DECISION
-        profile.demands.append(Demand(tensor.layer, tensor.role, what, 0, 0, 0, (), None))
+        decision = JOINT_DECISION if together else DECISION
+        profile.demands.append(Demand(tensor.layer, tensor.role, decision, 0, 0, 0, (), None))
 
 
 @lru_cache(maxsize=64)
@@ -364,12 +369,12 @@ def _in_full(policy: Policy) -> Policy:
 
 
 def make_runner(policy: Policy, points: Points | None, **options: Any) -> DatapathRunner | DynamicPointRunner:
-    """Return the runner of a policy: one that moves points, if there are any.
+    """Return the runner of a policy; it moves points if there are any.
 
     Args:
         policy: formats of everything.
-        points: points of its tensors; None where no format leaves its point open.
-        **options: of both runners; `frozen_at` is of the second alone.
+        points: points of its tensors; None if no format leaves its point open.
+        **options: keyword arguments of the runner; `frozen_at` is ignored without points.
     """
     if points is not None:
         return DynamicPointRunner(policy, points, **options)

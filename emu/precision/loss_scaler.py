@@ -1,12 +1,12 @@
-"""Loss scaling at work: an iteration runs at a scale, is tested, and runs again at a smaller one, or is skipped.
+"""Loss scaling: an iteration runs at a scale S, is tested, and is repeated at a smaller scale or skipped.
 
     S ──► run: forward, S * loss, backward ──► finite? ──yes──► update, policy moves S
      ▲                                            │no
      └────────── S * backoff ◄── "repeat" ────────┴── "skip": no update, policy moves S
 
-A run that is repeated leaves nothing behind: its counts go into a table of their own, random numbers are addressed by
-step, and nothing that lasts is written before the test. An iteration overflows if its loss, or any result of the
-roles `error` and `gradient`, is not finite.
+A run that is repeated leaves no trace: its counts go into a table of their own, random numbers are addressed by step,
+and no parameter is written before the test. An iteration overflows if its loss, or a result of the roles `error` and
+`gradient`, is not finite.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from emu.precision.redo import run_and_redo
 
 #: Roles whose results S scales.
 SCALED_ROLES = ("error", "gradient")
+#: The float64 nearest to ln 2.
 LN_2 = 0.6931471805599453
 
 
 class Scaled(Protocol):
-    """What a run of an iteration gives."""
+    """The results of a run of an iteration."""
 
     @property
     def loss(self) -> float:
@@ -54,12 +55,12 @@ RunT = TypeVar("RunT", bound=Scaled)
 
 
 class Iteration(NamedTuple, Generic[RunT]):
-    """An iteration that is over.
+    """A finished iteration.
 
     Attributes:
-        run: the last run of it.
-        scale: its S.
-        is_applied: whether its update shall be applied.
+        run: its last run.
+        scale: S of that run.
+        is_applied: whether its update is to be applied.
     """
 
     run: RunT
@@ -69,12 +70,12 @@ class Iteration(NamedTuple, Generic[RunT]):
 
 @dataclass(frozen=True)
 class ScaleEvent:
-    """Something that happened to S.
+    """A change of S, or an overflow.
 
     Attributes:
         step: training step.
         event: `start`, `overflow`, `repeat`, `skip`, `growth` or `change`.
-        scale: S of the run for an overflow or a skip; else S from there on.
+        scale: S of the run for an overflow or a skip; else S from this event on.
     """
 
     step: int
@@ -91,7 +92,7 @@ class LossScaler:
         counters: what the run in progress counts into.
         repeats: runs that were repeated.
         skips: iterations without an update.
-        events: since they were last taken.
+        events: events since they were last taken.
     """
 
     def __init__(
@@ -102,14 +103,14 @@ class LossScaler:
         backend: str = "auto",
         largest: Callable[[float], float] = float,
     ) -> None:
-        """Begin.
+        """Begin with the policy's first scale.
 
         Args:
             policy: the rules.
             formats: formats of the tensors.
-            counts: where counts of runs that stand go.
+            counts: table that the last run of each iteration is counted into.
             backend: backend that computes.
-            largest: returns the largest of what several processes have found, each in its gradients.
+            largest: returns the largest of the numbers that all processes give, each that of its gradients.
 
         Raises:
             ConfigError: the `loss` role's format does not hold S, or a policy reads the range of gradients whose
@@ -142,7 +143,7 @@ class LossScaler:
         return self.state.scale
 
     def iterate(self, run: Callable[[float], RunT], step: int) -> Iteration[RunT]:
-        """Run an iteration until it is finite, or given up.
+        """Run an iteration until its results are finite, or no more repeats are allowed.
 
         Args:
             run: forward and backward at a scale, counted into `counters`.
@@ -175,7 +176,7 @@ class LossScaler:
         if is_applied:
             after = policy.after_update(state, self._measured(policy, result, state.scale))
         else:
-            # of a row of repeats that did not help, one is held against S: data that are not finite say nothing of it
+            # repeats did not help, so data may not be finite at any S: S backs off once, not once for each repeat
             after = policy.after_skip(policy.after_overflow(before))
             self.skips += 1
             self._note(step, "overflow", state.scale)
@@ -211,14 +212,16 @@ class LossScaler:
                 limits.append(self._limit(layer, role))
                 if counts.register.max_exponent is not None:
                     exponents.append(counts.register.max_exponent)
+        # frexp(S) is (0.5, log2(S) + 1) for a power of two: the exponent without S
         exponent = max(exponents) - math.frexp(scale)[1] + 1 if exponents else None
         logarithm = _logarithm(run.gradients, scale, self._backend, self._largest) if policy.needs_logarithm else None
         return Measured(exponent, logarithm, min(limits, default=0))
 
     def _limit(self, layer: str, role: str) -> int:
+        """Return floor(log2) of the largest number of a role's format."""
         fmt = self._now.stage(layer, role).format
         if isinstance(fmt, Fixed):
-            return fmt.width_bits - fmt.frac_bits - fmt.signed - 1
+            return fmt.width_bits - fmt.frac_bits - fmt.signed - 1  # all ones after the sign
         return math.frexp(float(fmt.max))[1] - 1
 
     # ---- checkpoints ----
@@ -246,13 +249,17 @@ def _require_room(fmt: Format, bounds: tuple[float, float]) -> None:
 def _logarithm(
     gradients: dict[str, Value], scale: float, backend: str, largest_of_all: Callable[[float], float] = float
 ) -> float | None:
-    """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
+    """Return log2 of the largest gradient without its scale; None if all are 0.
+
+    The operations are the same on every backend, and the reference's logarithm is correctly rounded: S depends on no
+    machine's C library.
+    """
     largest = 0.0
-    found = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=backend)
-    for gradient, here in zip(gradients.values(), found, strict=True):
+    magnitudes = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=backend)
+    for gradient, magnitude in zip(gradients.values(), magnitudes, strict=True):
         if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
-            here *= 2.0**-gradient.format.frac_bits
-        largest = max(largest, here)
+            magnitude *= 2.0**-gradient.format.frac_bits
+        largest = max(largest, magnitude)
     largest = largest_of_all(largest)
     if largest == 0:
         return None

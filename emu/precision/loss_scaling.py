@@ -3,11 +3,11 @@
     policy = "none"            S = 1, nothing is tested
              "fixed"           S as given
              "max_gradient"    from the largest gradient of the last finite iteration
-             "backoff"         down when an iteration overflows, up after many that do not
+             "backoff"         smaller when an iteration overflows, larger after many that do not
              "statistical"     from mean and deviation of the logarithm of the largest gradient
 
 A policy is data and rules without memory. Its state is a `ScaleState`, which checkpoints hold. S, its factors and
-its bounds should be powers of two: scaling by any other number rounds.
+its bounds should be powers of two: multiplying by any other number rounds.
 
 Sources: US 11,842,280; Micikevicius et al., "Mixed precision training", ICLR 2018; for `backoff` the numbers of common
 mixed-precision libraries.
@@ -26,9 +26,9 @@ from typing_extensions import override
 from emu._config import Items, Table
 from emu.errors import ConfigError, EmuWarning
 
-#: Where S is taken out again.
+#: Quantities that S is divided out of, or multiplied into.
 Placement: TypeAlias = Literal["gradient", "learning_rate", "clip_threshold", "weight_decay"]
-#: S before anything was measured.
+#: S before anything was measured: just above the largest binary16, as common mixed-precision libraries begin.
 START = 2.0**16
 
 
@@ -39,7 +39,7 @@ class ScaleState:
     Attributes:
         scale: S of the next run.
         clean: updates applied since S last changed (`backoff`).
-        tokens: overflows that are still forgiven (`backoff` with hysteresis).
+        tokens: overflows until S backs off (`backoff` with hysteresis).
         mean: running mean of log2 of the largest gradient; None before the first (`statistical`).
         variance: running mean of its squared distance from that mean (`statistical`).
     """
@@ -52,11 +52,11 @@ class ScaleState:
 
 
 class Measured(NamedTuple):
-    """What an iteration whose results are finite says of the gradients, S taken out.
+    """The size of the gradients of an iteration with finite results, without S.
 
     Attributes:
         exponent: floor(log2|g|) of the largest gradient, from the registers; None if all are 0.
-        logarithm: log2|g| of the largest gradient as written; None if all are 0, or not asked for.
+        logarithm: log2|g| of the largest gradient as written; None if all are 0, or if the policy does not read it.
         limit: exponent of the largest number that the gradients' format holds: 15 for binary16.
     """
 
@@ -66,13 +66,13 @@ class Measured(NamedTuple):
 
 
 class NoScaling(Table):
-    """The loss as it is."""
+    """No loss scaling: the loss as it is."""
 
     policy: Literal["none"] = "none"
 
 
 class _Scaling(Table):
-    """What all policies that scale have.
+    """Keys and rules of all policies that scale.
 
     Attributes:
         on_overflow: `repeat` runs the iteration again with a smaller S, `skip` leaves its update out.
@@ -138,7 +138,7 @@ class _Scaling(Table):
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest S there can be."""
+        """The smallest and the largest possible S."""
         return self.minimum, self.maximum
 
     def begin(self) -> ScaleState:
@@ -146,7 +146,7 @@ class _Scaling(Table):
         raise NotImplementedError
 
     def after_overflow(self, state: ScaleState) -> ScaleState:
-        """Return the state after a run that overflowed: S backs off as far as it may."""
+        """Return the state after a run that overflowed: S is smaller by one factor, but not below the minimum."""
         return replace(state, scale=max(state.scale * self.backoff, self.minimum), clean=0)
 
     def after_skip(self, state: ScaleState) -> ScaleState:
@@ -184,7 +184,7 @@ class FixedScale(_Scaling):
     @property
     @override
     def range(self) -> tuple[float, float]:
-        """S, and what repeats bring it down to."""
+        """The minimum, which repeats may reach, and S itself."""
         return self.minimum, self.scale
 
     @override
@@ -201,7 +201,7 @@ class FixedScale(_Scaling):
 
 
 class _Started(_Scaling):
-    """What policies have that begin somewhere and move.
+    """Keys of the policies that begin with a given S and change it.
 
     Attributes:
         start: S before anything was measured; limited to the bounds.
@@ -227,7 +227,7 @@ class MaxGradientScale(_Started):
 
     @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
-        """Return the largest S that leaves the margin; S stays where all gradients are 0."""
+        """Return the largest S that leaves the margin; S stays as it is if all gradients are 0."""
         if measured.exponent is None:
             return state
         return replace(state, scale=self.clipped(2.0 ** (headroom(measured) - self.margin)))
@@ -237,9 +237,9 @@ class BackoffScale(_Started):
     """S backs off when an iteration overflows, and grows after `interval` applied updates without that.
 
     Attributes:
-        growth: what S is multiplied by.
-        interval: applied updates in a row that make it grow.
-        hysteresis: overflows until S backs off; an applied update forgives them all.
+        growth: what S is multiplied by when it grows.
+        interval: applied updates in a row after which it grows.
+        hysteresis: overflows until S backs off; after an applied update they are counted from 0 again.
     """
 
     policy: Literal["backoff"]
@@ -249,7 +249,7 @@ class BackoffScale(_Started):
 
     @override
     def begin(self) -> ScaleState:
-        """Return the start, with every token."""
+        """Return the first state, with all tokens."""
         return replace(super().begin(), tokens=self.hysteresis)
 
     @override
@@ -260,7 +260,7 @@ class BackoffScale(_Started):
 
     @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
-        """Count the update; S grows after the last of an interval."""
+        """Count the update; S grows after the last one of an interval."""
         clean = state.clean + 1
         if clean < self.interval:
             return replace(state, clean=clean, tokens=self.hysteresis)
@@ -271,7 +271,7 @@ class StatisticalScale(_Started):
     """S = 2**(limit + 1 - (mean + quantile * deviation)) of log2 of the largest gradient, down to a power of two.
 
     Attributes:
-        quantile: deviations above the mean that shall still fit.
+        quantile: standard deviations above the mean that still fit: 3.09 for 99.9 % of a normal distribution.
         mean_decay: decay of the running mean.
         variance_decay: decay of the running variance.
         minimum: S_min.
@@ -293,7 +293,7 @@ class StatisticalScale(_Started):
 
     @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
-        """Take the iteration into mean and variance, and S from them; nothing moves where all gradients are 0."""
+        """Update mean and variance, and compute S from them; nothing changes if all gradients are 0."""
         if measured.logarithm is None:
             return state
         if state.mean is None:
@@ -303,6 +303,7 @@ class StatisticalScale(_Started):
             distance = measured.logarithm - mean
             variance = self.variance_decay * state.variance + (1 - self.variance_decay) * distance * distance
         exponent = measured.limit + 1 - (mean + self.quantile * math.sqrt(variance))
+        # kept within normal float32, 2**-126..2**126, before the bounds: a power of an extreme mean would overflow
         bounded = self.clipped(2.0 ** math.floor(min(max(exponent, -126), 126)))
         return replace(state, scale=bounded, mean=mean, variance=variance)
 

@@ -1,7 +1,7 @@
 """Rules by which a point follows from a statistics register.
 
-A word of W bits with n of them behind the point holds -2**m <= x < 2**m, m = W - 1 - n (unsigned: m = W - n). A result
-whose leading bit stands at exponent e lies within exactly when e < m (docs/concepts/registers.md), so the
+A word of W bits with n of them after the binary point holds -2**m <= x < 2**m, m = W - 1 - n (unsigned: m = W - n).
+A result whose leading bit stands at exponent e is in this range exactly if e < m (docs/concepts/registers.md). So the
 results that a register counts from m on are those outside the range.
 """
 
@@ -15,17 +15,19 @@ from emu.hardware import DynamicPoint
 
 
 def range_exponent(word: DynamicFixed, point: int) -> int:
-    """Return m: the word with its point there holds what is below 2**m."""
+    """Return m: with `point` fraction bits, the word holds what is below 2**m."""
     return word.width_bits - word.signed - point
 
 
 def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
-    """Return the smallest m that at most the share r_max of the results leave; None if all are 0.
+    """Return the smallest m such that at most the share r_max of the results are outside its range.
+
+    None if all results are 0.
 
     Source: docs/dynamic-fixed-point.md, "From counts to a point"; the quotient is a float64.
     """
     counts = register.histogram()
-    if register.above or register.below:  # beyond the positions: as near as the register tells
+    if register.above or register.below:  # results beyond the positions count as if they were just beyond them
         assert register.lowest is not None
         assert register.bins is not None
         top, bottom = register.lowest + register.bins, register.lowest - 1
@@ -43,15 +45,16 @@ def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
 
 
 def by_leading_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
-    """Return the point of the smallest range that at most r_max of the results leave; the same if all are 0."""
+    """Return the point of the smallest range that holds all but r_max of the results; `point` if all are 0."""
     m = smallest_range(register, r_max)
     return point if m is None else range_exponent(word, m)
 
 
 def by_single_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
-    """Return the point one bit nearer to a range that r_max of the results leave.
+    """Return the point, moved by at most one bit toward a range that holds all but r_max of the results.
 
-    One bit less behind the point if more leave it; one more if twice the values would still fit; the same if all are 0.
+    One fraction bit less if more results are outside; one more if twice the values would still fit; the same if all
+    are 0.
 
     Source: Courbariaux et al., ICLR 2015, section 5.
     """
@@ -60,6 +63,7 @@ def by_single_bits(register: StatisticsRegister, word: DynamicFixed, point: int,
     m = range_exponent(word, point)
     if register.count_from(m) / register.total > r_max:
         return point - 1
+    # a value of at least 2**(m - 1) leaves the range once it is doubled
     return point + 1 if register.count_from(m - 1) / register.total <= r_max else point
 
 
@@ -75,8 +79,8 @@ def next_point(register: StatisticsRegister, word: DynamicFixed, point: int, tab
 
     Args:
         register: register of the results for which a point is chosen.
-        word: they are written in.
-        point: where it stands.
+        word: word that they are written in.
+        point: their fraction bits so far.
         table: rule, r_max and limits.
     """
     wanted = RULES[table.rule](register, word, point, table.r_max)

@@ -50,26 +50,26 @@ class Policy:
         return self._at[table.layers]
 
     def every(self) -> list[Policy]:
-        """Return the policies of all steps, one of each kind."""
-        steps = {0} | {edge for one in self.table.layers for edge in (one.from_step, one.until_step) if edge}
+        """Return the policies of all steps, each once."""
+        steps = {0} | {edge for tables in self.table.layers for edge in (tables.from_step, tables.until_step) if edge}
         return list(dict.fromkeys(self.at(step) for step in sorted(steps)))
 
     def stage(self, layer: str, role: str, point: int = 0) -> OutputStage:
-        """Return the output stage that writes `role` of `layer`; `point` is where a dynamic one stands."""
+        """Return the output stage that writes `role` of `layer`; `point` is its fraction bits if they are dynamic."""
         return self._stage(layer, role, point)
 
     def _find_stage(self, layer: str, role: str, point: int) -> OutputStage:
         return self.table.stage(layer, DERIVED_ROLES.get(role, role), point)
 
     def word(self, layer: str, role: str) -> DynamicFixed | None:
-        """Return the word of a role whose point is dynamic, None of any other format."""
+        """Return the word of a role whose point is dynamic; None if its format is another one."""
         return self._word(layer, role)
 
     def _find_word(self, layer: str, role: str) -> DynamicFixed | None:
         return self.table.word(layer, DERIVED_ROLES.get(role, role))
 
     def mac(self, layer: str, *operands: Format, role: str = "activation") -> Mac:
-        """Return the multiply-accumulate unit that works for `layer`.
+        """Return the multiply-accumulate unit that computes products of `layer`.
 
         Args:
             layer: the layer's name.
@@ -79,6 +79,7 @@ class Policy:
         backward = role in BACKWARD_ROLES
         if not self._open(layer, backward=backward):
             return self._mac(layer, backward=backward)
+        # the fraction bits of a product are those of its factors together
         return self._mac(layer, sum(f.frac_bits for f in operands if isinstance(f, Fixed)), backward=backward)
 
     def reduction(self, layer: str) -> Mac:

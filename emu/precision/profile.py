@@ -1,4 +1,4 @@
-"""Where the time of a run goes: every operation of the datapath by layer, role, name and the path it took.
+"""Where the time of a run goes: each operation of the datapath by layer, role, name and the path it took.
 
     step time = sum of the operations + host        host: batch, optimiser, bookkeeping of autodiff
 
@@ -16,12 +16,12 @@ from emu.autodiff import Operation, Value
 from emu.engine import ProductRecord
 from emu.hardware import Demand
 
-#: What time outside the datapath is called where operations have their names.
+#: Name of the time outside the datapath, in place of an operation's.
 HOST = "host"
 
 
-class Place(NamedTuple):
-    """What is timed together.
+class Category(NamedTuple):
+    """Operations that are timed together.
 
     Attributes:
         layer: layer whose result was written; empty for the host.
@@ -39,18 +39,18 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Work:
-    """What was done at one place.
+class Spent:
+    """What the operations of one category did and took.
 
     Attributes:
         calls: how many operations; of the host, how many steps.
         seconds: how long they took.
         elements: elements of their results.
         multiply_adds: multiply-adds of their products.
-        first_calls: those of them that were a process's first, which load or compile kernels.
-        first_seconds: how long those took.
+        first_calls: calls that were a process's first of this category: they load or compile kernels.
+        first_seconds: how long these took.
         proof: why the path of the newest product is exact.
-        fresh: whether this process has not been here yet.
+        fresh: whether this process has not run an operation of the category yet.
     """
 
     calls: int = 0
@@ -83,29 +83,29 @@ _COUNTED = ("calls", "seconds", "elements", "multiply_adds", "first_calls", "fir
 
 
 class Profile:
-    """Work by place, in the order of first use.
+    """What each category of operations took, in the order of first use.
 
     Attributes:
         clock: returns seconds; only differences count.
         log: where the engine writes down the products of the operation that runs.
-        demands: gets what each operation asks of the machine that is emulated; None where its time is not wanted.
+        demands: gets what each operation asks of the emulated machine; None if nobody simulates its time.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
         self.log: list[ProductRecord] = []
         self.demands: list[Demand] | None = None
-        self._work: dict[tuple[str, ...], Work] = {}
-        self._began, self._inside = 0.0, 0.0
+        self._spent: dict[tuple[str, ...], Spent] = {}
+        self._began, self._in_operations = 0.0, 0.0
 
     def begin_step(self) -> None:
-        """A step begins: what passes until its end, and is no operation, is the host's."""
-        self._inside = 0.0
+        """Start the clock of a step: its time that no operation takes is the host's."""
+        self._in_operations = 0.0
         self._began = self.clock()
 
     def end_step(self) -> None:
-        """The step is over."""
-        seconds = self.clock() - self._began - self._inside
+        """Stop the clock of a step, and add the host's time."""
+        seconds = self.clock() - self._began - self._in_operations
         self._at(("", "", HOST, "", "")).add(seconds, 0)
 
     def add(
@@ -119,31 +119,32 @@ class Profile:
         *,
         again: bool = False,
     ) -> None:
-        """Add an operation that is done, and the products it left in the log.
+        """Add an operation that has run, and the products that it left in the log.
 
         Args:
             layer: layer whose result it wrote.
             role: the result's role.
-            operation: what was done.
+            operation: what ran.
             seconds: how long it took.
-            value: its result; of several arrays, the first is the one written.
-            passes: steps of it that the host ran.
+            value: its result; of several arrays, the first is the written one.
+            passes: intermediate results of it that the host wrote.
             again: whether it ran before, at another point.
         """
-        self._inside += seconds
+        self._in_operations += seconds
         several = type(value.array) is tuple
         elements: int = (value.array[0] if several else value.array).size
         multiply_adds = 0
         if not self.log:
             self._at((layer, role, operation.name, "", "")).add(seconds, elements)
         else:
+            # an operation is in one category, so one of its products stands for all
             plan = (self.log[0] if len(self.log) == 1 else max(self.log, key=_weight)).plan
-            work = self._at((layer, role, operation.name, plan.path, plan.fallback))
-            work.add(seconds, elements)
-            work.proof = plan.proof
+            spent = self._at((layer, role, operation.name, plan.path, plan.fallback))
+            spent.add(seconds, elements)
+            spent.proof = plan.proof
             for record in self.log:
                 multiply_adds += record.multiply_adds
-            work.multiply_adds += multiply_adds
+            spent.multiply_adds += multiply_adds
             self.log.clear()
         if self.demands is not None:
             read = tuple([(operand.format, operand.array.size) for operand in operation.operands])
@@ -151,47 +152,49 @@ class Profile:
             demand = (layer, role, operation.name, elements, multiply_adds, passes, read, value.format, again, indices)
             self.demands.append(Demand(*demand))
 
-    def _at(self, place: tuple[str, ...]) -> Work:
-        work = self._work.get(place)
-        if work is None:
-            work = self._work[place] = Work()
-        return work
+    def _at(self, category: tuple[str, ...]) -> Spent:
+        spent = self._spent.get(category)
+        if spent is None:
+            spent = self._spent[category] = Spent()
+        return spent
 
-    def items(self) -> list[tuple[Place, Work]]:
-        """Return places and what was done there."""
-        return [(Place(*place), work) for place, work in self._work.items()]
+    def items(self) -> list[tuple[Category, Spent]]:
+        """Return the categories and what each took."""
+        return [(Category(*category), spent) for category, spent in self._spent.items()]
 
     def reset(self) -> None:
-        """Set every count and time to 0; places stay."""
-        for work in self._work.values():
-            work.reset()
+        """Set every count and time to 0; categories stay."""
+        for spent in self._spent.values():
+            spent.reset()
 
-    def snapshot(self) -> dict[tuple[str, ...], Work]:
+    def snapshot(self) -> dict[tuple[str, ...], Spent]:
         """Return what `put_back` takes."""
-        return {place: replace(work) for place, work in self._work.items()}
+        return {category: replace(spent) for category, spent in self._spent.items()}
 
-    def put_back(self, kept: Mapping[tuple[str, ...], Work]) -> None:
-        """Forget what was done since a snapshot, but not that this process has been there."""
+    def put_back(self, kept: Mapping[tuple[str, ...], Spent]) -> None:
+        """Forget what was done since a snapshot, but not that this process has compiled kernels meanwhile."""
         self.reset()
-        self._work |= {
-            place: replace(work, fresh=work.fresh and self._work[place].fresh) for place, work in kept.items()
+        self._spent |= {
+            category: replace(spent, fresh=spent.fresh and self._spent[category].fresh)
+            for category, spent in kept.items()
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row of plain data (JSON) for each place where something was done, as `load` reads it."""
+        """Return a row of plain data (JSON) for each category with calls, as `load` reads it."""
         return [
-            place._asdict() | {name: getattr(work, name) for name in _COUNTED}
-            for place, work in self.items()
-            if work.calls
+            category._asdict() | {name: getattr(spent, name) for name in _COUNTED}
+            for category, spent in self.items()
+            if spent.calls
         ]
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replace everything by what `rows` returned, maybe in another process."""
-        self._work = {
-            tuple(row[name] for name in Place._fields): Work(**{name: row[name] for name in _COUNTED}) for row in rows
+        """Replace everything by what `rows` returned, here or in another process."""
+        self._spent = {
+            tuple(row[name] for name in Category._fields): Spent(**{name: row[name] for name in _COUNTED})
+            for row in rows
         }
 
 
 def _weight(record: ProductRecord) -> tuple[bool, int]:
-    """Return what makes a product stand for its operation: left to the reference, else the largest."""
+    """Return the key whose largest value stands for an operation: a product left to the reference, else the largest."""
     return bool(record.plan.fallback), record.multiply_adds

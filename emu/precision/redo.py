@@ -13,12 +13,12 @@ ResultT = TypeVar("ResultT")
 
 
 class Settled(NamedTuple, Generic[ScaleT, ResultT]):
-    """A result that stands.
+    """The final result of repeated runs.
 
     Attributes:
-        scale: it was made with.
+        scale: scale of the last run.
         result: result of the last run.
-        redos: how many runs came before it.
+        redos: how many runs came before the last one.
     """
 
     scale: ScaleT
@@ -37,8 +37,8 @@ def run_and_redo(
     Args:
         scale: scale of the first run.
         run: does the work; every run begins from the same state, random numbers included.
-        better: the scale that follows from a result; None if the result is final.
-        most: how many further runs there may be.
+        better: returns the scale that follows from a scale and its result; None if the result is final.
+        most: largest number of further runs.
 
     Examples:
         >>> run_and_redo(8, lambda s: s * 5, lambda s, result: s // 2 if result > 15 else None, most=4)

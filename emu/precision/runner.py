@@ -21,14 +21,14 @@ from emu.precision.profile import Profile
 
 
 class DatapathRunner(Runner):
-    """Runs operations on the datapath a policy describes.
+    """Runs operations on the datapath that a policy describes.
 
     Attributes:
         policy: formats, rounding, units; may be exchanged between steps.
         counters: registers and flags; None observes nothing (evaluation).
         profile: where the time goes; None measures nothing.
         step: training step, part of every random number's address.
-        node: of a cluster, part of it, too.
+        node: node of a cluster, part of the address, too.
     """
 
     def __init__(
@@ -46,26 +46,27 @@ class DatapathRunner(Runner):
         self._roles: dict[tuple[Policy, str, str, str, bool, int, int], LayerRole] = {}
 
     def flush(self) -> None:
-        """Take counts that are held by tensor into `counters`: there are none."""
+        """Do nothing: every count is in `counters` at once; `DynamicPointRunner` keeps some back."""
 
     @override
     def run(self, operation: Operation, role: str, layer: str, point: int = 0) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it.
 
-        `point` is how many fraction bits the result has where its format leaves them open.
+        `point` is how many fraction bits the result has if its format leaves them open.
         """
         row = OPERATIONS[operation.name]
         key = (self.policy, layer, role, operation.part, row.is_observed, point, self.node)
-        at = self._roles.get(key)
-        if at is None:
-            at = self._roles[key] = self._role(layer, role, operation.part, observed=row.is_observed, point=point)
-        at.step = self.step
+        layer_role = self._roles.get(key)
+        if layer_role is None:
+            layer_role = self._role(layer, role, operation.part, observed=row.is_observed, point=point)
+            self._roles[key] = layer_role
+        layer_role.step = self.step
         profile = self.profile
         if profile is None:
-            return row.datapath(at, *operation.operands, **operation.options)
-        at.passes, began = 0, profile.clock()
-        value = row.datapath(at, *operation.operands, **operation.options)
-        profile.add(layer, role, operation, profile.clock() - began, value, at.passes, again=self._again)
+            return row.datapath(layer_role, *operation.operands, **operation.options)
+        layer_role.passes, began = 0, profile.clock()
+        value = row.datapath(layer_role, *operation.operands, **operation.options)
+        profile.add(layer, role, operation, profile.clock() - began, value, layer_role.passes, again=self._again)
         return value
 
     @override
@@ -74,7 +75,7 @@ class DatapathRunner(Runner):
 
     @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
-        """Return the results of tasks of which none needs another's, side by side where the backend can."""
+        """Return the results of independent tasks, computed side by side if the backend can."""
         return load(self.backend).together(tasks)
 
     def _role(self, layer: str, role: str, part: str, *, observed: bool, point: int) -> LayerRole:
@@ -82,20 +83,20 @@ class DatapathRunner(Runner):
         counters = self.counters if observed else None
         node = self.node
 
-        def stream(step: str) -> int:
-            return stream_of(f"{name}.{step}" if step else name, role, node)
+        def stream_number(intermediate: str) -> int:
+            return stream_of(f"{name}.{intermediate}" if intermediate else name, role, node)
 
         log = None if self.profile is None else self.profile.log
-        counted_as = self._counted_as(layer, part)
-        return LayerRole(self.policy, layer, role, self.backend, self.seed, stream, counters, log, point, counted_as)
+        address = (self.backend, self.seed, stream_number)
+        return LayerRole(self.policy, layer, role, *address, counters, log, point, self._counted_as(layer, part))
 
     def _counted_as(self, layer: str, part: str) -> str:
-        """Return the name that a result's counts go by."""
+        """Return the name under which a result is counted."""
         return layer
 
 
 class RecordingRunner(Runner):
-    """Runs operations on another runner and keeps every result.
+    """Runs operations on another runner and keeps each result.
 
     Attributes:
         results: (layer, role, part) -> arrays in the order they were written.

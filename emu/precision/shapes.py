@@ -1,6 +1,6 @@
-"""Operations of a step by their shapes alone: the demands on a machine, without computing a number.
+"""What the operations of a step ask of a machine, from shapes alone: no number is computed.
 
-`ShapeRunner` takes the place of a runner that computes. The demands that it notes are those of a real step (a test
+`ShapeRunner` stands in for a runner that computes. The demands that it notes are those of a real step (a test
 compares them one by one), except for what depends on values: it assumes that no operation runs again, that no point is
 decided, and that the norm of gradients is above its threshold.
 """
@@ -25,56 +25,57 @@ from emu.precision.policy import Policy
 
 
 class ShapeArray:
-    """An array that has a shape and a dtype, and no numbers; moves give another one."""
+    """An array with a shape and a dtype, but no numbers; moving it gives another one."""
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, shape: Shape, dtype: Any) -> None:
-        self._held: NDArray[Any] = np.broadcast_to(np.zeros((), dtype), shape)
+        # one element, repeated by strides of 0: NumPy computes shapes of moves, and no memory is taken
+        self._array: NDArray[Any] = np.broadcast_to(np.zeros((), dtype), shape)
 
     @property
     def shape(self) -> Shape:
-        """Of the array."""
-        return self._held.shape
+        """Shape of the array."""
+        return self._array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers that it stands for."""
-        return self._held.dtype
+        """Dtype of the numbers that it stands for."""
+        return self._array.dtype
 
     @property
     def size(self) -> int:
         """How many numbers it stands for."""
-        return self._held.size
+        return self._array.size
 
     def reshape(self, *shape: Any) -> ShapeArray:
         """Return the array in another shape."""
-        return ShapeArray(self._held.reshape(*shape).shape, self.dtype)
+        return ShapeArray(self._array.reshape(*shape).shape, self.dtype)
 
-    def swapaxes(self, one: int, other: int) -> ShapeArray:
+    def swapaxes(self, first: int, second: int) -> ShapeArray:
         """Return the array with two axes exchanged."""
-        return ShapeArray(self._held.swapaxes(one, other).shape, self.dtype)
+        return ShapeArray(self._array.swapaxes(first, second).shape, self.dtype)
 
     def transpose(self, axes: Sequence[int]) -> ShapeArray:
         """Return the array with its axes in another order."""
-        return ShapeArray(self._held.transpose(tuple(axes)).shape, self.dtype)
+        return ShapeArray(self._array.transpose(tuple(axes)).shape, self.dtype)
 
-    def __getitem__(self, places: Any) -> ShapeArray:
-        chosen = places._held if isinstance(places, ShapeArray) else places
-        return ShapeArray(self._held[chosen].shape, self.dtype)
+    def __getitem__(self, index: Any) -> ShapeArray:
+        chosen = index._array if isinstance(index, ShapeArray) else index
+        return ShapeArray(self._array[chosen].shape, self.dtype)
 
-    def __setitem__(self, places: Any, value: object) -> None:
+    def __setitem__(self, index: Any, value: object) -> None:
         """Change nothing: there are no numbers."""
 
     def __eq__(self, other: object) -> Any:
         return ShapeArray(self.shape, bool)
 
     def __float__(self) -> float:
-        """Return infinity: above every threshold."""
+        """Return infinity, which is above every threshold: clipping is counted."""
         return math.inf
 
     def max(self) -> float:
-        """Return infinity: what depends on a largest number is left out."""
+        """Return infinity: branches for finite largest numbers are not taken."""
         return math.inf
 
     def min(self) -> float:
@@ -86,7 +87,7 @@ class ShapeArray:
 
 
 class _Namespace:
-    """What rules of autodiff, and states of parameters, ask of the namespace of an array."""
+    """The functions of an array's namespace that rules of autodiff and states of parameters call."""
 
     @staticmethod
     def asarray(x: Any) -> ShapeArray:
@@ -115,7 +116,7 @@ class ShapeRunner(Runner):
     """Notes what operations ask of a machine, and computes nothing.
 
     Attributes:
-        policy: formats of everything; a word whose point is open has it in its middle.
+        policy: formats of everything; an open point is taken to be in the middle of its word.
         demands: demands of the operations so far.
     """
 
@@ -151,11 +152,11 @@ class ShapeRunner(Runner):
             raise FormatError(f"{error} (layer '{layer}', {operation.name} that gives its {role})") from None
 
     def _format(self, row: Row, first: Any, role: str, layer: str) -> Any:
-        """Return the format of what an operation writes, whose first operand has a format."""
+        """Return the format of what an operation writes; `first` is the format of its first operand."""
         if row.done_by is DoneBy.MOVE:
             return first
         word = self.policy.word(layer, role)
-        if word is not None and row.keeps_format and _is_of(word, first):
+        if word is not None and row.keeps_format and _has_word(first, word):
             return first
         return self.policy.stage(layer, role, 0 if word is None else word.width_bits // 2).format
 
@@ -170,5 +171,5 @@ class ShapeRunner(Runner):
         return [task() for task in tasks]
 
 
-def _is_of(word: DynamicFixed, held: Any) -> bool:
-    return (getattr(held, "width_bits", None), getattr(held, "signed", None)) == (word.width_bits, word.signed)
+def _has_word(fmt: Any, word: DynamicFixed) -> bool:
+    return (getattr(fmt, "width_bits", None), getattr(fmt, "signed", None)) == (word.width_bits, word.signed)

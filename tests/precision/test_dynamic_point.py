@@ -261,7 +261,7 @@ class TestMainTraining:
         def every(mine: dict[str, Any]) -> list[dict[str, Any]]:
             return [mine, mine | {"redos": 5 + 3, "runs": 20 + 7}]
 
-        with points.apart(every):
+        with points.joined_afterwards(every):
             points.redos, points.runs = 5 + 2, 20 + 4
         assert (points.redos, points.runs) == (5 + 2 + 3, 20 + 4 + 7)
 

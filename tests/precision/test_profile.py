@@ -14,7 +14,7 @@ from emu.autodiff import Operation, Value
 from emu.engine import Plan, ProductRecord
 from emu.hardware import Device
 from emu.precision import DatapathRunner, Policy, Profile
-from emu.precision.profile import HOST, Place
+from emu.precision.profile import HOST, Category
 from tests.products import product
 
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master")
@@ -60,9 +60,9 @@ def test_operations_and_host_add_up_to_the_steps():
         begun[-1] = clock.now - begun[-1]
     work = dict(profile.items())
     assert sum(one.seconds for one in work.values()) == sum(begun)
-    assert work[Place("", "", HOST)].calls == 3
-    assert work[Place("", "", HOST)].seconds == sum(begun) - 6.0  # each operation lasted one look at the clock
-    added, written = work[Place("a", "activation", "add")], work[Place("a", "weight", "quantize")]
+    assert work[Category("", "", HOST)].calls == 3
+    assert work[Category("", "", HOST)].seconds == sum(begun) - 6.0  # each operation lasted one look at the clock
+    added, written = work[Category("a", "activation", "add")], work[Category("a", "weight", "quantize")]
     assert (added.calls, added.seconds, added.elements, added.multiply_adds) == (3, 3.0, 12, 0)
     assert (written.calls, written.seconds, written.elements, written.multiply_adds) == (3, 3.0, 18, 0)
 
@@ -86,7 +86,7 @@ def test_rows_are_json_and_go_on_in_another_process():
     assert other.rows() == one.rows()
     runner_of(other).run(Operation("matmul", (zeros(2, 3), zeros(3, 4))), "activation", "a")
     ((place, work),) = other.items()
-    assert place == Place("a", "activation", "matmul", "definition")
+    assert place == Category("a", "activation", "matmul", "definition")
     assert (work.calls, work.elements, work.multiply_adds, work.first_calls) == (2, 16, 48, 2)
 
 
@@ -133,7 +133,7 @@ def test_every_product_is_counted_with_its_path_and_proof(name: str):
     profile = Profile(Clock())
     runner_of(profile).run(operation, "activation", "a")
     ((place, work),) = profile.items()
-    assert place == Place("a", "activation", name, "definition")
+    assert place == Category("a", "activation", name, "definition")
     assert (work.multiply_adds, work.elements, work.proof) == (
         multiply_adds,
         elements,
@@ -157,7 +157,7 @@ def test_the_plan_of_a_product_is_the_one_that_explain_gives(mac: dict[str, str]
     named = {"a_format": formats, "b_format": formats, "out_format": formats}
     plan = engine.explain(engine.matmul, a.array, b.array, **named, mac=unit, backend="numba")
     ((place, work),) = profile.items()
-    assert place == Place("a", "activation", "matmul", plan.path, plan.fallback)
+    assert place == Category("a", "activation", "matmul", plan.path, plan.fallback)
     assert work.proof == plan.proof
 
 
@@ -171,7 +171,7 @@ def test_a_product_left_to_the_reference_stands_for_its_operation_however_small(
         profile.log.extend(records)
         profile.add("loss", "loss", loss, 1.0, Value((np.zeros(()), np.zeros(7)), None))
     ((place, work),) = profile.items()
-    assert place == Place("loss", "loss", "mse", "in_order", "too odd")
+    assert place == Category("loss", "loss", "mse", "in_order", "too odd")
     assert (work.calls, work.elements, work.multiply_adds, work.proof) == (2, 2, 2 * (729 + 2), "small")
     assert profile.log == []
 

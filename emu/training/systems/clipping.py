@@ -171,7 +171,7 @@ class Clipping(System):
                 if taken_out:
                     of_layer = {s.part: unscaled(s, of_layer[s.part], result.scale, self._updating) for s in states}
                 clipped = self._clip(table, layer, unit or 0, of_layer, carried)
-                with points.held() if points else nullcontext():
+                with points.frozen() if points else nullcontext():
                     for state in states:
                         gradients[of_unit(state.name, unit)] = self._rewritten(state, of_layer[state.part], clipped)
         if demands is not None:  # the simulated cost of clipping includes these writes, whether or not they happen

@@ -34,7 +34,7 @@ class Summed:
         demands = runners.profile.demands
         before, begun = table.to_dict(), len(demands or ())
         table.reset()  # the block counts what this process does; what all have counted before is added again below
-        with points.apart(ranks.every) if points else nullcontext():
+        with points.joined_afterwards(ranks.every) if points else nullcontext():
             yield
             runners.flush()
         noted = [demand.to_list() for demand in (demands or ())[begun:]]
