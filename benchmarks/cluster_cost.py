@@ -11,7 +11,7 @@ from typing import Any
 
 import emu
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Share, plan_of, play
+from emu.cluster.timing import Share, play, schedule_of
 from emu.hardware import Demand, Fabric, Machine, load_device
 from emu.report.vega import as_svg
 
@@ -44,7 +44,7 @@ def seconds(nodes: int) -> float:
     for _ in range(TIMES):
         began = perf_counter()
         table = ClusterTable(nodes=nodes, streaming=True)
-        play(plan_of(table, Machine(device), Fabric.of(device, nodes=nodes, enough_ports=True), share()))
+        play(schedule_of(table, Machine(device), Fabric.of(device, nodes=nodes, enough_ports=True), share()))
         taken.append(perf_counter() - began)
     return min(taken)
 

@@ -3,22 +3,22 @@
 codecs/         gradients as codes and levels, with error feedback; the bytes that travel
 layout.py       nodes, workers, owners; which columns each owner adds up
 lines.py        which numbers of a parameter share levels: its columns
-transport.py    what moves bytes between nodes: of one process, of many
-mpi.py          the channel between processes; nccl.py between their GPUs, launcher.py and watch.py beside it
+transport.py    moves bytes between nodes of one process or of many
+mpi.py          the channel between processes; nccl.py: between their GPUs; launcher.py: ranks; sentinel.py: dead ranks
 owner_rules.py  what owners do to sums
 exchange.py     the two phases: workers to owners, owners to all
 controller.py   whole layers to controllers, parameters back
 parcels.py      messages of several tensors as one parcel
 clipping/       gradients clipped layer by layer before they leave a worker
-batch_search.py sizes of mini-batches by measured loss
+batch_sizes.py  sizes of mini-batches by measured loss
 parallelism.py  how many nodes share a mini-batch, by measured times
-lockstep.py     nodes of one process that decide together on their way
-striped.py      layers whose units lie on several devices
+lockstep.py     nodes of one process that make decisions together
+striped.py      layers divided among several devices
 
 Source: CN106062786A; Seide et al., Interspeech 2014.
 """
 
-from emu.cluster.batch_search import kept_size, trial_sizes
+from emu.cluster.batch_sizes import kept_size, trial_sizes
 from emu.cluster.controller import Controllers, Homes
 from emu.cluster.exchange import Exchange
 from emu.cluster.layout import Layout, Stripe, stripes_of

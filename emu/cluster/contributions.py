@@ -1,4 +1,4 @@
-"""What workers contribute to every step, and what they keep for the next one.
+"""What workers send in each step, and the residuals that they keep for the next one.
 
     worker i, part p        code = Q(G + residual)        to the owner of p
     owner of p              sum of the workers' parts, in node order
@@ -36,9 +36,9 @@ class Part:
         tensor: name of the tensor.
         label: name of the part in checkpoints.
         stream: name of its stream of random choices.
-        owner: node that adds it up.
+        owner: node that adds up the workers' messages.
         stripe: its columns.
-        wire: on which workers send it.
+        wire: wire of the workers' messages.
     """
 
     tensor: str
@@ -49,12 +49,12 @@ class Part:
     wire: Wire
 
     def name(self, node: int) -> str:
-        """Return the name of what a node remembers of it."""
+        """Return the name of a node's memory of this part."""
         return f"{self.label}@{node}"
 
 
 class Difference(NamedTuple):
-    """Messages that are not the same on all nodes.
+    """Messages that differ between nodes.
 
     Attributes:
         node: the first node whose messages differ from node 0's.
@@ -73,7 +73,7 @@ class Contributing(ABC):
     Attributes:
         layout: nodes and workers.
         sent: bytes that all nodes have sent to others so far.
-        scale: S that residuals carry, and gradients of the last exchange did.
+        scale: S of the residuals and of the gradients of the last exchange.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Contributing(ABC):
         """Begin with residuals of 0.
 
         Args:
-            shapes: columns and rows of every tensor, in the order in which they travel.
+            shapes: columns and rows of each tensor, in the order in which tensors are sent.
             parts: what a worker sends, in this order.
             layout: nodes and workers.
             codec: codec of workers.
@@ -111,7 +111,7 @@ class Contributing(ABC):
         return Memory.empty(part.stripe.width, self._shapes[part.tensor][1], self._dtype)
 
     def step_bytes(self) -> int:
-        """Return how many bytes all nodes together send to others in one step of all columns."""
+        """Return how many bytes all nodes together send to others in a step that touches all columns."""
         total, workers = 0, self.layout.workers
         for part in self._contributed:
             senders = len(workers) - (part.owner in workers)
@@ -121,26 +121,26 @@ class Contributing(ABC):
 
     @abstractmethod
     def _answer_bytes(self, part: Part) -> int:
-        """Return the bytes that an owner sends to each other node, once it has added up a part."""
+        """Return the bytes that an owner sends to each other node after it has added up a part."""
 
     # ---- one exchange ----
 
     def _sums(
         self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
     ) -> dict[str, Columns]:
-        """Encode and send what workers contribute; return the sums over workers, in node order, of what is owned here.
+        """Encode and send the workers' gradients; return the sums of the parts whose owner is local.
 
         Args:
-            gradients: (columns, rows) by name, of every local worker.
-            step: training step, where random choices are drawn.
-            workers: those that take part.
+            gradients: (columns, rows) by name, of each local worker.
+            step: training step, part of the address of random choices.
+            workers: workers that take part; their messages are added in this order.
 
         Returns:
             Sums by the label of the part.
         """
-        there = self._contributions(gradients, step, workers)
+        messages_of = self._contributions(gradients, step, workers)
         return {
-            part.label: part.wire.summed([there[part.name(worker)] for worker in workers])
+            part.label: part.wire.summed([messages_of[part.name(worker)] for worker in workers])
             for part in self._contributed
             if part.owner in self._transport.local
         }
@@ -148,26 +148,26 @@ class Contributing(ABC):
     def _contributions(
         self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
     ) -> dict[str, bytes]:
-        """Encode, send, and return messages for local owners, by part and worker."""
-        there: dict[str, bytes] = {}
+        """Encode and send; return the messages for local owners, by part and worker."""
+        messages_of: dict[str, bytes] = {}
         parcels: Parcels = {}
         for node in self._transport.local:
             for part in self._contributed if node in workers else ():
                 name = part.name(node)
-                lines = part_of(gradients[node][part.tensor], part.stripe)
+                columns = part_of(gradients[node][part.tensor], part.stripe)
                 at = Address(self._seed, stream_of(part.tensor, part.stream, node), step)
-                data = part.wire.encoded(lines, self._memories[name], at)
+                data = part.wire.encoded(columns, self._memories[name], at)
                 if node == self._transport.local[0]:
                     self._newest[name] = data
                 if part.owner == node:
-                    there[name] = data
+                    messages_of[name] = data
                 else:
                     parcels.setdefault((node, part.owner), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
             parts = [part for part in self._contributed if part.owner == receiver and sender in workers]
             for part, message in zip(parts, cut(data, [part.wire.size_of for part in parts]), strict=True):
-                there[part.name(sender)] = message
-        return there
+                messages_of[part.name(sender)] = message
+        return messages_of
 
     def _swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
         """Send parcels, count their bytes, and return what arrives."""
@@ -176,7 +176,7 @@ class Contributing(ABC):
         return arrived
 
     def _rescale(self, scale: float) -> float:
-        """Bring residuals to the scale S; return its ratio to the one before."""
+        """Multiply residuals so that they carry S; return the ratio of S to the scale before."""
         ratio, self.scale = scale / self.scale, scale
         if ratio != 1.0:
             for memory in self._memories.values():
@@ -188,11 +188,11 @@ class Contributing(ABC):
     def _difference(
         self, arrived: Mapping[int, Sequence[bytes]], sizes: Sequence[Callable[[memoryview], int]]
     ) -> Difference | None:
-        """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ.
+        """Compare what nodes have received, by a hash of 8 bytes each; gather the messages only if hashes differ.
 
         Args:
-            arrived: messages of every local node, in one order on all nodes.
-            sizes: what finds the size of each.
+            arrived: messages of each local node, in the same order on all nodes.
+            sizes: for each message, a function that returns its size.
         """
         node, sent = compared(self._transport, arrived, self._sending)
         self.sent, self._sending = self.sent + sent, 0
@@ -201,10 +201,10 @@ class Contributing(ABC):
         whole = self._transport.gather({local: b"".join(messages) for local, messages in arrived.items()})
         return Difference(node, list(cut(whole[0], sizes)), list(cut(whole[node], sizes)))
 
-    # ---- what people look at ----
+    # ---- what a report shows ----
 
     def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
-        """Yield what the newest codes of the first local node stood for, by tensor and part."""
+        """Yield which values the newest codes of the first local node stood for, by tensor and part."""
         node = self._transport.local[0]
         for part in self._contributed:
             if data := self._newest.get(name := part.name(node)):
@@ -214,7 +214,7 @@ class Contributing(ABC):
                     yield part.tensor, count
 
     def residual_norms(self) -> Iterator[tuple[str, str, float]]:
-        """Yield the norm of what the first local node keeps back of a tensor, in each of its roles."""
+        """Yield the norm of each tensor's residuals on the first local node, by the node's role."""
         node = self._transport.local[0]
         for tensor in self._shapes:
             for role, memories in self._kept(tensor, node).items():
@@ -222,14 +222,14 @@ class Contributing(ABC):
                     yield tensor, role, norm(np.concatenate([memory.residual.ravel() for memory in memories]))
 
     def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
-        """Return what a node keeps back of a tensor, by its role."""
+        """Return a node's memories of a tensor, by the node's role."""
         names = [part.name(node) for part in self._contributed if part.tensor == tensor]
         return {"worker": [self._memories[name] for name in names if name in self._memories]}
 
     # ---- checkpoints ----
 
     def residuals(self) -> dict[str, Array]:
-        """Return what local nodes have not sent yet, (columns, rows) by tensor, all together."""
+        """Return the sum of what local nodes have not sent yet, (columns, rows) by tensor."""
         left = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
         for part in self._contributed:
             for node in self._transport.local:
@@ -239,10 +239,10 @@ class Contributing(ABC):
 
     def arrays(self) -> dict[str, Array]:
         """Return everything that local nodes remember, by name, as `load` takes it back."""
-        found: dict[str, Array] = {"scale": np.array(self.scale)}
+        arrays: dict[str, Array] = {"scale": np.array(self.scale)}
         for name, memory in self._memories.items():
-            found |= arrays_of(f"worker/{name}", memory)
-        return found
+            arrays |= arrays_of(f"worker/{name}", memory)
+        return arrays
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take what `arrays` returned, of the same nodes."""
@@ -252,10 +252,10 @@ class Contributing(ABC):
 
 
 def arrays_of(prefix: str, memory: Memory) -> dict[str, Array]:
-    """Return what a memory holds as arrays, by names below `prefix`."""
+    """Return the arrays of a memory, their names preceded by `prefix`."""
     return {f"{prefix}/{name}": array for name, array in memory.arrays().items()}
 
 
 def below(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Return the arrays whose names begin like this, by what follows."""
+    """Return the arrays whose names begin with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -2,10 +2,10 @@
 
     worker i, layer a          code = Q(G + residual)                      to the controller of a
     controller of a            waits for all; mean = sum of workers in node order / their number; update
-    every node                 the parameters of a, codes of their format
+    all nodes                  the parameters of a, codes of their format
 
-The backward pass of a worker uses the scale S, not S / K: the mean is taken here. A controller is a worker, or a node
-that computes no gradients. Several controllers share the layers.
+The backward pass of a worker uses the scale S, not S / K, because the mean is taken here. A controller is a worker, or
+a node that computes no gradients. Several controllers share the layers.
 
 Source: US 2023/0169333.
 """
@@ -28,7 +28,7 @@ from emu.cluster.layout import Layout, Stripe
 from emu.cluster.owner_rules import Plain, require_touchable
 from emu.cluster.parcels import Parcels, ReplicaError, cut
 from emu.cluster.transport import Transport
-from emu.cluster.wires import Columns, Touched, count_of, header_bytes, header_of, places_of, wire_of
+from emu.cluster.wires import Columns, Touched, count_of, header_bytes, header_of, indices_of, wire_of
 from emu.errors import ConfigError
 from emu.formats import Format
 from emu.formats.arrays import code_dtype_for
@@ -48,11 +48,11 @@ def layer_of(tensor: str) -> str:
 
 
 class Homes(NamedTuple):
-    """Where layers are placed.
+    """Which nodes are controllers, and how layers are assigned to them.
 
     Attributes:
         nodes: the controllers.
-        placement: see `placed`.
+        placement: rule of the assignment, see `placed`.
     """
 
     nodes: Sequence[int] = (0,)
@@ -60,12 +60,12 @@ class Homes(NamedTuple):
 
 
 def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement: Placement) -> dict[str, int]:
-    """Return the controller of every layer.
+    """Return the controller of each layer.
 
     Args:
         layer_bytes: bytes of each layer, in the order in which layers travel: the last layer of the network first.
-        controllers: nodes.
-        placement: "fixed" takes controllers in turn; "least_loaded" the one that has the fewest bytes so far, of
+        controllers: nodes that are controllers.
+        placement: "fixed" takes controllers in turn; "least_loaded" takes the one with the fewest bytes so far, of
             equals the lowest node.
 
     Examples:
@@ -76,18 +76,18 @@ def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement
     """
     if placement == "fixed":
         return {layer: controllers[i % len(controllers)] for i, layer in enumerate(layer_bytes)}
-    loads, found = dict.fromkeys(sorted(controllers), 0), dict[str, int]()
+    loads, controller_of = dict.fromkeys(sorted(controllers), 0), dict[str, int]()
     for layer, size in layer_bytes.items():
-        found[layer] = min(loads, key=lambda node: loads[node])
-        loads[found[layer]] += size
-    return found
+        controller_of[layer] = min(loads, key=lambda node: loads[node])
+        loads[controller_of[layer]] += size
+    return controller_of
 
 
 def require_controllers(controllers: Sequence[int], nodes: int) -> None:
-    """Refuse controllers that are no nodes, or none at all.
+    """Check that controllers are nodes, each named once, and that there is one.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: they are not.
     """
     for node in controllers:
         if type(node) is not int or not 0 <= node < nodes:
@@ -99,14 +99,14 @@ def require_controllers(controllers: Sequence[int], nodes: int) -> None:
 
 
 class Controllers(Contributing):
-    """Turns gradients of workers into their mean, where the controllers are, and returns what these make of it.
+    """Gives controllers the mean of workers' gradients, and all nodes the parameters that controllers make of it.
 
     Attributes:
         layout: nodes and workers.
-        controller_of: node by layer.
+        controller_of: node of the controller, by layer.
         sent: bytes that all nodes have sent to others so far.
         divides: whether the mean is taken here, so that a worker's backward pass uses the scale S.
-        scale: S that residuals carry, and gradients of the last exchange did.
+        scale: S of the residuals and of the gradients of the last exchange.
     """
 
     divides = True
@@ -133,15 +133,15 @@ class Controllers(Contributing):
             layout: nodes and workers.
             codec: codec of gradients on their way.
             transport: moves bytes.
-            homes: nodes that layers are placed on.
+            homes: controllers, and how layers are assigned to them.
             seed: seed of random choices of codecs.
             dtype: dtype of gradients.
-            feedback: whether what a message does not say is added to the next gradient, or lost.
-            touched: tensors of whose columns a step touches some: these alone are returned.
+            feedback: whether what a message does not express is added to the next gradient, or lost.
+            touched: tensors of which a step touches some columns; these columns alone are returned.
 
         Raises:
-            ConfigError: a controller is no node, or comes twice; or columns that come and go meet a codec that looks
-                back at others.
+            ConfigError: a controller is no node, or is named twice; or there are touched tensors and a codec that
+                reads earlier mini-batches.
         """
         require_controllers(homes.nodes, layout.nodes)
         if touched:
@@ -194,10 +194,10 @@ class Controllers(Contributing):
         """Return the mean gradient of every tensor whose controller is local: of the dtype, (columns, rows), by name.
 
         Args:
-            gradients: (columns, rows) by name, of every local worker; some columns of tensors that are touched.
-            step: training step, where random choices are drawn.
-            scale: S that they carry; what is held back of earlier ones is brought to it.
-            workers: those of the layout that take part; the others' residuals stay. None is all.
+            gradients: (columns, rows) by name, of each local worker; `Touched` columns of touched tensors.
+            step: training step, part of the address of random choices.
+            scale: S of the gradients; residuals of earlier steps are rescaled to it.
+            workers: workers that take part; residuals of the others stay. None is all.
         """
         taking_part = self.layout.workers if workers is None else workers
         self._rescale(scale)
@@ -206,7 +206,7 @@ class Controllers(Contributing):
 
     @property
     def result_scale(self) -> float:
-        """S that what came out of the last exchange carries."""
+        """S of the results of the last exchange."""
         return self.scale
 
     def _mean(self, name: str, total: Columns, workers: int) -> Columns:
@@ -214,42 +214,42 @@ class Controllers(Contributing):
         count = self._dtype(workers)
         if not isinstance(total, Touched):
             return total / count
-        self._touched[name] = total.places
-        return Touched(total.places, total.lines / count)
+        self._touched[name] = total.indices
+        return Touched(total.indices, total.lines / count)
 
     # ---- parameters ----
 
     def parameters_message(self, name: str, parameter: Value) -> bytes:
         """Return a parameter as bytes: codes of its format, each in whole bytes, little-endian.
 
-        Of one that the step has touched, which columns, and these.
+        The message of a touched tensor begins with the indices of its touched columns, and has only these.
         """
         array, header = on_host(parameter.array), b""
         if name in self._touched:
-            places = self._touched[name]
-            array, header = array[places], header_of(places, self._shapes[name][0])
+            indices = self._touched[name]
+            array, header = array[indices], header_of(indices, self._shapes[name][0])
         codes = self._formats[name].encode(array)
         return header + codes.astype(codes.dtype.newbyteorder("<")).tobytes()
 
-    def parameter_of(self, name: str, data: bytes, held: Value) -> Value:
-        """Return the parameter of bytes, in place of the one that is held."""
+    def parameter_of(self, name: str, data: bytes, before: Value) -> Value:
+        """Return the parameter of a message; columns that are not in it stay as before."""
         fmt = self._formats[name]
         words, (lines, numbers) = code_dtype_for(fmt.width_bits).newbyteorder("<"), self._shapes[name]
 
         def numbers_of(codes: bytes, shape: tuple[int, ...]) -> Array:
-            found = np.frombuffer(codes, words).reshape(shape)
-            return fmt.decode(found.astype(words.newbyteorder("="))).astype(fmt.carrier)
+            raw_codes = np.frombuffer(codes, words).reshape(shape)
+            return fmt.decode(raw_codes.astype(words.newbyteorder("="))).astype(fmt.carrier)
 
         if name not in self._touched:
-            return held.with_array(numbers_of(data, held.shape))
-        places = places_of(data, lines)
-        array = on_host(held.array)
+            return before.with_array(numbers_of(data, before.shape))
+        indices = indices_of(data, lines)
+        array = on_host(before.array)
         array = array if array.flags.writeable else array.copy()
-        array[places] = numbers_of(data[header_bytes(len(places), lines) :], (len(places), numbers))
-        return held.with_array(array)
+        array[indices] = numbers_of(data[header_bytes(len(indices), lines) :], (len(indices), numbers))
+        return before.with_array(array)
 
     def _parameter_size(self, name: str, data: memoryview) -> int:
-        """Return the bytes of the message of a parameter that others follow."""
+        """Return the length of the message of a parameter at the beginning of some bytes."""
         if name not in self._touched:
             return self._parameter_bytes(name)
         (lines, numbers), count = self._shapes[name], count_of(data)
@@ -257,34 +257,34 @@ class Controllers(Contributing):
         return header_bytes(count, lines) + count * numbers * word
 
     def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
-        """Send parameters from their controllers to all nodes; return what this process then has.
+        """Send parameters from their controllers to all nodes; return the parameters of this process afterwards.
 
         Args:
-            parameters: by tensor, updated where the controller is local.
+            parameters: by tensor, updated if the controller is local.
 
         Raises:
             ReplicaError: nodes have received different bytes.
         """
-        made = {name: self.parameters_message(name, parameters[name]) for name in self._local()}
+        own = {name: self.parameters_message(name, parameters[name]) for name in self._local()}
         parcels: Parcels = {}
-        for name, data in made.items():
+        for name, data in own.items():
             controller = self.controller_of[layer_of(name)]
             for node in range(self.layout.nodes):
                 if node != controller:
                     parcels.setdefault((controller, node), []).append(data)
-        held = {node: {name: made[name] for name in self._of(node)} for node in self._transport.local}
+        received = {node: {name: own[name] for name in self._of(node)} for node in self._transport.local}
         for (sender, receiver), data in self._swap(parcels).items():
             names = self._of(sender)
-            held[receiver] |= zip(names, cut(data, [partial(self._parameter_size, n) for n in names]), strict=True)
-        self._require_replicas(held)
-        first = held[self._transport.local[0]]
+            received[receiver] |= zip(names, cut(data, [partial(self._parameter_size, n) for n in names]), strict=True)
+        self._require_replicas(received)
+        first = received[self._transport.local[0]]
         return {
-            name: value if name in made else self.parameter_of(name, first[name], value)
+            name: value if name in own else self.parameter_of(name, first[name], value)
             for name, value in parameters.items()
         }
 
-    def _require_replicas(self, held: Mapping[int, Mapping[str, bytes]]) -> None:
-        arrived = {node: [messages[name] for name in self._shapes] for node, messages in held.items()}
+    def _require_replicas(self, received: Mapping[int, Mapping[str, bytes]]) -> None:
+        arrived = {node: [messages[name] for name in self._shapes] for node, messages in received.items()}
         difference = self._difference(arrived, [partial(self._parameter_size, name) for name in self._shapes])
         if difference is None:
             return
@@ -293,12 +293,12 @@ class Controllers(Contributing):
                 raise self._differing(name, difference.node, first, other)
 
     def _differing(self, name: str, node: int, first: bytes, other: bytes) -> ReplicaError:
-        """Return the error that names the first code that is another one."""
+        """Return the error that names the first code that differs."""
         lines, numbers = self._shapes[name]
-        words, places = code_dtype_for(self._formats[name].width_bits), np.arange(lines)
+        words, columns = code_dtype_for(self._formats[name].width_bits), np.arange(lines)
         if name in self._touched:
-            places = places_of(first, lines)
-            begin = header_bytes(len(places), lines)
+            columns = indices_of(first, lines)
+            begin = header_bytes(len(columns), lines)
             if first[:begin] != other[:begin]:
                 return ReplicaError(
                     f"all nodes must have the same parameters after a step, got other columns of {name!r} on node "
@@ -306,11 +306,11 @@ class Controllers(Contributing):
                 )
             first, other = first[begin:], other[begin:]
         mine, theirs = np.frombuffer(first, words), np.frombuffer(other, words)
-        place = int(np.flatnonzero(mine != theirs)[0])
-        column, row = divmod(place, numbers)
+        index = int(np.flatnonzero(mine != theirs)[0])
+        column, row = divmod(index, numbers)
         return ReplicaError(
             "all nodes must have the same parameters after a step, got code "
-            f"{int(theirs[place]):#x} on node {node} and {int(mine[place]):#x} on node 0 in {name!r}, column "
-            f"{places[column]}, row {row}; the transport or the memory of a node is damaged: resume from the last "
+            f"{int(theirs[index]):#x} on node {node} and {int(mine[index]):#x} on node 0 in {name!r}, column "
+            f"{columns[column]}, row {row}; the transport or the memory of a node is damaged: resume from the last "
             "checkpoint"
         )

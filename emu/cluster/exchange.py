@@ -2,9 +2,9 @@
 
     worker i, stripe j    code = Q(G + residual)        to the owner of j
     owner of j            sum of all workers' stripes, in node order; its rule; code = Q2(sum + its residual)
-    every node            all stripes, decoded: the gradient of the step, the same bits everywhere
+    all nodes             all stripes, decoded: the gradient of the step, the same bits on all nodes
 
-An owner quantises its own part as well. A stripe's residual stays where it arose.
+An owner quantises its own part as well. The residual of a stripe stays on the node that quantised it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Piece(Part):
-    """A stripe of one tensor, which its owner sends to all once it is added up.
+    """A stripe of one tensor, which its owner adds up and sends to all nodes.
 
     Attributes:
         number: number of the stripe.
-        owner_wire: on which its owner sends it.
+        owner_wire: wire of the owner's message.
     """
 
     number: int
@@ -45,20 +45,20 @@ class Piece(Part):
 
 @dataclass
 class Owned:
-    """What an owner remembers of a stripe: what its codec does, and the state of its rule."""
+    """An owner's memory of a stripe: that of its codec, and the state of its rule."""
 
     memory: Memory
     state: Array | None = None
 
 
 class Exchange(Contributing):
-    """Turns gradients of workers into one gradient that every node has.
+    """Turns gradients of workers into their sum, with the same bits on all nodes.
 
     Attributes:
         layout: nodes, workers, owners.
         sent: bytes that all nodes have sent to others so far.
         divides: whether the mean is taken here: no, a worker's gradient is that of its share of the loss.
-        scale: S that residuals carry, and gradients of the last exchange did.
+        scale: S of the residuals and of the gradients of the last exchange.
     """
 
     divides = False
@@ -80,7 +80,7 @@ class Exchange(Contributing):
         """Begin with residuals of 0.
 
         Args:
-            shapes: columns and rows of every tensor, in the order in which they travel.
+            shapes: columns and rows of each tensor, in the order in which tensors are sent.
             layout: nodes, workers, owners.
             codec: codec of workers.
             transport: moves bytes.
@@ -89,11 +89,11 @@ class Exchange(Contributing):
             seed: seed of random choices of codecs.
             dtype: dtype of gradients.
             feedback: whether what a message does not express is added to the next gradient, or lost.
-            touched: tensors of whose columns a step touches some.
+            touched: tensors of which a step touches some columns.
 
         Raises:
-            ConfigError: an owner would have no stripe; or columns that come and go meet a codec or a rule that moves
-                what it does not get.
+            ConfigError: an owner would have no stripe; or there are touched tensors and a codec or a rule that reads or
+                changes other columns.
         """
         layout.require_stripes([columns for columns, _ in shapes.values()])
         self._owner_codec, self._rule = owner_codec or codec, rule or Plain()
@@ -137,13 +137,13 @@ class Exchange(Contributing):
         scale: float = 1.0,
         workers: Sequence[int] | None = None,
     ) -> dict[str, Columns]:
-        """Return the gradient that all nodes have after the exchange: float32 or the dtype, (columns, rows), by name.
+        """Return the gradient that all nodes have after the exchange, of dtype `dtype`, (columns, rows), by name.
 
         Args:
-            gradients: (columns, rows) by name, of every local worker; some columns of tensors that are touched.
-            step: training step, where random choices are drawn.
-            scale: S that they carry; residuals of earlier ones are rescaled to it.
-            workers: those of the layout that take part; the others' residuals stay. None is all.
+            gradients: (columns, rows) by name, of each local worker; `Touched` columns of touched tensors.
+            step: training step, part of the address of random choices.
+            scale: S of the gradients; residuals of earlier steps are rescaled to it.
+            workers: workers that take part; residuals of the others stay. None is all.
 
         Raises:
             ReplicaError: nodes have received different bytes.
@@ -156,17 +156,17 @@ class Exchange(Contributing):
         return self._assembled(arrived[self._transport.local[0]])
 
     def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
-        """Return parameters as they are after the update, which every node has made alike."""
+        """Return the parameters as they are: every node has updated them with the same gradient."""
         return dict(parameters)
 
     @property
     def result_scale(self) -> float:
-        """S that what came out of the last exchange carries."""
+        """S of the results of the last exchange."""
         return self.scale if self._rule.carries_scale else 1.0
 
     @override
     def _rescale(self, scale: float) -> float:
-        """Bring residuals of workers and owners, and the state of the rule, to the scale S."""
+        """Multiply residuals of workers and owners, and states of the rule, so that they carry S; return the ratio."""
         ratio = super()._rescale(scale)
         for owned in self._owned.values() if ratio != 1.0 else ():
             if self._rule.carries_scale:
@@ -179,20 +179,20 @@ class Exchange(Contributing):
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
 
     def _aggregates(self, sums: Mapping[str, Columns], step: int) -> dict[int, list[bytes]]:
-        """Encode sums, send them to all, and return the messages of all pieces that each local node has."""
-        made: dict[str, bytes] = {}
+        """Encode sums and send them to all; return the messages of all pieces, by local node."""
+        own: dict[str, bytes] = {}
         parcels: Parcels = {}
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
             ruled, owned.state = apply_to(self._rule, sums[piece.label], owned.state, self.scale, piece.stripe.width)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
-            made[name] = piece.owner_wire.encoded(ruled, owned.memory, at)
+            own[name] = piece.owner_wire.encoded(ruled, owned.memory, at)
             for node in range(self.layout.nodes):
                 if node != piece.owner:
-                    parcels.setdefault((piece.owner, node), []).append(made[name])
+                    parcels.setdefault((piece.owner, node), []).append(own[name])
         arrived = {
-            node: {p.name(p.owner): made[p.name(p.owner)] for p in self._pieces if p.owner == node}
+            node: {p.name(p.owner): own[p.name(p.owner)] for p in self._pieces if p.owner == node}
             for node in self._transport.local
         }
         for (sender, receiver), data in self._swap(parcels).items():
@@ -205,7 +205,7 @@ class Exchange(Contributing):
         parts: dict[str, list[tuple[Stripe, Columns]]] = {name: [] for name in self._shapes}
         for piece, data in zip(self._pieces, messages, strict=True):
             parts[piece.tensor].append((piece.stripe, piece.owner_wire.decoded(data)))
-        return {name: put_together(found) for name, found in parts.items()}
+        return {name: put_together(stripes) for name, stripes in parts.items()}
 
     # ---- replicas ----
 
@@ -233,7 +233,7 @@ class Exchange(Contributing):
     def _all_of(self, name: str, lines: Columns) -> Array:
         return lines.whole(self._shapes[name][0]) if isinstance(lines, Touched) else lines
 
-    # ---- what owners keep, too ----
+    # ---- memories of owners ----
 
     @override
     def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
@@ -249,12 +249,12 @@ class Exchange(Contributing):
 
     @override
     def arrays(self) -> dict[str, Array]:
-        found = super().arrays()
+        arrays = super().arrays()
         for name, owned in self._owned.items():
-            found |= arrays_of(f"owner/{name}", owned.memory)
+            arrays |= arrays_of(f"owner/{name}", owned.memory)
             if owned.state is not None:
-                found[f"rule/{name}"] = owned.state
-        return found
+                arrays[f"rule/{name}"] = owned.state
+        return arrays
 
     @override
     def load(self, arrays: Mapping[str, Array]) -> None:

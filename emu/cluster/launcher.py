@@ -1,10 +1,10 @@
-"""What a launcher of MPI (mpirun, mpiexec, srun) tells the processes that it starts, before MPI itself begins."""
+"""The rank of a process before MPI begins: from variables that its launcher (mpirun, mpiexec, srun) sets."""
 
 from __future__ import annotations
 
 import os
 
-#: Number of a process and how many there are: MPICH, Intel MPI and Slurm; Open MPI; MVAPICH.
+#: Variables of a process's rank and of the number of ranks: MPICH, Intel MPI and Slurm; Open MPI; MVAPICH.
 _NAMES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -13,9 +13,9 @@ _NAMES = (
 
 
 def started() -> tuple[int, int]:
-    """Return the rank of this process and the number of ranks: (0, 1) where no launcher started it."""
+    """Return the rank of this process and the number of ranks: (0, 1) if no launcher started it."""
     for rank, ranks in _NAMES:
-        found = [os.environ.get(name, "") for name in (rank, ranks)]
-        if all(text.isdecimal() for text in found):
-            return int(found[0]), int(found[1])
+        texts = [os.environ.get(name, "") for name in (rank, ranks)]
+        if all(text.isdecimal() for text in texts):
+            return int(texts[0]), int(texts[1])
     return 0, 1

@@ -1,4 +1,4 @@
-"""Who computes gradients and who adds them up: nodes, workers, owners, and the columns of every owner."""
+"""Which nodes compute gradients and which add them up: workers, owners, and the columns of each owner."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Stripe(NamedTuple):
 
     @property
     def columns(self) -> slice:
-        """Their places."""
+        """Slice of a tensor that has them."""
         return slice(self.start, self.start + self.width)
 
 
 def stripes_of(columns: int, parts: int) -> list[Stripe]:
-    """Return columns in as many stripes as there are parts, the first ones wider by one.
+    """Return columns divided into `parts` stripes, of which the first may be wider by one column.
 
     With columns = q * parts + s, part r starts at q * r + min(s, r) and is q + (r < s) wide.
 
@@ -41,12 +41,12 @@ class Layout:
     """The roles of nodes.
 
     Attributes:
-        nodes: how many.
-        workers: nodes that compute gradients, ascending; sums run in this order. Empty is all.
-        owners: node of every stripe, in the order of stripes; a node may own several. Empty is each node its own.
+        nodes: number of nodes.
+        workers: nodes that compute gradients, ascending; gradients are added in this order. Empty is all.
+        owners: node of each stripe, in the order of stripes; a node may own several. If empty, each node owns one.
 
     Raises:
-        ConfigError: a worker or an owner is no node, a worker comes twice, or there is no node at all.
+        ConfigError: a worker or an owner is no node, a worker is named twice, or there is no node.
 
     Examples:
         >>> Layout(4).owners
@@ -75,10 +75,10 @@ class Layout:
             raise ConfigError(f"`workers` must be ascending, each once, got {list(self.workers)}")
 
     def require_stripes(self, columns: Sequence[int]) -> None:
-        """Refuse more owners than the widest tensor has columns.
+        """Check that there are no more owners than columns of the widest tensor.
 
         Args:
-            columns: columns of every tensor.
+            columns: columns of each tensor.
 
         Raises:
             ConfigError: an owner would have no stripe at all.
@@ -91,6 +91,6 @@ class Layout:
             )
 
     def rounds(self) -> list[list[tuple[int, int]]]:
-        """Return who sends to whom in each of the nodes - 1 rounds: in round r, node i to node (i + r) mod nodes."""
+        """Return (sender, receiver) pairs by round: in round r of 1..nodes - 1, node i sends to (i + r) mod nodes."""
         every = range(self.nodes)
         return [[(i, (i + r) % self.nodes) for i in every] for r in range(1, self.nodes)]

@@ -1,9 +1,9 @@
-"""Which numbers of a parameter share levels: its columns, as the wire has them.
+"""The lines of a parameter: its numbers that share levels on a wire.
 
-    "outputs"    all weights that lead to one output: they lie side by side in memory
+    "outputs"    all weights that lead to one output: they are neighbours in memory
     "inputs"     all weights that leave one input
 
-A vector is one line. The sources name columns of a matrix and do not say which way it lies.
+A vector is one line. The sources speak of columns of a matrix, and do not say which of the two they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Lines = Literal["inputs", "outputs"]
 
 
 def lines_of(array: Array, lines: Lines) -> Array:
-    """Return a parameter, (outputs, inputs, ...), or what is shaped like it, as (lines, numbers of a line)."""
+    """Return an array of a parameter's shape, (outputs, inputs, ...), as (lines, numbers of a line)."""
     if array.ndim < 2:
         return array.reshape(1, -1)
     matrix = array.reshape(len(array), -1)
@@ -27,7 +27,7 @@ def lines_of(array: Array, lines: Lines) -> Array:
 
 
 def lines_and_numbers(shape: tuple[int, ...], lines: Lines) -> tuple[int, int]:
-    """Return how many lines a parameter of a shape has, and how many numbers each: the shape that `lines_of` gives.
+    """Return how many lines a parameter of a shape has, and how many numbers each has: the shape that `lines_of` gives.
 
     Examples:
         >>> lines_and_numbers((10, 3, 5, 5), "outputs"), lines_and_numbers((10, 3, 5, 5), "inputs")
@@ -39,8 +39,8 @@ def lines_and_numbers(shape: tuple[int, ...], lines: Lines) -> tuple[int, int]:
     return (math.prod(others), first) if lines == "inputs" else (first, math.prod(others))
 
 
-def shaped(found: Array, shape: tuple[int, ...], lines: Lines) -> Array:
-    """Return what `lines_of` made lines of, in its own shape again."""
+def shaped(array: Array, shape: tuple[int, ...], lines: Lines) -> Array:
+    """Return the array of a parameter's shape from which `lines_of` made lines."""
     if len(shape) > 1 and lines == "inputs":
-        found = np.ascontiguousarray(found.T)
-    return found.reshape(shape)
+        array = np.ascontiguousarray(array.T)
+    return array.reshape(shape)

@@ -1,4 +1,4 @@
-"""Several nodes in one process, which take turns up to each decision that they make together.
+"""Several nodes in one process that take turns from one joint decision to the next.
 
     node 0   ──work──► gather                  ──work──► gather
     node 1             ──work──► gather                  ──work──► gather
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class _EndedError(Exception):
-    """Another task has raised: this one ends, too."""
+    """Raised in a task because another task has raised an error."""
 
 
 class Lockstep(Generic[ValueT]):
@@ -33,10 +33,10 @@ class Lockstep(Generic[ValueT]):
     """
 
     def __init__(self, everywhere: Callable[[list[ValueT]], list[ValueT]] = list) -> None:
-        """Begin.
+        """Begin without tasks.
 
         Args:
-            everywhere: returns what the tasks of all processes have given, from what those of this one have.
+            everywhere: returns the values of the tasks of all processes, given those of this process.
         """
         self._everywhere = everywhere
         self._tasks = self._turn = self._done = 0

@@ -1,8 +1,8 @@
 """The channel between processes that an MPI launcher started: `mpirun -n 4 emu train mlp --set cluster.nodes=4`.
 
-swap     sends to all posted at once, in the order of rounds: in round r, rank i to rank (i + r) mod ranks
-waiting  by polling with short sleeps: ranks may be more than processors
-late     a rank that waits itself answers when asked; those that do not are named
+swap     all sends are posted at once, in the order of rounds: in round r, rank i to rank (i + r) mod ranks
+waiting  by polling with short sleeps, because there may be more ranks than processors
+late     a rank that waits itself answers when it is asked; an error names the ranks that do not
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from emu.cluster.transport import RankError
 from emu.errors import BackendUnavailable, ConfigError, EmuError
 
 if TYPE_CHECKING:
-    from emu.cluster.watch import Watch
+    from emu.cluster.sentinel import Sentinel
 
-#: Tags of messages: bytes of a swap; questions and answers of those that wait.
+#: Tags of messages: bytes of a swap; questions and answers of ranks that wait.
 _DATA, _ASK = 1, 2
-#: Seconds between two looks, the first and the longest.
+#: Seconds between two polls: the first pause, and the longest, to which pauses double.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2e-5, 2e-3
-#: Seconds by which a rank leaves the word to the ranks before it, and for how many.
+#: Before it reports an error, rank r waits for r turns of so many seconds, but for no more than `_MOST_TURNS`. So the
+#: first rank reports an error of all ranks, and ends the job.
 _TURN_S, _MOST_TURNS = 1.0, 10
-#: Seconds that a launcher has to hand on what was said, before the end of the job overtakes it.
-_HEARD_S = 0.5
+#: Seconds that a launcher gets to forward stderr before the job is aborted.
+_FORWARDED_S = 0.5
 
 
 class Mpi:
@@ -43,7 +44,7 @@ class Mpi:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """Begin MPI, if it has not begun, together with all ranks.
+        """Initialise MPI together with all ranks, unless it is initialised.
 
         Args:
             timeout_s: seconds within which every rank must answer.
@@ -53,12 +54,12 @@ class Mpi:
             ConfigError: the launcher is another MPI's.
         """
         self._timeout_s = timeout_s
-        self._watch: Watch | None = None
+        self._sentinel: Sentinel | None = None
         if sys.platform == "linux":
-            from emu.cluster.watch import Watch
+            from emu.cluster.sentinel import Sentinel
 
-            self._watch = Watch(started()[0], timeout_s)
-        self._watcher = 0
+            self._sentinel = Sentinel(started()[0], timeout_s)
+        self._sentinel_pid = 0
         try:
             mpi = _mpi()
             self._mpi, self._comm = mpi, mpi.COMM_WORLD.Dup()
@@ -71,33 +72,33 @@ class Mpi:
                 )
             self._swaps, self._waits_too = 0, set[int]()
             self._answers: list[Any] = []
-            self._set_watch()
+            self._set_sentinel()
         except BaseException:
-            self._end_watch()
+            self._end_sentinel()
             raise
         _open.append(self)
 
-    def _set_watch(self) -> None:
-        """Let the watch of the first rank of a machine watch over all of it; the others are not needed."""
+    def _set_sentinel(self) -> None:
+        """Let the sentinel of the first rank of a machine watch all its ranks, and end the others."""
         hosts = self.swap([socket.gethostname().encode()] * self.ranks)
         beside = [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
-        if self._watch is None:
+        if self._sentinel is None:
             return
         is_first = self.rank == beside[0]
-        where = self._watch.over(len(beside)) if is_first else b""
-        told = self.swap([b"%d " % self._watch.pid + where] * self.ranks)
-        pid, where = told[beside[0]].split(b" ", 1)
-        self._watcher = int(pid)
-        self._watch.connect(where, self.rank)
+        address = self._sentinel.guard(len(beside)) if is_first else b""
+        sentinels = self.swap([b"%d " % self._sentinel.pid + address] * self.ranks)
+        pid, address = sentinels[beside[0]].split(b" ", 1)
+        self._sentinel_pid = int(pid)
+        self._sentinel.connect(address, self.rank)
         if is_first:
-            self._watch.ready()
+            self._sentinel.ready()
         else:
-            self._watch.done()
-        self.swap([b""] * self.ranks)  # nobody begins before all are watched
+            self._sentinel.done()
+        self.swap([b""] * self.ranks)  # no rank begins before all are watched
 
-    def _end_watch(self) -> None:
-        if self._watch is not None and self._watcher in (0, self._watch.pid):
-            self._watch.done()
+    def _end_sentinel(self) -> None:
+        if self._sentinel is not None and self._sentinel_pid in (0, self._sentinel.pid):
+            self._sentinel.done()
 
     # ---- a swap ----
 
@@ -116,8 +117,8 @@ class Mpi:
 
         def late() -> set[int]:
             for rank in rounds:
-                if rank not in arriving and (found := self._incoming(rank, _DATA)) is not None:
-                    arriving[rank] = found[1:]
+                if rank not in arriving and (incoming := self._incoming(rank, _DATA)) is not None:
+                    arriving[rank] = incoming[1:]
             open_now = {rank for rank, request in sends.items() if not request.Test()}
             return open_now | {rank for rank in rounds if rank not in arriving or not arriving[rank][0].Test()}
 
@@ -125,16 +126,20 @@ class Mpi:
         return [bytes(arriving[rank][1]) if rank != self.rank else parcels[rank] for rank in range(self.ranks)]
 
     def _incoming(self, source: int, tag: int) -> tuple[int, Any, bytearray] | None:
-        """Return sender, request and place of a message, if one is there."""
+        """Return sender, request and buffer of a message, if one has come."""
         status = self._mpi.Status()
         message = self._comm.Improbe(source=source, tag=tag, status=status)
         if message is None:
             return None
-        place = bytearray(status.Get_count(self._mpi.BYTE))
-        return status.Get_source(), message.Irecv([place, self._mpi.BYTE]), place
+        buffer = bytearray(status.Get_count(self._mpi.BYTE))
+        return status.Get_source(), message.Irecv([buffer, self._mpi.BYTE]), buffer
 
     def _wait(self, late: Callable[[], set[int]]) -> None:
-        """Wait until no rank is late; ask those that are when half of the time has passed."""
+        """Wait until no rank is late; when half of the time has passed, ask those that are.
+
+        Args:
+            late: moves messages on, and returns the ranks with an open send or receive.
+        """
         begun, pause, asked = time.monotonic(), _FIRST_PAUSE_S, False
         while missing := late():
             waited = time.monotonic() - begun
@@ -149,9 +154,9 @@ class Mpi:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _answer(self) -> None:
-        """Answer those that ask, and note who answers."""
-        while (found := self._incoming(self._mpi.ANY_SOURCE, _ASK)) is not None:
-            rank, request, text = found
+        """Answer ranks that ask, and note which ranks have answered."""
+        while (incoming := self._incoming(self._mpi.ANY_SOURCE, _ASK)) is not None:
+            rank, request, text = incoming
             request.Wait()
             if text.startswith(b"?"):
                 self._tell(rank, b"!" + text[1:])
@@ -172,32 +177,32 @@ class Mpi:
     # ---- the end ----
 
     def close(self) -> None:
-        """Wait for all ranks, and end the watch."""
+        """Wait for all ranks, and end the sentinels."""
         self.swap([b""] * self.ranks)
-        self._end_watch()
-        self.swap([b""] * self.ranks)  # nobody leaves before no watch is left
-        if self._watch is not None:
-            self._watch.disconnect()
+        self._end_sentinel()
+        self.swap([b""] * self.ranks)  # a rank that left earlier would be reported as dead
+        if self._sentinel is not None:
+            self._sentinel.disconnect()
         _open.remove(self)
 
     def abandon(self) -> None:
-        """End the watch of this machine: whoever ends the job has said why."""
-        if self._watcher:
-            _kill(self._watcher)
+        """Kill the sentinel of this machine: the rank that ends the job has reported why."""
+        if self._sentinel_pid:
+            _kill(self._sentinel_pid)
 
 
-#: Channels that are not closed.
+#: Channels of this process that are not closed.
 _open: list[Mpi] = []
 
 
 def leave() -> None:
-    """End MPI together with all ranks, so that none waits for what another one still does alone."""
+    """Finalise MPI, which waits for all ranks: one of them may still work alone."""
     if (mpi := _begun()) is not None:
         mpi.Finalize()
 
 
 def failed(error: BaseException) -> None:
-    """End all ranks of the job because of an error here; an interrupt is rank 0's to tell."""
+    """End all ranks of the job because of an error of this one; an interrupt is reported by rank 0 alone."""
     rank = _open[0].rank if _open else started()[0]
     if isinstance(error, KeyboardInterrupt):
         if rank:
@@ -210,10 +215,10 @@ def failed(error: BaseException) -> None:
 
 
 def end_job(text: str, code: int) -> NoReturn:
-    """Say why, and end all ranks of the job.
+    """Print why, and end all ranks of the job.
 
     Args:
-        text: lines for stderr; empty says nothing.
+        text: lines for stderr; empty prints nothing.
         code: exit code.
     """
     rank = started()[0]
@@ -221,18 +226,18 @@ def end_job(text: str, code: int) -> NoReturn:
         try:
             Mpi(timeout_s=60)
         except Exception:  # there is no job to end
-            _say(text, code)
-    time.sleep(_TURN_S * min(rank, _MOST_TURNS))  # what all ranks say, the first says
+            _exit(text, code)
+    time.sleep(_TURN_S * min(rank, _MOST_TURNS))
     for channel in _open:
         channel.abandon()
     if text:
         print(text, file=sys.stderr, flush=True)
-        time.sleep(_HEARD_S)
+        time.sleep(_FORWARDED_S)
     _mpi().COMM_WORLD.Abort(code)
     raise SystemExit(code)
 
 
-def _say(text: str, code: int) -> NoReturn:
+def _exit(text: str, code: int) -> NoReturn:
     if text:
         print(text, file=sys.stderr, flush=True)
     raise SystemExit(code)
@@ -244,7 +249,7 @@ def _kill(pid: int) -> None:
 
 
 def _mpi() -> Any:
-    """Return MPI, begun."""
+    """Return mpi4py's MPI; importing it initialises MPI."""
     try:
         return import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
@@ -255,6 +260,6 @@ def _mpi() -> Any:
 
 
 def _begun() -> Any | None:
-    """Return MPI where it has begun and not ended."""
+    """Return MPI if it is initialised and not finalised."""
     mpi: Any = sys.modules.get("mpi4py.MPI")
     return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None

@@ -1,6 +1,6 @@
 """The channel between processes with a GPU each: bytes travel from one GPU's memory to another's, through NCCL.
 
-MPI    numbers the processes, carries NCCL's name of the job and the lengths of parcels, and names ranks that are late
+MPI    numbers the processes, carries NCCL's identifier of the job and the lengths of parcels, names ranks that are late
 NCCL   carries the parcels
 """
 
@@ -29,10 +29,10 @@ class Nccl:
     """
 
     def __init__(self, beside: Channel, timeout_s: float) -> None:
-        """Begin NCCL together with all ranks.
+        """Initialise NCCL together with all ranks.
 
         Args:
-            beside: carries what begins NCCL.
+            beside: carries the identifier of the job, and lengths of parcels.
             timeout_s: seconds within which parcels must arrive.
 
         Raises:
@@ -43,8 +43,8 @@ class Nccl:
         self._cupy, self._nccl = _modules()
         self._cupy.cuda.Device(self.rank % self._cupy.cuda.runtime.getDeviceCount()).use()
         own = np.array(self._nccl.get_unique_id(), np.int8).tobytes() if self.rank == 0 else b""
-        name = np.frombuffer(beside.swap([own] * self.ranks)[0], np.int8)
-        self._joined = self._nccl.NcclCommunicator(self.ranks, tuple(name.tolist()), self.rank)
+        identifier = np.frombuffer(beside.swap([own] * self.ranks)[0], np.int8)
+        self._communicator = self._nccl.NcclCommunicator(self.ranks, tuple(identifier.tolist()), self.rank)
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
     def swap(self, parcels: Sequence[bytes]) -> list[bytes]:
@@ -61,15 +61,15 @@ class Nccl:
         self._nccl.groupStart()
         for r in range(1, self.ranks):
             to, source = (self.rank + r) % self.ranks, (self.rank - r) % self.ranks
-            for move, held, rank in (
-                (self._joined.send, leaving[to], to),
-                (self._joined.recv, arriving[source], source),
+            for move, buffer, rank in (
+                (self._communicator.send, leaving[to], to),
+                (self._communicator.recv, arriving[source], source),
             ):
-                if held.size:
-                    move(held.data.ptr, held.size, byte, rank, self._stream.ptr)
+                if buffer.size:
+                    move(buffer.data.ptr, buffer.size, byte, rank, self._stream.ptr)
         self._nccl.groupEnd()
         self._wait()
-        return [parcels[r] if r == self.rank else cupy.asnumpy(held).tobytes() for r, held in enumerate(arriving)]
+        return [parcels[r] if r == self.rank else cupy.asnumpy(buffer).tobytes() for r, buffer in enumerate(arriving)]
 
     def _wait(self) -> None:
         """Wait until everything has arrived."""
@@ -77,7 +77,7 @@ class Nccl:
         event.record(self._stream)
         while not event.done:
             if time.monotonic() > until:
-                self._joined.abort()
+                self._communicator.abort()
                 raise RankError(
                     f"NCCL must move all parcels within {self._timeout_s:g} s, and has not, as rank {self.rank} "
                     "reports; the job ends, its last checkpoint is intact; check the links between GPUs, or raise "
@@ -86,8 +86,8 @@ class Nccl:
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """Wait for all ranks, and let go of NCCL."""
-        self._joined.destroy()
+        """Close NCCL, and wait for all ranks."""
+        self._communicator.destroy()
         self._beside.close()
 
 

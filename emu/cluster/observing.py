@@ -1,7 +1,7 @@
-"""The values of a node's codes, and its residuals: for people who look at a run; no bit depends on them.
+"""Which values a node's codes stand for, and its residuals, for the report: no bit depends on them.
 
 A code stands for a level. The values that were sent as this code are the level plus their residuals. They are counted
-in parts of the tensor's root mean square, so that tensors of any size can be compared in one picture.
+in units of the tensor's root mean square, so that tensors of any size can be compared in one picture.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from emu.cluster.codecs import Codec, Memory, Message, Quantiser
 
 Array = NDArray[Any]
-#: Bins of a root mean square; the outermost ones also hold what lies beyond.
+#: Bins per root mean square, and how many root mean squares they reach to both sides; the last ones have all beyond.
 BINS_PER_RMS, REACH = 8, 4
 
 
@@ -23,10 +23,10 @@ class CodeCount(NamedTuple):
     """How often a code stood for values of a bin.
 
     Attributes:
-        code: as it travels.
-        level: mean of what the code is decoded to, in root mean squares of all values.
-        bin: lower end of the values, in root mean squares.
-        values: how many.
+        code: the code in the message.
+        level: mean of the levels that the code is decoded to, in root mean squares of all values.
+        bin: lower end of the bin, in root mean squares.
+        values: number of values.
     """
 
     code: int
@@ -36,12 +36,12 @@ class CodeCount(NamedTuple):
 
 
 def code_counts(codec: Codec, message: Message, memory: Memory) -> Iterator[CodeCount]:
-    """Yield what the codes of a message stood for; nothing of gradients that are sent as they are.
+    """Yield which values the codes of a message stood for; nothing if gradients are sent as they are.
 
     Args:
-        codec: codec that encoded it.
-        message: the newest one.
-        memory: what is remembered after it.
+        codec: codec that encoded the message.
+        message: the newest message.
+        memory: memory after the message.
     """
     if not isinstance(codec, Quantiser) or not memory.residual.size:
         return
@@ -53,12 +53,12 @@ def code_counts(codec: Codec, message: Message, memory: Memory) -> Iterator[Code
     rms = float(np.sqrt(np.mean(np.square(values[finite])))) if finite.any() else 0.0
     if not 0 < rms < np.inf:
         return
-    places = np.floor(np.clip(values[finite] / rms, -REACH, REACH) * BINS_PER_RMS).astype(np.int64)
-    places = np.minimum(places, REACH * BINS_PER_RMS - 1)
-    pairs, counts = np.unique(np.stack([codes[finite], places]), axis=1, return_counts=True)
+    bins = np.floor(np.clip(values[finite] / rms, -REACH, REACH) * BINS_PER_RMS).astype(np.int64)
+    bins = np.minimum(bins, REACH * BINS_PER_RMS - 1)
+    pairs, counts = np.unique(np.stack([codes[finite], bins]), axis=1, return_counts=True)
     means = {code: float(levels[codes == code].mean(dtype=np.float64)) / rms for code in set(pairs[0].tolist())}
-    for (code, place), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-        yield CodeCount(code, means[code], place / BINS_PER_RMS, count)
+    for (code, bin_), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+        yield CodeCount(code, means[code], bin_ / BINS_PER_RMS, count)
 
 
 def norm(values: Array) -> float:

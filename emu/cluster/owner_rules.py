@@ -17,12 +17,12 @@ Array = NDArray[Any]
 
 
 class OwnerRule(Protocol):
-    """Turns the sum of a stripe into what is sent back.
+    """Turns the sum of a stripe into the result that is sent back.
 
     Attributes:
-        carries_scale: whether what is sent is S times as large where sums are.
-        state_power: power of S that the state carries.
-        is_still: whether a sum of 0 is sent as 0 and leaves the state as it is.
+        carries_scale: whether the result is S times as large if sums are.
+        state_power: power of S that the state is multiplied by if sums are S times as large.
+        is_still: whether a sum of 0 gives 0 and leaves the state as it is.
     """
 
     carries_scale: ClassVar[bool]
@@ -30,12 +30,12 @@ class OwnerRule(Protocol):
     is_still: ClassVar[bool]
 
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
-        """Return what is sent, and what is remembered for the next mini-batch.
+        """Return the result, and the state for the next mini-batch.
 
         Args:
             total: (columns, rows), the sum over workers.
             state: what the last call returned; None before the first.
-            scale: S that sums and state carry.
+            scale: S of sums and state.
         """
         ...
 
@@ -55,7 +55,7 @@ class Plain(OwnerRule):
 
 @dataclass(frozen=True)
 class MomentumRule(OwnerRule):
-    """Smoothed over mini-batches: m = momentum * m + sum; m is sent.
+    """Sums smoothed over mini-batches: m = momentum * m + sum; m is sent.
 
     Raises:
         ConfigError: `momentum` is not below 1.
@@ -79,7 +79,7 @@ class MomentumRule(OwnerRule):
 
 @dataclass(frozen=True)
 class AdaGradRule(OwnerRule):
-    """Divided by the root of the squares so far: a = a + sum**2; sum / (sqrt(a) + eps) is sent.
+    """Sums divided by the root of the sum of their squares: a = a + sum**2; sum / (sqrt(a) + eps) is sent.
 
     Raises:
         ConfigError: `eps` is not above 0.
@@ -96,7 +96,7 @@ class AdaGradRule(OwnerRule):
 
     @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
-        """Return the normalised sum: eps is multiplied by S, so that the result is free of it."""
+        """Return the normalised sum: eps is multiplied by S, so that S cancels in the quotient."""
         squares = total * total if state is None else state + total * total
         return total / (np.sqrt(squares) + total.dtype.type(self.eps * scale)), squares
 
@@ -104,29 +104,29 @@ class AdaGradRule(OwnerRule):
 def apply_to(
     rule: OwnerRule, total: Columns, state: Array | None, scale: float, lines: int
 ) -> tuple[Columns, Array | None]:
-    """Return what a rule makes of a sum, of which some lines may be all there is; see `OwnerRule.apply`.
+    """Return the result of a rule for a sum of all lines, or of touched lines only; see `OwnerRule.apply`.
 
     Args:
-        rule: rule for a sum that has some lines only; it leaves the others as they are.
+        rule: rule of the owner; for touched lines it must be still, because the others are left as they are.
         total: the sum.
         state: state of all lines.
-        scale: S that sums and state carry.
+        scale: S of sums and state.
         lines: lines of the stripe.
     """
     if not isinstance(total, Touched):
         return rule.apply(total, state, scale)
-    ruled, some = rule.apply(total.lines, None if state is None else state[total.places], scale)
-    if some is not None:
-        state = np.zeros((lines, total.lines.shape[1]), some.dtype) if state is None else state.copy()
-        state[total.places] = some
-    return Touched(total.places, ruled), state
+    result, moved = rule.apply(total.lines, None if state is None else state[total.indices], scale)
+    if moved is not None:
+        state = np.zeros((lines, total.lines.shape[1]), moved.dtype) if state is None else state.copy()
+        state[total.indices] = moved
+    return Touched(total.indices, result), state
 
 
 def require_touchable(codec: Codec, owner_codec: Codec, rule: OwnerRule) -> None:
-    """Refuse what moves, or looks back at, columns that a step has not touched.
+    """Check that neither codecs nor rule change or read columns that a step has not touched.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: one does.
     """
     if codec.looks_back or owner_codec.looks_back:
         raise ConfigError(

@@ -4,7 +4,7 @@
     transfer of a node           T            nearly the same, however many nodes compute: all of them own stripes
     balanced                     K = C / T    beyond it, nodes wait for the transfer
 
-C and T are averages of what steps have taken: C is what the part of one node took, times K, by example.
+C and T are averages over steps: C is the time of one node's part, times K, for each example.
 
 Source: CN106062786A; Seide et al., Interspeech 2014. The averages are our choice.
 """
@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-#: Times of one example are averaged in this part of a picosecond.
-_FINE = 1000
+#: Times per example are averaged in integers, thousandths of a picosecond, so that averages are the same everywhere.
+_PARTS_PER_PS = 1000
 
 
 class StepTimes(NamedTuple):
-    """What the parts of a step took.
+    """How long the parts of a step took.
 
     Attributes:
         workers: nodes that took part.
         examples: examples of the mini-batch.
-        compute_ps: forward and backward over the part of one node, the longest, in picoseconds.
-        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 if there was none.
+        compute_ps: forward and backward of the node that took longest, in picoseconds.
+        transfer_ps: the exchange by itself, in picoseconds; 0 if there was none.
     """
 
     workers: int
@@ -41,7 +41,7 @@ def balanced_workers(compute_ps: int, transfer_ps: int, choices: Sequence[int]) 
     Args:
         compute_ps: C, of the whole mini-batch on one node, in picoseconds.
         transfer_ps: T, of the exchange, in picoseconds.
-        choices: numbers of nodes to choose from; 1 where none of them is balanced.
+        choices: numbers of nodes to choose from; the result is 1 if none of them is balanced.
 
     Examples:
         >>> balanced_workers(800, 100, (1, 2, 4, 8)), balanced_workers(799, 100, (1, 2, 4, 8))
@@ -63,7 +63,7 @@ class _Average:
 
 
 class ParallelismFactor:
-    """Chooses how many nodes share the next mini-batch, from what steps have taken.
+    """Chooses how many nodes share the next mini-batch, from the times of steps.
 
     Attributes:
         choices: numbers of nodes to choose from, ascending.
@@ -81,7 +81,7 @@ class ParallelismFactor:
         self._compute, self._transfer = _Average(decay), _Average(decay)
 
     def observe(self, times: StepTimes, next_examples: int) -> int:
-        """Take what a step took; return how many nodes shall share the next mini-batch.
+        """Take the times of a step into the averages; return how many nodes are to share the next mini-batch.
 
         A step without an exchange, as in a warm start, leaves the average of transfer as it is.
 
@@ -89,11 +89,11 @@ class ParallelismFactor:
             times: times of the step.
             next_examples: examples of the next mini-batch.
         """
-        self._compute.add(times.compute_ps * times.workers * _FINE // times.examples)
+        self._compute.add(times.compute_ps * times.workers * _PARTS_PER_PS // times.examples)
         if times.transfer_ps:
             self._transfer.add(times.transfer_ps)
         if self._transfer.now_ps is not None and self._compute.now_ps is not None:
-            compute_ps = self._compute.now_ps * next_examples // _FINE
+            compute_ps = self._compute.now_ps * next_examples // _PARTS_PER_PS
             self.workers = balanced_workers(compute_ps, self._transfer.now_ps, self.choices)
         return self.workers
 

@@ -1,4 +1,4 @@
-"""Messages of several tensors as one parcel for each pair of nodes, and their digests."""
+"""Messages of several tensors joined to one parcel for each pair of nodes, and their digests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def swapped(transport: Transport, parcels: Parcels) -> tuple[dict[tuple[int, int
 
     Args:
         transport: moves bytes.
-        parcels: messages; whoever is not named gets nothing.
+        parcels: messages; a pair of nodes that is missing exchanges nothing.
     """
     whole = {
         (sender, receiver): b"".join(parcels.get((sender, receiver), ()))
@@ -37,7 +37,7 @@ def swapped(transport: Transport, parcels: Parcels) -> tuple[dict[tuple[int, int
 
 
 def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent_bytes: int) -> tuple[int | None, int]:
-    """Compare what nodes have, by a hash of 8 bytes each; return the first one that differs, and what all have sent.
+    """Compare messages of nodes by hashes; return the first node that differs from node 0, and what all have sent.
 
     Args:
         transport: moves bytes.
@@ -46,9 +46,9 @@ def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent
     """
     first = transport.local[0]
     sent = {node: (sent_bytes if node == first else 0).to_bytes(_SENT_BYTES, "little") for node in messages}
-    found = transport.gather({node: digest_of(held) + sent[node] for node, held in messages.items()})
-    digests = [data[:-_SENT_BYTES] for data in found]
-    total = sum(int.from_bytes(data[-_SENT_BYTES:], "little") for data in found)
+    gathered = transport.gather({node: digest_of(of_node) + sent[node] for node, of_node in messages.items()})
+    digests = [data[:-_SENT_BYTES] for data in gathered]
+    total = sum(int.from_bytes(data[-_SENT_BYTES:], "little") for data in gathered)
     return next((node for node, digest in enumerate(digests) if digest != digests[0]), None), total
 
 
@@ -57,26 +57,26 @@ def cut(data: bytes, sizes: Sequence[int | Callable[[memoryview], int]]) -> Iter
 
     Args:
         data: the parcel.
-        sizes: sizes of its messages in bytes; or what finds the size of the first message of what is left.
+        sizes: for each message its size in bytes, or a function that returns it from the rest of the parcel.
 
     Raises:
-        ReplicaError: it has another size than all of them together.
+        ReplicaError: the parcel has another size than all messages together.
     """
-    start, left, found = 0, memoryview(data), list[bytes]()
+    start, parcel, messages = 0, memoryview(data), list[bytes]()
     for size in sizes:
-        end = start + (size(left[start:]) if callable(size) else size)
-        found.append(data[start:end])
+        end = start + (size(parcel[start:]) if callable(size) else size)
+        messages.append(data[start:end])
         start = end
     if start != len(data):
         raise ReplicaError(
             f"a parcel must have {start} bytes, got {len(data)}; all nodes must have the same recipe, device and "
             "version"
         )
-    yield from found
+    yield from messages
 
 
 def digest_of(messages: Iterable[bytes]) -> bytes:
-    """Return a hash of messages that nodes compare, 8 bytes."""
+    """Return the hash of messages that nodes compare, 8 bytes: two differ undetected once in 2**64."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for message in messages:
         digest.update(message)

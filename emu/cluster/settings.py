@@ -1,7 +1,7 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
 [cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
-                         streaming, chunks: when messages go, which changes no bit
+                         streaming, chunks: when messages are sent, which changes no bit
                          transport, timeout_s: what moves bytes, which changes no bit either
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    options of the owners' codec; without it, and without `owner_bits`, it is the workers'
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from emu._config import Items, Table
-from emu.cluster.batch_search import SearchTable
+from emu.cluster.batch_sizes import BatchSizeTable
 from emu.cluster.codecs import Codec, Quantiser, codec_of
 from emu.cluster.controller import Placement, require_controllers
 from emu.cluster.layout import Layout
@@ -32,12 +32,12 @@ class CodecOptions(Table):
         threshold: threshold of one bit: "zero", "mean", "previous_mean".
         levels: "means", "ends" (one bit), "middles" (more).
         deviations: reach of equal steps to both sides of the mean.
-        lag: age of the levels, in mini-batches that computed levels.
+        lag: age of the levels, counted in mini-batches that computed levels.
         smoothing: smoothing of levels: "none", "exponential", "window".
         decay: share of the old levels that "exponential" keeps.
-        window: mini-batches, of those that computed levels, over which "window" takes the mean.
+        window: number of mini-batches that computed levels over which "window" takes the mean.
         interval: mini-batches for which levels are used.
-        at_random: whether they are renewed with a probability of 1 / `interval`.
+        at_random: whether levels are instead computed again with a probability of 1 / `interval` each mini-batch.
         outliers: deviations from the mean beyond which values do not decide levels.
         left_out: share of values, drawn at random, that do not decide levels.
     """
@@ -72,17 +72,17 @@ class ClusterTable(Table):
     """`[cluster]` of a recipe.
 
     Attributes:
-        nodes: number K of nodes; each computes the gradients of its part of every batch.
+        nodes: number K of nodes; each computes the gradients of its part of each batch.
         workers: nodes that compute gradients, if others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share a model; with `nodes` 4 and 2 of them, 4x2.
-        model_split: what these devices have: "stripes" of every layer, or whole "layers", the largest alone.
-        points: points of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its
-            own points of activations and errors.
+        model_split: what each of these devices has: "stripes" of every layer, or whole "layers", the largest alone.
+        points: points of dynamic fixed point: "joint", from the counts of all nodes, or "own": each node has its own
+            points of activations and errors.
         exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
         controllers: nodes to which layers are sent.
         placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.
-        owners: node of every stripe; empty is each node its own.
+        owners: node of each stripe; if empty, each node owns one.
         lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
             input.
         bits: bits of a gradient on its way to its owner: 1..8, or 32 for gradients as they are.
@@ -98,11 +98,11 @@ class ClusterTable(Table):
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
         streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
             still compute.
-        chunks: into which every message is cut, so that one is copied to a host while another is sent.
-        search: sizes of mini-batches by measurement; None leaves them as `training.batch` says.
-        transport: what moves bytes: "simulated" in one process, "mpi", "nccl"; "auto" is MPI where its launcher has
+        chunks: parts into which each message is cut, so that one is copied to a host while another is sent.
+        search: sizes of mini-batches by measurement; None keeps `training.batch`.
+        transport: what moves bytes: "simulated" in one process, "mpi", "nccl"; "auto" is MPI if its launcher has
             started several processes. No bit depends on it.
-        timeout_s: seconds within which every process must answer. No bit depends on it.
+        timeout_s: seconds within which each process must answer. No bit depends on it.
     """
 
     nodes: int = Field(ge=1)
@@ -128,7 +128,7 @@ class ClusterTable(Table):
     warm_start: int = Field(default=0, ge=0)
     streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
     chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
-    search: SearchTable | None = Field(default=None, exclude_if=lambda table: table is None)
+    search: BatchSizeTable | None = Field(default=None, exclude_if=lambda table: table is None)
     transport: Literal["auto", "simulated", "mpi", "nccl"] = "auto"
     timeout_s: float = Field(default=60.0, gt=0)
 
@@ -143,11 +143,11 @@ class ClusterTable(Table):
 
     @property
     def parts(self) -> int:
-        """How many parts a mini-batch is divided into: one for each unit of each worker."""
+        """How many parts a mini-batch is divided into: one for each processing unit of each worker."""
         return len(self.layout().workers) * self.units
 
     def _require_keys_of_exchange(self) -> None:
-        """Refuse keys of the other exchange."""
+        """Check that no key of the other exchange is given."""
         stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps")
         others = stripes if self.exchange == "controllers" else ("controllers", "placement")
         for key in others:

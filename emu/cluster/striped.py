@@ -1,10 +1,10 @@
-"""Layers whose units lie on several devices: each holds a stripe of them, as columns are divided among owners.
+"""Layers divided among devices: each has a stripe of the neurons (or output channels), as owners have of columns.
 
-    forward     y_d = W_d x          a device computes its own units, and all devices get them: the same bits as one
-    gradient    dW_d = dy_d x^T      each device its own, the same bits
-    error       dx = dx_0 + dx_1 + ...   dx_d = W_d^T dy_d is written in the error's format, then added in their order
+    forward     y_d = W_d x          a device computes its own neurons, and all devices get them: the bits of one device
+    gradient    dW_d = dy_d x^T      each device computes its own, with the same bits
+    error       dx = dx_0 + dx_1 + ...   dx_d = W_d^T dy_d is written in the error's format, then added in device order
 
-So striping changes bits in one place, the error of what a layer reads: more roundings, and sums in another order.
+So striping changes the bits of one result, the error of a layer's input: more roundings, and another order of adds.
 
 Source: CN106062786A, stripes of a model; that partial errors travel in the format of role `error` is our choice.
 """
@@ -20,20 +20,20 @@ from emu.autodiff import Operation, Runner, Value
 from emu.cluster.layout import stripes_of
 from emu.nn import Layer, every
 
-#: Operations whose first operand has units along its second axis, and whose second one has them along its first.
+#: Operations whose first operand has neurons along its second axis, and whose second operand has them along its first.
 _PRODUCTS = ("matmul", "conv2d_input_gradient")
 
 
 class StripedRunner(Runner):
-    """Runs operations on another runner; error products of striped layers in parts that are added up."""
+    """Runs operations on another runner; computes error products of striped layers in parts, and adds them up."""
 
     def __init__(self, inner: Runner, layers: Collection[str], devices: int) -> None:
         """Take a runner.
 
         Args:
             inner: runs everything.
-            layers: names of those whose units are divided.
-            devices: among how many.
+            layers: names of the striped layers.
+            devices: number of devices that share them.
         """
         self._inner, self._layers, self._devices = inner, layers, devices
 
@@ -49,16 +49,18 @@ class StripedRunner(Runner):
                 continue
             joined = Operation("add", (total, partial), part=f"{operation.part}joined{device}")
             total = self._inner.run(joined, role, layer)
-        assert total is not None, "a layer has at least one unit"
+        assert total is not None, "a layer has at least one neuron"
         return total
 
     def _parts(self, operation: Operation) -> Iterable[Operation]:
         errors, weights = operation.operands
         for device, stripe in enumerate(stripes_of(weights.shape[0], self._devices)):
             if stripe.width:
-                some = errors.with_array(errors.array[:, stripe.columns])
-                held = weights.with_array(weights.array[stripe.columns])
-                yield Operation(operation.name, (some, held), operation.options, f"{operation.part}stripe{device}")
+                of_device = (
+                    errors.with_array(errors.array[:, stripe.columns]),
+                    weights.with_array(weights.array[stripe.columns]),
+                )
+                yield Operation(operation.name, of_device, operation.options, f"{operation.part}stripe{device}")
 
     @override
     def place(self, array: Any) -> Any:
@@ -70,5 +72,5 @@ class StripedRunner(Runner):
 
 
 def striped_layers(layers: Iterable[Layer]) -> frozenset[str]:
-    """Return the names of layers that have units to divide: linear ones and convolutions."""
+    """Return the names of layers that devices can share: linear layers and convolutions."""
     return frozenset(layer.name for layer in every(layers) if layer.has_units)

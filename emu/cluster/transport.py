@@ -1,9 +1,9 @@
-"""What moves bytes between nodes, as an exchange sees it: nodes that share a process, nodes of many processes.
+"""Moves bytes between nodes, which share a process or are spread over several.
 
-Transport   nodes to nodes, as an exchange sees it
+Transport   from nodes to nodes; exchanges use it
 Simulated   all nodes in one process
-Distributed nodes of several processes (ranks), as many on each, over a channel
-Channel     rank to rank: MPI, NCCL, or none for a process alone
+Distributed nodes of several processes (ranks), equally many on each, over a channel
+Channel     from rank to rank: MPI, NCCL, or `Solo` for a single process
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LENGTH_BYTES = 8
 
 
 class RankError(EmuError):
-    """A rank has not answered, or has sent what nobody expects; the message names it."""
+    """A rank has not answered, or has sent bytes of an unexpected length; the message names it."""
 
 
 class Transport(Protocol):
@@ -33,13 +33,13 @@ class Transport(Protocol):
 
     @property
     def local(self) -> Sequence[int]:
-        """Those that this process computes for, ascending."""
+        """The nodes that this process computes for, ascending."""
         ...
 
     def swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
-        """Send what local nodes send, and return what they receive.
+        """Send parcels of local nodes, and return the parcels that they receive.
 
-        Every node calls it at the same place of the program. A node sends every other one a parcel, an empty one too.
+        All nodes call it at the same point of the program. A node sends each other node a parcel, which may be empty.
 
         Args:
             parcels: bytes by (sender, receiver), from local nodes to others.
@@ -47,7 +47,7 @@ class Transport(Protocol):
         ...
 
     def gather(self, parcels: Mapping[int, bytes]) -> list[bytes]:
-        """Return what every node gives, in the order of nodes.
+        """Return the parcels of all nodes, in the order of nodes.
 
         Args:
             parcels: bytes by local node.
@@ -85,12 +85,12 @@ class Channel(Protocol):
         ...
 
     def swap(self, parcels: Sequence[bytes]) -> list[bytes]:
-        """Send every rank its parcel, and return what each has sent to this one; its own comes back.
+        """Send each rank a parcel, and return those that all ranks have sent to this one; its own comes back.
 
-        Every rank calls it at the same place of the program.
+        All ranks call it at the same point of the program.
 
         Args:
-            parcels: one for each rank, in their order.
+            parcels: a parcel for each rank, in the order of ranks.
 
         Raises:
             RankError: a rank has not answered in time.
@@ -98,12 +98,12 @@ class Channel(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait for all ranks, and let go of what the channel holds."""
+        """Wait for all ranks, and release the channel's resources."""
         ...
 
 
 class Solo:
-    """The channel of a process alone."""
+    """The channel of a single process."""
 
     rank, ranks = 0, 1
 
@@ -112,18 +112,18 @@ class Solo:
         return list(parcels)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
 
 class Distributed:
-    """Nodes of several processes: rank r computes for as many neighbouring nodes as every other rank."""
+    """Nodes spread over several processes: each rank computes for equally many neighbouring nodes."""
 
     def __init__(self, nodes: int, channel: Channel) -> None:
         """Divide nodes among ranks.
 
         Args:
-            nodes: how many.
-            channel: between ranks.
+            nodes: number of nodes.
+            channel: moves bytes between ranks.
 
         Raises:
             ConfigError: ranks do not divide nodes, or `nodes` is not an integer from 1 on.
@@ -141,28 +141,28 @@ class Distributed:
         return range(rank * self._each, (rank + 1) * self._each)
 
     def _pairs(self, sender: int, receiver: int) -> list[tuple[int, int]]:
-        """Return (sender, receiver) of nodes for what one rank sends to another one, in the order in which it lies."""
+        """Return the (sender, receiver) pairs of the parcels that one rank sends another, in the order of sending."""
         return [(i, j) for i in self._of(sender) for j in self._of(receiver) if i != j]
 
     def swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
-        """Send the parcels of neighbouring nodes together; those within the process arrive as they are."""
+        """Send all parcels from rank to rank together; those within the process arrive as they are."""
         here, every = self._channel.rank, range(self._channel.ranks)
         packed = [joined([parcels[pair] for pair in self._pairs(here, rank)]) for rank in every]
-        found: dict[tuple[int, int], bytes] = {}
+        arrived: dict[tuple[int, int], bytes] = {}
         for rank, data in enumerate(self._channel.swap(packed)):
             pairs = self._pairs(rank, here)
-            found |= zip(pairs, divided(data, len(pairs), rank), strict=True)
-        return found
+            arrived |= zip(pairs, divided(data, len(pairs), rank), strict=True)
+        return arrived
 
     def gather(self, parcels: Mapping[int, bytes]) -> list[bytes]:
-        """Return what every node gives, in the order of nodes."""
+        """Return the parcels of all nodes, in the order of nodes."""
         own = joined([parcels[node] for node in self.local])
         arrived = self._channel.swap([own] * self._channel.ranks)
         return [part for rank, data in enumerate(arrived) for part in divided(data, self._each, rank)]
 
 
 def joined(parts: Sequence[bytes]) -> bytes:
-    """Return parts one behind the other, the lengths of all but the last before them: of one part, the part itself."""
+    """Return parts one after the other, preceded by the lengths of all but the last; a single part is unchanged."""
     lengths = b"".join(len(part).to_bytes(_LENGTH_BYTES, "little") for part in parts[:-1])
     return lengths + b"".join(parts)
 
@@ -171,8 +171,8 @@ def divided(data: bytes, parts: int, rank: int) -> Iterator[bytes]:
     """Yield the parts that `joined` put together.
 
     Args:
-        data: the parts.
-        parts: how many.
+        data: what `joined` returned.
+        parts: number of parts.
         rank: the sender, for the message.
 
     Raises:

@@ -1,11 +1,11 @@
-"""How lines of a tensor travel: all of them, or those that a step has touched.
+"""How the lines (columns) of a tensor travel: all of them, or those that a step has touched.
 
     WholeWire      message of all lines
-    TouchedWire    uint32 count │ which lines │ message of these lines, those with nothing new left out
+    TouchedWire    uint32 count │ which lines │ message of the touched lines
 
 The message names its lines by a bit for each line of the stripe, or by four bytes for each line in the message,
-whichever is shorter; it names none if all are there. A sender sends all lines if that takes fewer bytes: a line with
-nothing new still has its residual of earlier steps.
+whichever is shorter; it names none if all are there. A sender sends all lines if that takes no more bytes: a line that
+the step has not touched still has its residual of earlier steps.
 
     3 of 64 lines    3 │ 8 bytes of bits │ message of 3 lines
 
@@ -27,97 +27,97 @@ from emu.cluster.codecs.message import WORD_BYTES
 from emu.cluster.layout import Stripe
 
 Array = NDArray[Any]
-Places = NDArray[np.int64]
-#: What the name of places ends with, beside the lines' own.
-_PLACES = ".places"
+Indices = NDArray[np.int64]
+#: In arrays of checkpoints, the end of the name of the indices of touched lines.
+_INDICES_KEY = ".places"
 
 
 class Touched(NamedTuple):
     """Some lines of a tensor; all others are 0.
 
     Attributes:
-        places: which lines, ascending.
-        lines: (lines that are there, numbers of a line).
+        indices: indices of the touched lines, ascending.
+        lines: (touched lines, numbers of a line).
     """
 
-    places: Places
+    indices: Indices
     lines: Array
 
     def whole(self, count: int) -> Array:
-        """Return all lines of a tensor."""
-        found = np.zeros((count, self.lines.shape[1]), self.lines.dtype)
-        found[self.places] = self.lines
-        return found
+        """Return all `count` lines of the tensor."""
+        lines = np.zeros((count, self.lines.shape[1]), self.lines.dtype)
+        lines[self.indices] = self.lines
+        return lines
 
 
-#: Columns of a tensor: all, or some.
+#: Columns of a tensor: all, or those that a step has touched.
 Columns: TypeAlias = Array | Touched
 
 
 def part_of(lines: Columns, stripe: Stripe) -> Columns:
-    """Return the lines of a stripe, whose places begin at 0."""
+    """Return the lines of a stripe; indices are counted from its first line."""
     if not isinstance(lines, Touched):
         return lines[stripe.columns]
-    first, last = np.searchsorted(lines.places, (stripe.start, stripe.start + stripe.width))
-    return Touched(lines.places[first:last] - stripe.start, lines.lines[first:last])
+    first, last = np.searchsorted(lines.indices, (stripe.start, stripe.start + stripe.width))
+    return Touched(lines.indices[first:last] - stripe.start, lines.lines[first:last])
 
 
 def put_together(parts: Sequence[tuple[Stripe, Columns]]) -> Columns:
-    """Return the lines of stripes that lie side by side, in their order."""
+    """Return the lines of neighbouring stripes, in their order."""
     whole = [lines for _, lines in parts if not isinstance(lines, Touched)]
     if whole:
         return np.concatenate(whole)
-    some = [(lines.places + stripe.start, lines.lines) for stripe, lines in parts if isinstance(lines, Touched)]
-    places, numbers = ([pair[i] for pair in some] for i in (0, 1))
-    return Touched(np.concatenate(places), np.concatenate(numbers))
+    touched = [(lines.indices + stripe.start, lines.lines) for stripe, lines in parts if isinstance(lines, Touched)]
+    indices, numbers = ([pair[i] for pair in touched] for i in (0, 1))
+    return Touched(np.concatenate(indices), np.concatenate(numbers))
 
 
-def added(one: Columns, other: Columns) -> Columns:
-    """Return the sum of lines of one tensor: of some, every line that either has, beginning with 0."""
-    if not isinstance(one, Touched):
-        assert not isinstance(other, Touched), "a tensor's lines are all there, or some of them"
-        return one + other
-    assert isinstance(other, Touched), "a tensor's lines are all there, or some of them"
-    places = np.union1d(one.places, other.places)
-    total = np.zeros((len(places), one.lines.shape[1]), one.lines.dtype)
-    for some in (one, other):
-        total[np.searchsorted(places, some.places)] += some.lines
-    return Touched(places, total)
+def added(first: Columns, second: Columns) -> Columns:
+    """Return the sum of lines of a tensor; of touched lines, each line that either has is there."""
+    if not isinstance(first, Touched):
+        assert not isinstance(second, Touched), "both have all lines of the tensor, or touched ones"
+        return first + second
+    assert isinstance(second, Touched), "both have all lines of the tensor, or touched ones"
+    indices = np.union1d(first.indices, second.indices)
+    total = np.zeros((len(indices), first.lines.shape[1]), first.lines.dtype)
+    for touched in (first, second):
+        total[np.searchsorted(indices, touched.indices)] += touched.lines
+    return Touched(indices, total)
 
 
-def arrays_of(found: Mapping[str, Columns]) -> dict[str, Array]:
-    """Return lines of several tensors as arrays by name, as `lines_from` takes them back."""
-    held: dict[str, Array] = {}
-    for name, lines in found.items():
+def arrays_of(tensors: Mapping[str, Columns]) -> dict[str, Array]:
+    """Return lines of several tensors as arrays by name, from which `lines_from` makes them again."""
+    arrays: dict[str, Array] = {}
+    for name, lines in tensors.items():
         if isinstance(lines, Touched):
-            held |= {name: lines.lines, f"{name}{_PLACES}": lines.places}
+            arrays |= {name: lines.lines, f"{name}{_INDICES_KEY}": lines.indices}
         else:
-            held[name] = lines
-    return held
+            arrays[name] = lines
+    return arrays
 
 
 def lines_from(arrays: Mapping[str, Array]) -> dict[str, Columns]:
-    """Return what `arrays_of` has made arrays of."""
+    """Return the lines that `arrays_of` made arrays of."""
     return {
-        name: Touched(arrays[f"{name}{_PLACES}"], array) if f"{name}{_PLACES}" in arrays else array
+        name: Touched(arrays[f"{name}{_INDICES_KEY}"], array) if f"{name}{_INDICES_KEY}" in arrays else array
         for name, array in arrays.items()
-        if not name.endswith(_PLACES)
+        if not name.endswith(_INDICES_KEY)
     }
 
 
 # ---- which lines ----
 
 
-def header_of(places: Places, lines: int) -> bytes:
-    """Return how many of a tensor's lines are there, and which."""
-    count = len(places)
+def header_of(indices: Indices, lines: int) -> bytes:
+    """Return the header of a message: how many of a tensor's lines are in it, and which."""
+    count = len(indices)
     which = b""
     if count < lines and _has_bits(count, lines):
-        there = np.zeros(lines, np.uint8)
-        there[places] = 1
-        which = np.packbits(there, bitorder="little").tobytes()
+        is_touched = np.zeros(lines, np.uint8)
+        is_touched[indices] = 1
+        which = np.packbits(is_touched, bitorder="little").tobytes()
     elif count < lines:
-        which = places.astype("<u4").tobytes()
+        which = indices.astype("<u4").tobytes()
     return count.to_bytes(WORD_BYTES, "little") + which
 
 
@@ -129,12 +129,12 @@ def header_bytes(count: int, lines: int) -> int:
 
 
 def count_of(data: bytes | memoryview) -> int:
-    """Return how many lines a header says are there."""
+    """Return how many lines are in a message, according to its header."""
     return int.from_bytes(data[:WORD_BYTES], "little")
 
 
-def places_of(data: bytes, lines: int) -> Places:
-    """Return which lines a header says are there."""
+def indices_of(data: bytes, lines: int) -> Indices:
+    """Return the indices of the lines that are in a message, according to its header."""
     count = count_of(data)
     if count == lines:
         return np.arange(lines)
@@ -145,15 +145,16 @@ def places_of(data: bytes, lines: int) -> Places:
 
 
 def _has_bits(count: int, lines: int) -> bool:
+    """Return whether a bit for each of `lines` is no longer than a word for each of `count`."""
     return -(-lines // 8) <= WORD_BYTES * count
 
 
 def touched_bytes(codec: Codec, count: int, lines: int, numbers: int) -> int:
-    """Return the bytes of a message of some lines: header, and the codec's own.
+    """Return the bytes of a message of some lines: those of the header and of the codec's message.
 
     Args:
-        codec: makes the message.
-        count: lines that are there.
+        codec: codec of the message.
+        count: lines in the message.
         lines: lines of the stripe.
         numbers: numbers of a line.
     """
@@ -161,7 +162,7 @@ def touched_bytes(codec: Codec, count: int, lines: int, numbers: int) -> int:
 
 
 def lines_sent(codec: Codec, count: int, lines: int, numbers: int) -> int:
-    """Return how many lines travel: those that are there, or all where these are no more bytes; see `touched_bytes`.
+    """Return how many lines travel: `count`, or all if they take no more bytes; see `touched_bytes`.
 
     Examples:
         >>> from emu.cluster.codecs import codec_of
@@ -179,33 +180,33 @@ class Wire(Protocol):
     """Carries the lines of one stripe of a tensor, from one node to another."""
 
     def encoded(self, lines: Columns, memory: Memory, at: Address) -> bytes:
-        """Return lines, with what memory holds back of earlier ones, as bytes; what is lost stays in memory."""
+        """Return lines and their residuals of earlier steps as bytes; what the bytes do not express stays in memory."""
         ...
 
     def size_of(self, data: bytes | memoryview) -> int:
-        """Return how many of these bytes are the first message."""
+        """Return the length of the first message in some bytes."""
         ...
 
     def decoded(self, data: bytes) -> Columns:
-        """Return what a message says, of the dtype of gradients."""
+        """Return the lines of a message, of the dtype of gradients."""
         ...
 
     def summed(self, messages: Sequence[bytes]) -> Columns:
-        """Return the sum of what messages say, in their order."""
+        """Return the sum of messages, added in their order."""
         ...
 
     def newest(self, data: bytes, memory: Memory) -> tuple[bytes, Memory]:
-        """Return the codec's own message, and what memory holds of its lines."""
+        """Return the codec's message within a message, and the memory of its lines."""
         ...
 
 
 class WholeWire(Wire):
-    """All lines, in their places."""
+    """Carries all lines of a stripe."""
 
     def __init__(
         self, codec: Codec, lines: int, numbers: int, dtype: type[np.floating[Any]], *, feedback: bool
     ) -> None:
-        """Take what both ends have in common.
+        """Take what sender and receiver have in common.
 
         Args:
             codec: makes messages of lines.
@@ -220,7 +221,7 @@ class WholeWire(Wire):
 
     @override
     def encoded(self, lines: Columns, memory: Memory, at: Address) -> bytes:
-        assert not isinstance(lines, Touched), "some lines travel on a wire of their own"
+        assert not isinstance(lines, Touched), "touched lines travel on a TouchedWire"
         data = self._codec.encode(lines, memory, at).to_bytes()
         if not self._feedback:
             memory.residual = np.zeros_like(memory.residual)
@@ -252,56 +253,56 @@ class WholeWire(Wire):
 
 
 class TouchedWire(Wire):
-    """Columns that a step has touched, and which."""
+    """Carries the lines that a step has touched, and their indices."""
 
     def __init__(
         self, codec: Codec, lines: int, numbers: int, dtype: type[np.floating[Any]], *, feedback: bool
     ) -> None:
-        """Take what both ends have in common; arguments as of `WholeWire`."""
+        """Take what sender and receiver have in common; arguments as of `WholeWire`."""
         self._codec, self._lines, self._numbers = codec, lines, numbers
         self._dtype, self._feedback = dtype, feedback
 
     @override
     def encoded(self, lines: Columns, memory: Memory, at: Address) -> bytes:
-        """Return the message of the lines that are there, or of all, whichever is shorter."""
-        assert isinstance(lines, Touched), "all lines travel on a wire of their own"
-        count = len(lines.places)
+        """Return the message of the touched lines, or of all if that is no longer."""
+        assert isinstance(lines, Touched), "whole tensors travel on a WholeWire"
+        count = len(lines.indices)
         if lines_sent(self._codec, count, self._lines, self._numbers) > count:
             lines = Touched(np.arange(self._lines), lines.whole(self._lines))
-        held = memory.of_lines(lines.places)
-        message = self._codec.encode(lines.lines, held, at).to_bytes() if len(lines.places) else b""
+        of_touched = memory.of_lines(lines.indices)
+        message = self._codec.encode(lines.lines, of_touched, at).to_bytes() if len(lines.indices) else b""
         if not self._feedback:
-            held.residual = np.zeros_like(held.residual)
-        memory.put_lines(lines.places, held)
-        return header_of(lines.places, self._lines) + message
+            of_touched.residual = np.zeros_like(of_touched.residual)
+        memory.put_lines(lines.indices, of_touched)
+        return header_of(lines.indices, self._lines) + message
 
     @override
     def size_of(self, data: bytes | memoryview) -> int:
-        """Return the bytes of the first message, as its count says."""
+        """Return the length of the first message, which follows from the count in its header."""
         return touched_bytes(self._codec, count_of(data), self._lines, self._numbers)
 
     @override
     def decoded(self, data: bytes) -> Touched:
-        """Return the lines that are there."""
-        places, own = self._split(data)
-        if not len(places):
-            return Touched(places, np.zeros((0, self._numbers), self._dtype))
-        message = self._codec.message_of(own, len(places), self._numbers)
-        return Touched(places, self._codec.decode(message, self._numbers).astype(self._dtype, copy=False))
+        """Return the touched lines."""
+        indices, own = self._split(data)
+        if not len(indices):
+            return Touched(indices, np.zeros((0, self._numbers), self._dtype))
+        message = self._codec.message_of(own, len(indices), self._numbers)
+        return Touched(indices, self._codec.decode(message, self._numbers).astype(self._dtype, copy=False))
 
     @override
     def summed(self, messages: Sequence[bytes]) -> Columns:
-        """Return the sum: every line that any message has."""
+        """Return the sum: the lines that are in any message."""
         return functools.reduce(added, [self.decoded(data) for data in messages])
 
     @override
     def newest(self, data: bytes, memory: Memory) -> tuple[bytes, Memory]:
-        places, own = self._split(data)
-        return own, memory.of_lines(places)
+        indices, own = self._split(data)
+        return own, memory.of_lines(indices)
 
-    def _split(self, data: bytes) -> tuple[Places, bytes]:
-        places = places_of(data, self._lines)
-        return places, data[header_bytes(len(places), self._lines) :]
+    def _split(self, data: bytes) -> tuple[Indices, bytes]:
+        indices = indices_of(data, self._lines)
+        return indices, data[header_bytes(len(indices), self._lines) :]
 
 
 def wire_of(

@@ -39,7 +39,7 @@ class Category(NamedTuple):
 
 
 @dataclass(slots=True)
-class Spent:
+class Measurement:
     """What the operations of one category did and took.
 
     Attributes:
@@ -95,7 +95,7 @@ class Profile:
         self.clock = clock
         self.log: list[ProductRecord] = []
         self.demands: list[Demand] | None = None
-        self._spent: dict[tuple[str, ...], Spent] = {}
+        self._measurements: dict[tuple[str, ...], Measurement] = {}
         self._began, self._in_operations = 0.0, 0.0
 
     def begin_step(self) -> None:
@@ -139,12 +139,12 @@ class Profile:
         else:
             # an operation is in one category, so one of its products stands for all
             plan = (self.log[0] if len(self.log) == 1 else max(self.log, key=_weight)).plan
-            spent = self._at((layer, role, operation.name, plan.path, plan.fallback))
-            spent.add(seconds, elements)
-            spent.proof = plan.proof
+            measurement = self._at((layer, role, operation.name, plan.path, plan.fallback))
+            measurement.add(seconds, elements)
+            measurement.proof = plan.proof
             for record in self.log:
                 multiply_adds += record.multiply_adds
-            spent.multiply_adds += multiply_adds
+            measurement.multiply_adds += multiply_adds
             self.log.clear()
         if self.demands is not None:
             read = tuple([(operand.format, operand.array.size) for operand in operation.operands])
@@ -152,45 +152,45 @@ class Profile:
             demand = (layer, role, operation.name, elements, multiply_adds, passes, read, value.format, again, indices)
             self.demands.append(Demand(*demand))
 
-    def _at(self, category: tuple[str, ...]) -> Spent:
-        spent = self._spent.get(category)
-        if spent is None:
-            spent = self._spent[category] = Spent()
-        return spent
+    def _at(self, category: tuple[str, ...]) -> Measurement:
+        measurement = self._measurements.get(category)
+        if measurement is None:
+            measurement = self._measurements[category] = Measurement()
+        return measurement
 
-    def items(self) -> list[tuple[Category, Spent]]:
+    def items(self) -> list[tuple[Category, Measurement]]:
         """Return the categories and what each took."""
-        return [(Category(*category), spent) for category, spent in self._spent.items()]
+        return [(Category(*category), measurement) for category, measurement in self._measurements.items()]
 
     def reset(self) -> None:
         """Set every count and time to 0; categories stay."""
-        for spent in self._spent.values():
-            spent.reset()
+        for measurement in self._measurements.values():
+            measurement.reset()
 
-    def snapshot(self) -> dict[tuple[str, ...], Spent]:
+    def snapshot(self) -> dict[tuple[str, ...], Measurement]:
         """Return what `put_back` takes."""
-        return {category: replace(spent) for category, spent in self._spent.items()}
+        return {category: replace(measurement) for category, measurement in self._measurements.items()}
 
-    def put_back(self, kept: Mapping[tuple[str, ...], Spent]) -> None:
+    def put_back(self, kept: Mapping[tuple[str, ...], Measurement]) -> None:
         """Forget what was done since a snapshot, but not that this process has compiled kernels meanwhile."""
         self.reset()
-        self._spent |= {
-            category: replace(spent, fresh=spent.fresh and self._spent[category].fresh)
-            for category, spent in kept.items()
+        self._measurements |= {
+            category: replace(measurement, fresh=measurement.fresh and self._measurements[category].fresh)
+            for category, measurement in kept.items()
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row of plain data (JSON) for each category with calls, as `load` reads it."""
         return [
-            category._asdict() | {name: getattr(spent, name) for name in _COUNTED}
-            for category, spent in self.items()
-            if spent.calls
+            category._asdict() | {name: getattr(measurement, name) for name in _COUNTED}
+            for category, measurement in self.items()
+            if measurement.calls
         ]
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace everything by what `rows` returned, here or in another process."""
-        self._spent = {
-            tuple(row[name] for name in Category._fields): Spent(**{name: row[name] for name in _COUNTED})
+        self._measurements = {
+            tuple(row[name] for name in Category._fields): Measurement(**{name: row[name] for name in _COUNTED})
             for row in rows
         }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from emu._drawn import Drawn
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
+from emu.cluster.timing import Share, StepSchedule, StepTime, alone, fabric_of, play, schedule_of, teams_of
 from emu.errors import ConfigError
 from emu.formats.integers import as_integer
 from emu.hardware import Device, Event, Fabric, Machine, load_device
@@ -157,7 +157,7 @@ class _Simulation:
         self._data = sparse_data(self._others)
         self.parameters = 0
 
-    def alone(self, batch: int) -> Plan:
+    def alone(self, batch: int) -> StepSchedule:
         """Return the plan of one device that has the whole model and the whole batch."""
         return alone(self._machine, self._share(batch, None))
 
@@ -175,7 +175,7 @@ class _Simulation:
         """Return the time of a step on a number of nodes."""
         return play(self.plan(nodes, batch, bits), keeps_events=keeps_events)
 
-    def plan(self, nodes: int, batch: int, bits: int) -> Plan:
+    def plan(self, nodes: int, batch: int, bits: int) -> StepSchedule:
         """Return the plan of a step on a number of nodes."""
         table = self._table(nodes, bits)
         teams = teams_of(table)
@@ -188,7 +188,7 @@ class _Simulation:
             return self.alone(batch)
         fabric = fabric_of(table, self._device)
         share = self._share(batch // teams.replicas, table)
-        return plan_of(table, self._machine, fabric, share)
+        return schedule_of(table, self._machine, fabric, share)
 
     def _table(self, nodes: int, bits: int) -> ClusterTable:
         recipe = self._recipe.with_settings({**self._settings, "cluster.nodes": nodes, "cluster.bits": bits})

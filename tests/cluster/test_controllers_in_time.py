@@ -18,9 +18,9 @@ from emu.cluster import Controllers, Homes, Simulated
 from emu.cluster.clipping import ClippingTable, schedule
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Clips, Group, Kernels, Plan, Program, Task, Teams, alone, play
+from emu.cluster.timing import Clips, Group, Kernels, Program, StepSchedule, Task, Teams, alone, play
 from emu.cluster.timing.messages import Messages
-from emu.cluster.timing.step import _Run
+from emu.cluster.timing.step import _Playback
 from emu.hardware import Event, Fabric
 from emu.hardware.fabric import Path
 
@@ -29,7 +29,7 @@ TRIGGERS = ("next", "own", "after_all", "serial")
 RULES: Any = [{"rule": "variance"}]
 
 
-def worker_and_controller(costs: list[tuple[int, int, int]], trigger: Any, on: Any, worker: int = 0) -> Plan:
+def worker_and_controller(costs: list[tuple[int, int, int]], trigger: Any, on: Any, worker: int = 0) -> StepSchedule:
     """Return the plan of one worker with layers of such costs, whose controller answers with nothing, in no time."""
     of_nodes = slice(None, None, 1 if worker == 0 else -1)
     names = [str(i) for i in range(len(costs))]
@@ -42,7 +42,7 @@ def worker_and_controller(costs: list[tuple[int, int, int]], trigger: Any, on: A
     fabric = Fabric("one byte a picosecond", 2, 1, byte_ps, None, over_hosts=False, arbitration="first_come")
     kernels = Kernels(codec_of(32), codec_of(32), None)
     clips = Clips(trigger, on, {name: c for name, (_, c, _) in zip(names, costs, strict=True)})
-    return Plan(Program(tasks, ()), fabric, Teams(2, workers=[worker]), tuple(groups), kernels, clips=clips)
+    return StepSchedule(Program(tasks, ()), fabric, Teams(2, workers=[worker]), tuple(groups), kernels, clips=clips)
 
 
 @pytest.mark.parametrize("worker", [0, 1])
@@ -151,7 +151,7 @@ def test_an_owner_clips_its_share_of_what_all_workers_sent_rounded_up_d4(clip: i
 
 def test_a_node_that_computes_nothing_has_the_time_of_the_first_worker_or_its_own_if_that_is_later():
     step = replace(worker_and_controller([(1, 1, 1)], "own", "separate"), teams=Teams(4, workers=[1, 3]))
-    kept = _Run(step, keeps_events=False)._kept(np.array([0, 7, 40, 7]), np.array([5, 30, 40, 20]))
+    kept = _Playback(step, keeps_events=False)._of_computing(np.array([0, 7, 40, 7]), np.array([5, 30, 40, 20]))
     assert kept.tolist() == [20, 30, 40, 20]
 
 

@@ -138,7 +138,7 @@ def test_parcels_that_do_not_arrive_in_time_end_the_communicator(monkeypatch: py
         assert str(caught.value).startswith(
             f"NCCL must move all parcels within 0.01 s, and has not, as rank {beside.rank} reports; the job ends"
         )
-        assert channel._joined.is_aborted
+        assert channel._communicator.is_aborted
 
     on_ranks(2, work)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import emu
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Plan, Share, fabric_of, plan_of, play
+from emu.cluster.timing import Share, StepSchedule, fabric_of, play, schedule_of
 from emu.hardware import Machine, load_device
 from emu.training.cluster_time import SimulatedStep
 
@@ -52,11 +52,11 @@ def step(nodes: int, batch: int, parts: int = 1) -> SimulatedStep:
     return found.steps[0]
 
 
-def exchange(nodes: int, bits: int) -> Plan:
+def exchange(nodes: int, bits: int) -> StepSchedule:
     """Return the exchange of 46 million gradients alone."""
     table = ClusterTable(nodes=nodes, bits=bits)
     share = Share((), (), {"all.weight": (COLUMNS, ROWS)})
-    return plan_of(table, Machine(DEVICE), fabric_of(table, DEVICE), share)
+    return schedule_of(table, Machine(DEVICE), fabric_of(table, DEVICE), share)
 
 
 def transfers() -> list[Row]:
@@ -80,7 +80,7 @@ def sent(nodes: int, bits: int) -> tuple[float, int]:
     plan = exchange(nodes, bits)
     whole = Program((Task("all", "backward", (), completes=True),), ())
     groups = tuple(group._replace(layers=frozenset({"all"})) for group in plan.groups)
-    silent = Plan(whole, plan.fabric, plan.teams, groups, plan.kernels).without_computing()
+    silent = StepSchedule(whole, plan.fabric, plan.teams, groups, plan.kernels).without_computing()
     found = play(silent)
     return found.sent_bytes / nodes, found.step_ps
 

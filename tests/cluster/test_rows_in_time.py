@@ -14,7 +14,7 @@ from emu.autodiff import Value
 from emu.cluster import Controllers, Exchange, Homes, Simulated, stripes_of
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Plan, Rows, Share, fabric_of, plan_of, play
+from emu.cluster.timing import Rows, Share, StepSchedule, fabric_of, play, schedule_of
 from emu.cluster.timing.messages import messages_of
 from emu.cluster.timing.rows import Sizes, arrived_rows, controlled_sizes, share_of
 from emu.cluster.wires import Touched, header_bytes
@@ -28,13 +28,13 @@ LINES, NUMBERS = 64, 40
 SHAPES = {"words.weight": (LINES, NUMBERS), "words.bias": (1, NUMBERS)}
 
 
-def plan(rows: Rows | None, **cluster: Any) -> Plan:
+def plan(rows: Rows | None, **cluster: Any) -> StepSchedule:
     """Return the plan of a step of one sparse layer."""
     table = ClusterTable(**cluster)
     operands = ((FP32, 6), (FP32, 2 * NUMBERS))
     work = Demand("words", "gradient", "sparse_transposed_matmul", NUMBERS, NUMBERS, 0, operands, FP32)
     share = Share([work], [], SHAPES, dict.fromkeys(SHAPES, 4), rows={"words.weight": rows} if rows else {})
-    return plan_of(table, Machine(K20X), fabric_of(table, K20X), share)
+    return schedule_of(table, Machine(K20X), fabric_of(table, K20X), share)
 
 
 def sent(found: dict[int, list[int]], **cluster: Any) -> tuple[int, int]:
@@ -63,7 +63,7 @@ def sent(found: dict[int, list[int]], **cluster: Any) -> tuple[int, int]:
     assert isinstance(there, Touched)
     whole = {"words.weight": (LINES, NUMBERS), "words.bias": (NUMBERS,)}
     exchange.returned({name: Value(np.zeros(shape, np.float32), FP32) for name, shape in whole.items()})
-    return exchange.sent, len(there.places)
+    return exchange.sent, len(there.indices)
 
 
 CLUSTERS: list[dict[str, Any]] = [

@@ -13,7 +13,18 @@ from emu import ConfigError
 from emu.cluster import Exchange, Layout, Simulated
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Line, Plan, Processes, Share, Signal, Teams, alone, fabric_of, plan_of, play
+from emu.cluster.timing import (
+    DeviceTimelines,
+    Processes,
+    Share,
+    Signal,
+    StepSchedule,
+    Teams,
+    alone,
+    fabric_of,
+    play,
+    schedule_of,
+)
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.program import program_of
 from emu.cluster.timing.striping import Striped, striped_shapes
@@ -44,10 +55,10 @@ def layers(count: int, size: int = 64, examples: int = 16) -> Share:
     return Share(forward + back, update, dict.fromkeys(names, (size, size)), dict.fromkeys(names, 4))
 
 
-def plan(share: Share, **cluster: Any) -> Plan:
+def plan(share: Share, **cluster: Any) -> StepSchedule:
     table = ClusterTable(**cluster)
     fabric = Fabric.of(K20X, nodes=table.nodes * table.units * table.model_parallel, enough_ports=True)
-    return plan_of(table, MACHINE, fabric, share)
+    return schedule_of(table, MACHINE, fabric, share)
 
 
 @pytest.mark.parametrize("device", ["p100", "k20x-8x", "dlu16", "v100"])
@@ -108,7 +119,7 @@ def test_two_nodes_stand_for_all_where_all_are_alike(
     step = plan(share, nodes=nodes, **cluster)
     assert step.is_alike
     short = play(step)
-    monkeypatch.setattr(Plan, "is_alike", False)
+    monkeypatch.setattr(StepSchedule, "is_alike", False)
     assert play(step) == short
 
 
@@ -157,7 +168,7 @@ def test_copies_of_a_chunk_run_beside_the_send_of_another_c7():
     times = []
     for chunks in (1, 8):
         table = ClusterTable(nodes=4, bits=32, chunks=chunks)
-        times.append(play(plan_of(table, Machine(device), fabric_of(table, device), layers(2, 512))).step_ps)
+        times.append(play(schedule_of(table, Machine(device), fabric_of(table, device), layers(2, 512))).step_ps)
     assert times[1] < times[0]
 
 
@@ -209,7 +220,7 @@ def test_more_owners_than_columns_are_refused():
 
 def clipped_step(layers: int, b: int, c: int, x: int, trigger: str) -> int:
     """Return how long a step takes whose layers are clipped and sent as `trigger` says."""
-    line, run = Line(1), Processes()
+    line, run = DeviceTimelines(1), Processes()
     ready = [Signal() for _ in range(layers)]
     ends: list[int] = []
 

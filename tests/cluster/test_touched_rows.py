@@ -24,7 +24,7 @@ from emu.cluster import (
     stripes_of,
 )
 from emu.cluster.codecs import Address, Memory, Quantiser, codec_of
-from emu.cluster.wires import Touched, added, arrays_of, header_bytes, header_of, lines_from, places_of, wire_of
+from emu.cluster.wires import Touched, added, arrays_of, header_bytes, header_of, indices_of, lines_from, wire_of
 from emu.errors import ConfigError
 from emu.formats import parse
 
@@ -65,7 +65,7 @@ def test_a_header_says_which_lines_are_there_in_the_fewest_bytes_e6(lines: int, 
     places = np.flatnonzero(rng.random(lines) < rng.random())
     header = header_of(places, lines)
     assert len(header) == header_bytes(len(places), lines)
-    assert places_of(header + b"what follows", lines).tolist() == places.tolist()
+    assert indices_of(header + b"what follows", lines).tolist() == places.tolist()
     bits, numbers = -(-lines // 8), 4 * len(places)
     assert len(header) == 4 + (0 if len(places) == lines else min(bits, numbers))
 
@@ -95,7 +95,7 @@ def test_a_message_of_some_lines_is_the_codecs_own_behind_a_header_e6(bits: int,
     assert wire.size_of(memoryview(data + b"another message")) == len(data)
     found = wire.decoded(data)
     assert isinstance(found, Touched)
-    assert found.places.tolist() == places.tolist()
+    assert found.indices.tolist() == places.tolist()
 
 
 def test_all_lines_are_sent_where_that_is_fewer_bytes_e6():
@@ -135,7 +135,7 @@ def test_a_sum_has_every_line_that_any_message_has():
     one, other = Touched(np.array([1, 4]), np.float32([[1], [2]])), Touched(np.array([0, 4]), np.float32([[5], [7]]))
     total = added(one, other)
     assert isinstance(total, Touched)
-    assert (total.places.tolist(), total.lines.tolist()) == ([0, 1, 4], [[5], [1], [9]])
+    assert (total.indices.tolist(), total.lines.tolist()) == ([0, 1, 4], [[5], [1], [9]])
 
 
 def test_lines_are_arrays_by_name_and_back():
@@ -143,7 +143,7 @@ def test_lines_are_arrays_by_name_and_back():
     back = lines_from(arrays_of(found))
     assert back.keys() == found.keys()
     assert isinstance(back["b"], Touched)
-    assert back["b"].places.tolist() == [4]
+    assert back["b"].indices.tolist() == [4]
 
 
 # ---- stripes ----
@@ -161,10 +161,10 @@ def test_at_32_bits_all_nodes_have_the_sum_of_all_rows_e6(nodes: int, owners: tu
         for name, lines in found.items():
             same = lines.whole(LINES) if isinstance(lines, Touched) else lines
             np.testing.assert_array_equal(same, expected[name])
-        touched = np.unique(np.concatenate([grads[node]["words.weight"].places for node in range(nodes)]))
+        touched = np.unique(np.concatenate([grads[node]["words.weight"].indices for node in range(nodes)]))
         there = found["words.weight"]
         assert isinstance(there, Touched)
-        assert there.places.tolist() == touched.tolist()
+        assert there.indices.tolist() == touched.tolist()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 8])
@@ -200,7 +200,7 @@ def test_rows_by_hand_in_stripes_e6():
                 sums[place] = said if place not in sums else sums[place] + said
         found = running.exchange(grads, step)["words.weight"]
         assert isinstance(found, Touched)
-        assert found.places.tolist() == sorted(sums)
+        assert found.indices.tolist() == sorted(sums)
         for place, line in zip(*found, strict=True):
             memory = Memory(owned[[place]])
             said = codec.decode(codec.encode(sums[place][None], memory, Address()), NUMBERS)[0]
@@ -221,8 +221,8 @@ def test_bytes_sent_are_those_of_headers_and_of_the_codecs_messages_e6():
             count = int(((places >= stripe.start) & (places < stripe.start + stripe.width)).sum())
             return header_bytes(count, stripe.width) + codec.message_bytes(count, NUMBERS)
 
-        expected += sum(size(grads[node]["words.weight"].places) for node in range(nodes) if node != owner)
-        expected += (nodes - 1) * size(found.places)
+        expected += sum(size(grads[node]["words.weight"].indices) for node in range(nodes) if node != owner)
+        expected += (nodes - 1) * size(found.indices)
     others = {name: shape for name, shape in SHAPES.items() if name not in TOUCHED}
     expected += exchange(nodes, 1, shapes=others, touched=()).step_bytes()
     assert running.sent == transport.bytes() == expected
@@ -246,7 +246,7 @@ def test_what_is_remembered_of_rows_comes_back_from_a_checkpoint_e6():
     other.load({name: array.copy() for name, array in running.arrays().items()})
     for step in range(2, 4):
         one, two = (ex.exchange(gradients_of(2, step), step)["words.weight"] for ex in (running, other))
-        assert one.places.tolist() == two.places.tolist()  # type: ignore[union-attr]
+        assert one.indices.tolist() == two.indices.tolist()  # type: ignore[union-attr]
         assert one.lines.tobytes() == two.lines.tobytes()  # type: ignore[union-attr]
 
 
@@ -255,7 +255,7 @@ def test_residuals_of_rows_follow_a_changed_scale_e6():
     running.exchange(gradients_of(2, 0), 0, scale=1.0)
     before = running.residuals()["words.weight"]
     grads = gradients_of(2, 1)
-    lines = [grads[node]["words.weight"].places for node in range(2)]
+    lines = [grads[node]["words.weight"].indices for node in range(2)]
     running.exchange(grads, 1, scale=4.0)
     after = running.residuals()["words.weight"]
     others = np.setdiff1d(np.arange(LINES), np.concatenate(lines))
@@ -316,11 +316,11 @@ def test_controllers_return_the_rows_that_came_and_no_others_e6(placement: dict[
     np.testing.assert_array_equal(mean.whole(LINES), expected)
     parameters = {name: Value(np.full(shape, np.nan, np.float32), parse("fp32")) for name, shape in SHAPES.items()}
     for name in SHAPES:
-        parameters[name].array[mean.places if name in TOUCHED else slice(None)] = 2.0
+        parameters[name].array[mean.indices if name in TOUCHED else slice(None)] = 2.0
     sent = transport.bytes()
     returned = running.returned(parameters)
-    assert np.isnan(returned["words.weight"].array).all(axis=1).sum() == LINES - len(mean.places)
-    own = header_bytes(len(mean.places), LINES) + 4 * len(mean.places) * NUMBERS
+    assert np.isnan(returned["words.weight"].array).all(axis=1).sum() == LINES - len(mean.indices)
+    own = header_bytes(len(mean.indices), LINES) + 4 * len(mean.indices) * NUMBERS
     others = 4 * sum(columns * rows for name, (columns, rows) in SHAPES.items() if name not in TOUCHED)
     assert transport.bytes() - sent == 2 * (own + others)
 
@@ -333,8 +333,8 @@ def test_parameters_of_some_rows_come_back_from_their_message_e6():
     theirs, mine = (Value(rng.standard_normal((LINES, NUMBERS)).astype(np.float32), parse("fp32")) for _ in range(2))
     before = mine.array.copy()
     found = running.parameter_of("words.weight", running.parameters_message("words.weight", theirs), mine).array
-    others = np.setdiff1d(np.arange(LINES), mean.places)
-    np.testing.assert_array_equal(found[mean.places], theirs.array[mean.places])
+    others = np.setdiff1d(np.arange(LINES), mean.indices)
+    np.testing.assert_array_equal(found[mean.indices], theirs.array[mean.indices])
     np.testing.assert_array_equal(found[others], before[others])
 
 
@@ -357,4 +357,4 @@ def test_lines_of_two_workers_are_added_whole_or_by_their_places_e6():
     one, other = Touched(np.array([1, 4]), whole), Touched(np.array([0, 4]), whole * 10)
     total = added(one, other)
     assert isinstance(total, Touched)
-    assert (total.places.tolist(), total.lines.tolist()) == ([0, 1, 4], [[10, 20], [1, 2], [33, 44]])
+    assert (total.indices.tolist(), total.lines.tolist()) == ([0, 1, 4], [[10, 20], [1, 2], [33, 44]])

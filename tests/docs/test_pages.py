@@ -14,7 +14,7 @@ from documents import PAGES, ROOT, anchors_of, links_of, name_of, prose_of, publ
 import emu
 import emu.testing.vectors
 from emu.cli import app
-from emu.cluster.batch_search import SearchTable
+from emu.cluster.batch_sizes import BatchSizeTable
 from emu.cluster.settings import ClusterTable, CodecOptions
 from emu.training.folders.run_folder import RUN
 
@@ -173,7 +173,8 @@ def test_the_page_of_bounded_constants_lists_what_the_sources_define():
 
 
 @pytest.mark.parametrize(
-    ("heading", "table"), [("cluster", ClusterTable), ("cluster.codec", CodecOptions), ("cluster.search", SearchTable)]
+    ("heading", "table"),
+    [("cluster", ClusterTable), ("cluster.codec", CodecOptions), ("cluster.search", BatchSizeTable)],
 )
 def test_the_page_of_many_nodes_lists_every_key_of_a_table(heading, table):
     """And none that the table lacks."""

@@ -31,7 +31,7 @@ NEWER = {
     "emu/training/cost.py": 3,
 }
 #: Files whose tests start processes of their own, which see no mutant.
-UNSEEN = ("emu/cluster/mpi.py", "emu/cluster/launcher.py", "emu/cluster/watch.py", "emu/jobs/dask.py")
+UNSEEN = ("emu/cluster/mpi.py", "emu/cluster/launcher.py", "emu/cluster/sentinel.py", "emu/jobs/dask.py")
 
 
 def share_of(path: str) -> str | None:

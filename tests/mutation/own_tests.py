@@ -239,7 +239,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/tabled.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),
     "emu/cluster/": OwnTests((*_EXCHANGE, *_CONTROLLER, "tests/cluster/test_codecs.py")),
-    "emu/cluster/batch_search.py": OwnTests(("tests/cluster/test_batch_search.py",), kernels=(NATIVE,)),
+    "emu/cluster/batch_sizes.py": OwnTests(("tests/cluster/test_batch_sizes.py",), kernels=(NATIVE,)),
     "emu/cluster/clipping/": OwnTests((*_CLIPPING, "tests/cluster/test_controllers_in_time.py"), kernels=(NATIVE,)),
     "emu/cluster/codecs/": OwnTests((*_CODECS, "tests/cluster/test_exchange.py")),
     "emu/cluster/controller.py": OwnTests((*_CONTROLLER, *_EXCHANGE)),

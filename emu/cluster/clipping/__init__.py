@@ -1,7 +1,7 @@
 """Gradients clipped layer by layer on every worker, while backpropagation goes on.
 
 rules.py     thresholds: constant, variance, momentum, parameter norm, several in turn
-layer.py     what a rule sees of a layer, and sums in the stated order
+layer.py     input and result of a rule, and sums in the stated order
 settings.py  `[clipping]` of a recipe
 schedule.py  when layers are clipped and sent, on which processor
 

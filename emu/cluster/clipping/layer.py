@@ -1,7 +1,7 @@
-"""One worker's gradients of one layer, before and after a rule.
+"""The gradients of a layer of one worker, before and after a rule.
 
-Parts (weight, bias) are arrays (columns, rows): a column is the set of weights that lead to one output, a bias is one
-column. A layer has one pair of thresholds: its parts are joined in their order before anything is measured.
+Parts (weight, bias) are arrays (columns, rows): a column has the weights that lead to one output, and a bias is one
+column. A layer has one pair of thresholds: its parts are joined in their order before they are measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from emu.cluster.codecs.sums import column_means, column_sums
 
 Array = NDArray[Any]
-#: What a rule remembers of a layer of a worker, by name.
+#: What a rule remembers of a worker's layer, by name.
 Memory = dict[str, Array]
 
 
@@ -29,13 +29,13 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerGradients:
-    """What a rule sees.
+    """The input of a rule.
 
     Attributes:
         gradients: float32, or float64 for carriers of wide formats, (columns, rows), by part.
         carried: what gradients are multiplied by: S, and a worker's share of the sum.
         masters: masters of the parameters, like the gradients; empty if no rule reads them.
-        buffers: momentum of the optimiser, like the gradients; empty where it has none.
+        buffers: momentum of the optimiser, like the gradients; empty if it has none.
         buffers_carry: S that the momentum is multiplied by.
     """
 
@@ -47,19 +47,19 @@ class LayerGradients:
 
     @property
     def number(self) -> Any:
-        """The type that everything of this layer is computed in."""
+        """The NumPy type of all arithmetic for this layer."""
         return np.result_type(*self.gradients.values()).type
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """What a rule made of a layer.
+    """The result of a rule.
 
     Attributes:
-        gradients: by part; a part of which nothing was clipped is the array that came in.
+        gradients: gradients by part; a part of which nothing was clipped is the given array itself.
         counts: elements that were clipped, by part.
         memory: what the rule remembers.
-        limits: thresholds, with what gradients carry; None where there were none.
+        limits: thresholds, multiplied by what gradients carry; None if there were none.
     """
 
     gradients: Mapping[str, Array]
@@ -74,7 +74,7 @@ def joined(parts: Mapping[str, Array], number: Any) -> Array:
 
 
 def mean_and_variance(values: Array) -> tuple[Any, Any] | None:
-    """Return mean and variance of the finite values, sums in 64 lanes; None where they are no finite numbers.
+    """Return mean and variance of the finite values, sums in 64 lanes; None if one of them is not finite.
 
     Args:
         values: float32 or float64, (1, elements).
@@ -84,13 +84,15 @@ def mean_and_variance(values: Array) -> tuple[Any, Any] | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         mean = column_means(values, counted)[0]
-        apart = np.where(counted, values, mean) - mean
-        variance = column_means(apart * apart, counted)[0]
+        deviations = np.where(counted, values, mean) - mean
+        variance = column_means(deviations * deviations, counted)[0]
     return (mean, variance) if np.isfinite(mean) and np.isfinite(variance) else None
 
 
 def root_of_mean_square(values: Array) -> Any:
-    """Return the root of the mean square, sums in 64 lanes; of numbers times a power of two where squares need it.
+    """Return the root of the mean square, sums in 64 lanes.
+
+    If squares may overflow or underflow, they are taken of values times a power of two.
 
     Args:
         values: float32 or float64, (1, elements); with infinities the root is infinite, with NaN it is NaN.
@@ -98,7 +100,9 @@ def root_of_mean_square(values: Array) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         mean = column_means(values * values)[0]
         limits = np.finfo(values.dtype)
-        if mean >= 2 * limits.tiny / limits.eps and np.isfinite(mean):  # all that underflowed is below half an ulp
+        # A square that underflows loses less than `tiny`, the smallest normal number, so their mean loses less than
+        # that: half an ulp or less of a mean of at least 2 * tiny / eps, whose ulp is at least 2 * tiny.
+        if mean >= 2 * limits.tiny / limits.eps and np.isfinite(mean):
             return np.sqrt(mean)
         largest = np.abs(values).max(initial=0)
         if not 0 < largest < np.inf:
@@ -109,10 +113,10 @@ def root_of_mean_square(values: Array) -> Any:
 
 
 class Norms(NamedTuple):
-    """Norms of columns, so that no square overflows: norm = 2**exponents * norms.
+    """Norms of columns as 2**exponents * norms, so that no square overflows.
 
     Attributes:
-        scaled: the columns over 2**exponents, exact.
+        scaled: the columns divided by 2**exponents: exact, and at most 1 in magnitude.
         norms: norms of the scaled columns, (columns,).
         exponents: exponents of the largest magnitude of each column, (columns,).
     """

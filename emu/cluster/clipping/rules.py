@@ -3,19 +3,20 @@
     constant        high, low as they are given                            times the factor that gradients carry
     variance        m +- k * sqrt(v)                                       m, v: running mean and variance of the layer
     momentum        +- k * sqrt(mean(buffer**2))                           buffer: the optimiser's momentum
-    parameter_norm  g *= max_norm / ||g|| where ||g|| is above             max_norm = ratio * max(||w||, least), by unit
+    parameter_norm  g *= max_norm / ||g|| if ||g|| > max_norm, by neuron   max_norm = ratio * max(||w||, least)
 
-An element above `high` becomes `high`, and one below `low` becomes `low`, infinities too. NaN, -0 and elements equal to
-a threshold stay. If both thresholds are equal, nothing is clipped. A rule is data without memory: what changes (m, v)
-is an argument and a result.
+An element above `high` becomes `high`, and an element below `low` becomes `low`, infinities too. NaN, -0 and elements
+equal to a threshold stay. If both thresholds are equal, nothing is clipped. A rule is data without memory: what changes
+(m, v) is an argument and a result.
 
 Sources: US 2023/0169333; Brock et al., "High-performance large-scale image recognition without normalization", ICML
-2021 (units and their norms). The published text names the kinds of thresholds; the formulas are our choice.
+2021 (norms of neurons). The published text names the kinds of thresholds; the formulas are our choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -38,10 +39,10 @@ from emu.errors import ConfigError
 
 
 class _ByLimits(Table):
-    """What the rules with two thresholds for a layer have in common."""
+    """Base of the rules with two thresholds for a layer."""
 
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
-        """Return the thresholds of a layer, None for none, and what is remembered."""
+        """Return the thresholds of a layer, None if there are none, and what is remembered."""
         raise NotImplementedError
 
     def apply(self, seen: LayerGradients, memory: Memory) -> Clipped:
@@ -54,17 +55,17 @@ class _ByLimits(Table):
         limits, memory = self.limits(seen, memory)
         if limits is None or not limits.high > limits.low:
             return Clipped(seen.gradients, dict.fromkeys(seen.gradients, 0), memory)
-        found = {part: limited(array, limits) for part, array in seen.gradients.items()}
-        counts = {part: count for part, (_, count) in found.items()}
-        return Clipped({part: array for part, (array, _) in found.items()}, counts, memory, limits)
+        clipped = {part: limited(array, limits) for part, array in seen.gradients.items()}
+        counts = {part: count for part, (_, count) in clipped.items()}
+        return Clipped({part: array for part, (array, _) in clipped.items()}, counts, memory, limits)
 
 
 class ConstantThresholds(_ByLimits):
-    """Thresholds that stay.
+    """Thresholds that are given.
 
     Attributes:
-        high: T1; None for none.
-        low: T2, below T1; None for none.
+        high: T1; None for no upper threshold.
+        low: T2, below T1; None for no lower threshold.
     """
 
     rule: Literal["constant"] = "constant"
@@ -94,7 +95,7 @@ class VarianceThresholds(_ByLimits):
 
     Attributes:
         k: deviations.
-        decay: share of m and v that stays; the first gradient begins them.
+        decay: share of m and v that stays; their first values are those of the first gradient.
     """
 
     rule: Literal["variance"]
@@ -103,10 +104,10 @@ class VarianceThresholds(_ByLimits):
 
     @override
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
-        """Take the gradient into m and v; return what they give.
+        """Take the gradient into m and v; return the thresholds that follow.
 
-        Elements that are not finite do not count, nor does a gradient whose mean or variance overflows. Where S has
-        become another, m is multiplied by its ratio and v by the square of it.
+        Elements that are not finite do not count, nor does a gradient whose mean or variance overflows. If S has
+        changed, m is multiplied by its ratio and v by the square of it.
         """
         number = seen.number
         memory = self._taken_in(seen, _carrying(memory, seen.carried))
@@ -130,7 +131,7 @@ class VarianceThresholds(_ByLimits):
 
 
 def _carrying(memory: Memory, carried: float) -> Memory:
-    """Return m and v as if their gradients had carried another scale."""
+    """Return m and v as if their gradients had been multiplied by `carried`."""
     if not memory or memory["carried"] == carried:
         return memory
     ratio = memory["m"].dtype.type(carried / float(memory["carried"]))
@@ -149,7 +150,7 @@ class MomentumThresholds(_ByLimits):
 
     @override
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
-        """Return the thresholds, with what gradients carry instead of what the momentum does."""
+        """Return the thresholds, multiplied by what gradients carry and divided by what the momentum carries."""
         number = seen.number
         root = root_of_mean_square(joined(seen.buffers, number))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -158,13 +159,13 @@ class MomentumThresholds(_ByLimits):
 
 
 class ParameterNorm(Table):
-    """Units whose gradient is long beside their parameters are shortened: g *= max_norm / ||g||.
+    """Shortens the gradient of each neuron that is long relative to its parameters: g *= max_norm / ||g||.
 
-    A unit is what leads to one output; a bias is one unit.
+    A neuron has the weights that lead to one output; a bias counts as one neuron.
 
     Attributes:
-        ratio: max_norm over the norm of the unit's parameters.
-        least: norm that parameters have at least.
+        ratio: max_norm over the norm of the neuron's parameters.
+        least: least norm that parameters are taken to have.
     """
 
     rule: Literal["parameter_norm"]
@@ -172,15 +173,15 @@ class ParameterNorm(Table):
     least: float = Field(default=1e-3, gt=0)
 
     def apply(self, seen: LayerGradients, memory: Memory) -> Clipped:
-        """Return a layer with every unit shortened that is too long.
+        """Return a layer in which no neuron's gradient is longer than max_norm.
 
-        A unit with infinities keeps their direction, all of them counted as equal; a unit with NaN stays.
+        A gradient with infinities becomes one of their direction, all of them counted as equal; one with NaN stays.
         """
-        found = {
+        shortened = {
             part: self._shortened(array, seen.masters[part], seen.carried) for part, array in seen.gradients.items()
         }
-        counts = {part: count for part, (_, count) in found.items()}
-        return Clipped({part: array for part, (array, _) in found.items()}, counts, memory)
+        counts = {part: count for part, (_, count) in shortened.items()}
+        return Clipped({part: array for part, (array, _) in shortened.items()}, counts, memory)
 
     def _shortened(self, gradient: Array, master: Array, carried: float) -> tuple[Array, int]:
         number = gradient.dtype.type
@@ -197,7 +198,7 @@ class ParameterNorm(Table):
 
 
 def _directions(gradient: Array) -> Array:
-    """Return columns; of one with infinities +-1 where these are, else 0: where it points in the limit."""
+    """Return columns; one with infinities has +-1 in their place and 0 elsewhere: its direction in the limit."""
     infinite = np.isinf(gradient)
     if not infinite.any():
         return gradient
@@ -214,8 +215,8 @@ def limited(values: Array, limits: Limits) -> tuple[Array, int]:
     """Return values within two thresholds, and how many were not.
 
     Args:
-        values: floats; NaN, -0 and what equals a threshold stay. The array itself where everything does.
-        limits: limits of the values' dtype.
+        values: floats; NaN, -0 and what equals a threshold stay. If all do, the array itself is returned.
+        limits: thresholds of the values' dtype.
     """
     above, below = values > limits.high, values < limits.low
     count = int(above.sum()) + int(below.sum())
@@ -230,7 +231,7 @@ def apply_rules(
 ) -> tuple[Clipped, list[Memory]]:
     """Return a layer after all rules, each applied to the result of the one before it, and what each remembers.
 
-    So a constant threshold before `variance` keeps outliers out of m and v; the other order measures everything. Counts
+    A constant threshold before `variance` keeps outliers out of m and v; in the other order they are measured. Counts
     are those of all rules together, limits the narrowest.
 
     Args:
@@ -239,13 +240,12 @@ def apply_rules(
         memories: what each rule remembers.
     """
     gradients, counts, limits = seen.gradients, dict.fromkeys(seen.gradients, 0), list[Limits]()
-    left: list[Memory] = []
+    new_memories: list[Memory] = []
     for rule, memory in zip(rules, memories, strict=True):
-        now = LayerGradients(gradients, seen.carried, seen.masters, seen.buffers, seen.buffers_carry)
-        done = rule.apply(now, memory)
-        gradients = done.gradients
-        counts = {part: count + done.counts[part] for part, count in counts.items()}
-        limits += [done.limits] if done.limits else []
-        left.append(done.memory)
+        clipped = rule.apply(replace(seen, gradients=gradients), memory)
+        gradients = clipped.gradients
+        counts = {part: count + clipped.counts[part] for part, count in counts.items()}
+        limits += [clipped.limits] if clipped.limits else []
+        new_memories.append(clipped.memory)
     narrowest = Limits(min(x.high for x in limits), max(x.low for x in limits)) if limits else None
-    return Clipped(gradients, counts, {}, narrowest), left
+    return Clipped(gradients, counts, {}, narrowest), new_memories

@@ -8,8 +8,8 @@
     after_all   send gradients as they are ready; the receiver clips them one by one when all are there
     serial      gradient, clip, send; then the next layer
 
-Layers are numbered as backpropagation finishes them. With equal costs b, c, x of L layers, and another processor that
-clips, the ends are
+Layers are numbered in the order of backpropagation. If each of L layers takes b for its gradient, c to clip and x to
+send, and a separate processor clips, the ends are
 
     next        L*b + c + max(c, x) + x          for c, x <= b and L >= 2
     own         b + c + x + (L-1) * max(b, c, x)
@@ -29,8 +29,8 @@ from emu.hardware import Timeline
 
 Trigger: TypeAlias = Literal["next", "own", "after_all", "serial"]
 #: The processor that clips.
-Place: TypeAlias = Literal["worker", "separate"]
-#: What happens to a layer, and to what events count as.
+Processor: TypeAlias = Literal["worker", "separate"]
+#: Tasks of a layer, which are also the kinds of events.
 GRAD, CLIP, SEND = "grad", "clip", "send"
 #: The resources of a worker.
 PROCESSOR, CLIPPER, LINK = "processor", "clipper", "link"
@@ -39,8 +39,10 @@ PROCESSOR, CLIPPER, LINK = "processor", "clipper", "link"
 class _Worker:
     """One worker's processors and link."""
 
-    def __init__(self, costs: Sequence[tuple[int, int, int]], layers: Sequence[str], on: Place, node: int) -> None:
-        self.line, self._costs, self._layers = Timeline(), costs, layers
+    def __init__(
+        self, durations: Sequence[tuple[int, int, int]], layers: Sequence[str], on: Processor, node: int
+    ) -> None:
+        self.timeline, self._durations, self._layers = Timeline(), durations, layers
         own = f"node {node}: "
         self._on = {
             GRAD: own + PROCESSOR,
@@ -50,26 +52,26 @@ class _Worker:
 
     def do(self, kind: str, layer: int, *, after: int = 0) -> int:
         """Book a task of a layer; return when it ends."""
-        cost = self._costs[layer][(GRAD, CLIP, SEND).index(kind)]
+        duration_ps = self._durations[layer][(GRAD, CLIP, SEND).index(kind)]
         name = self._layers[layer]
-        return self.line.book(self._on[kind], f"{kind} {name}", cost, after=after, kind=kind, layer=name)
+        return self.timeline.book(self._on[kind], f"{kind} {name}", duration_ps, after=after, kind=kind, layer=name)
 
 
 def schedule(
     costs: Sequence[tuple[int, int, int]],
     trigger: Trigger = "next",
-    on: Place = "separate",
+    on: Processor = "separate",
     *,
     layers: Sequence[str] = (),
     node: int = 0,
 ) -> Timeline:
-    """Return what one worker does in one backpropagation, from its begin on.
+    """Return the timeline of one worker in one backpropagation, which begins at 0.
 
     Args:
-        costs: costs of each layer, in the order of backpropagation: picoseconds of gradient, clip, send.
+        costs: picoseconds of each layer, in the order of backpropagation: for gradient, clip, send.
         trigger: what a clip waits for.
-        on: the processor that clips; the "worker" backpropagates on the same one.
-        layers: their names; numbers from 1 on without.
+        on: the processor that clips: a "separate" one, or the "worker", which also backpropagates.
+        layers: names of the layers; without them, numbers from 1 on.
         node: number of the worker's node.
 
     Returns:
@@ -86,7 +88,7 @@ def schedule(
     _require(costs, names, trigger, on)
     worker = _Worker(costs, names, on, node)
     {"next": _next, "own": _own, "after_all": _after_all, "serial": _serial}[trigger](worker, len(costs))
-    return worker.line
+    return worker.timeline
 
 
 def _next(worker: _Worker, layers: int) -> None:
@@ -103,9 +105,9 @@ def _own(worker: _Worker, layers: int) -> None:
 
 
 def _after_all(worker: _Worker, layers: int) -> None:
-    there = max(worker.do(SEND, layer, after=worker.do(GRAD, layer)) for layer in range(layers))
+    all_received = max(worker.do(SEND, layer, after=worker.do(GRAD, layer)) for layer in range(layers))
     for layer in range(layers):
-        worker.do(CLIP, layer, after=there)
+        worker.do(CLIP, layer, after=all_received)
 
 
 def _serial(worker: _Worker, layers: int) -> None:
@@ -125,7 +127,7 @@ def _require(costs: Sequence[tuple[int, int, int]], names: Sequence[str], trigge
     for name, cost in zip(names, costs, strict=True):
         if min(cost) < 0:
             raise ConfigError(f"costs of a layer must be 0 or more picoseconds, got {list(cost)} of layer {name!r}")
-    for key, value, allowed in (("trigger", trigger, get_args(Trigger)), ("on", on, get_args(Place))):
+    for key, value, allowed in (("trigger", trigger, get_args(Trigger)), ("on", on, get_args(Processor))):
         if value not in allowed:
             raise ConfigError(
                 f"`{key}` of [clipping] must be one of {', '.join(allowed)}, got {value!r}"

@@ -1,4 +1,4 @@
-"""`[clipping]`: gradients of every worker clipped layer by layer, before they leave it.
+"""`[clipping]`: gradients of each worker clipped layer by layer, before the worker sends them.
 
 [clipping]           trigger, on: when and where a layer is clipped, which changes time and no bit
 [[clipping.rules]]   rule, and its numbers: each rule works on the result of the one before it
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from emu._config import Items, Table
 from emu.cluster.clipping.rules import MomentumThresholds, ParameterNorm, Rule
-from emu.cluster.clipping.schedule import Place, Trigger
+from emu.cluster.clipping.schedule import Processor, Trigger
 
 
 class ClippingTable(Table):
@@ -19,12 +19,12 @@ class ClippingTable(Table):
     Attributes:
         rules: in the order in which they are applied.
         trigger: when a layer is clipped and sent: "next", "own", "after_all", "serial" (see `schedule`).
-        on: which processor clips: a "separate" one beside backpropagation, or the "worker", which then waits.
+        on: which processor clips: a "separate" one during backpropagation, or the "worker", which then waits.
     """
 
     rules: Items[Rule] = Field(min_length=1)
     trigger: Trigger = "next"
-    on: Place = "separate"
+    on: Processor = "separate"
 
     @property
     def reads_masters(self) -> bool:

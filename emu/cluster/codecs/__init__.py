@@ -1,15 +1,15 @@
-"""Gradient codecs: float32 columns become codes and levels, and are decoded; the difference is fed back.
+"""Gradient codecs: float32 columns become codes and levels, and back; the difference is added to the next gradient.
 
     V = G + residual        code = Q(V)        residual = V - Qinv(code)
 
 codec.py     what every codec does, and float32 as it is
 choice.py    the codec for a number of bits
-quantiser.py 1..8 bits: thresholds, steps, levels, and how long levels stand
+quantiser.py 1..8 bits: thresholds, steps, levels, and how long levels are used
 memory.py    what a codec remembers of one stripe: residual, levels, means
 message.py   codes and levels as bytes
 sums.py      float32 sums in the stated order
 
-Columns are lines of arrays here: shape (columns, rows), so that the numbers of a column lie together.
+Arrays have shape (columns, rows), so that the numbers of a column lie together in memory.
 """
 
 from emu.cluster.codecs.choice import codec_of

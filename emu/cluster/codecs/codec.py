@@ -18,7 +18,7 @@ FLOAT_BITS = 32
 
 
 class Address(NamedTuple):
-    """Where random choices of a codec are drawn: Philox of seed, stream and step (docs/concepts/random-bits.md)."""
+    """The address of a codec's random choices: seed, stream and step of Philox (docs/concepts/random-bits.md)."""
 
     seed: int = 0
     stream: int = 0
@@ -30,42 +30,42 @@ class Codec(Protocol):
 
     @property
     def looks_back(self) -> bool:
-        """Whether a message depends on more of earlier mini-batches than what they held back."""
+        """Whether a message depends on more of earlier mini-batches than their residuals."""
         ...
 
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
-        """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
+        """Return a message of gradients and residuals; what the message does not express is the new residual.
 
         Args:
             gradients: float32, or float64 for carriers of wide formats, (columns, rows).
-            memory: memory of this node's part in this stripe; its residual is written where it lies.
-            at: where random choices are drawn.
+            memory: memory of this node's part of the stripe; it is changed in place.
+            at: address of random choices.
         """
         ...
 
     def decode(self, message: Message, rows: int) -> Array:
-        """Return what a message says: float32, (columns, rows)."""
+        """Return the gradients of a message: float32, (columns, rows)."""
         ...
 
     def decode_and_add(self, message: Message, total: Array) -> None:
-        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies."""
+        """Add the gradients of a message to a sum, float32 or float64, (columns, rows), in place."""
         ...
 
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:
-        """Return the message of bytes of the wire.
+        """Return the message that was sent as bytes.
 
         Raises:
-            ShapeError: it has another length.
+            ShapeError: the bytes have another length.
         """
         ...
 
     def message_bytes(self, columns: int, rows: int) -> int:
-        """Return how many bytes a message takes."""
+        """Return the bytes of a message of so many columns and rows."""
         ...
 
 
 class Float32(Codec):
-    """Gradients as they are: nothing of float32 is lost; what float64 has beyond it is fed back."""
+    """Gradients as they are: float32 is sent whole; the rounding errors of float64 are fed back."""
 
     @property
     @override

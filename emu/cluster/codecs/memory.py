@@ -1,4 +1,4 @@
-"""What a codec remembers of the columns of one stripe: what goes into checkpoints."""
+"""What a codec remembers of the columns of one stripe, as checkpoints hold it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Array = NDArray[Any]
 
 @dataclass
 class Memory:
-    """Of one node's part in one stripe, or of the owner's.
+    """The memory of a codec for one node's part of a stripe, or for its owner's sum.
 
     Attributes:
         residual: dtype of the gradients, (columns, rows): what has not been sent yet.
         batches: mini-batches so far.
-        means: dtype of the gradients, (columns,): of the mini-batch before; None before the first.
-        levels: float32, (columns, levels of a column): those in use, smoothed; None before the first.
+        means: dtype of the gradients, (columns,): means of the mini-batch before; None before the first.
+        levels: float32, (columns, levels of a column): the levels in use, smoothed; None before the first.
         computed: levels as they were computed, the newest last; as many as smoothing and lag look back.
     """
 
@@ -31,34 +31,34 @@ class Memory:
 
     @classmethod
     def empty(cls, columns: int, rows: int, dtype: type[np.floating[Any]] = np.float32) -> Memory:
-        """Return what is remembered at the beginning: residuals of 0."""
+        """Return the memory before the first mini-batch: residuals of 0."""
         return cls(np.zeros((columns, rows), dtype))
 
-    def of_lines(self, places: Any) -> Memory:
-        """Return the residuals of some columns, of a codec that remembers nothing else."""
-        return Memory(self.residual[places], self.batches)
+    def of_lines(self, indices: Any) -> Memory:
+        """Return the memory of some columns, for a codec that remembers residuals alone."""
+        return Memory(self.residual[indices], self.batches)
 
-    def put_lines(self, places: Any, some: Memory) -> None:
-        """Take back what `of_lines` returned, after a message; other columns stay."""
-        self.residual[places] = some.residual
-        self.batches = some.batches
+    def put_lines(self, indices: Any, of_lines: Memory) -> None:
+        """Take back the memory that `of_lines` returned, after a message; other columns stay."""
+        self.residual[indices] = of_lines.residual
+        self.batches = of_lines.batches
 
     def rescale(self, ratio: float) -> None:
-        """Multiply everything that is as large as gradients, whose scale has changed by that."""
-        held = self.residual.dtype.type(ratio)
-        self.residual = self.residual * held
-        self.means = None if self.means is None else self.means * held
+        """Multiply residuals, means and levels by the ratio by which the scale of gradients has changed."""
+        factor = self.residual.dtype.type(ratio)
+        self.residual = self.residual * factor
+        self.means = None if self.means is None else self.means * factor
         self.levels = None if self.levels is None else self.levels * np.float32(ratio)
         self.computed = [levels * np.float32(ratio) for levels in self.computed]
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays that `load` takes back."""
-        found = {"residual": self.residual, "batches": np.array(self.batches, np.int64)}
+        arrays = {"residual": self.residual, "batches": np.array(self.batches, np.int64)}
         if self.means is not None:
-            found["means"] = self.means
+            arrays["means"] = self.means
         if self.levels is not None:
-            found["levels"] = self.levels
-        return found | {f"computed{i}": levels for i, levels in enumerate(self.computed)}
+            arrays["levels"] = self.levels
+        return arrays | {f"computed{i}": levels for i, levels in enumerate(self.computed)}
 
     def load(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""

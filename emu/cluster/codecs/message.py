@@ -1,9 +1,9 @@
-"""What travels: levels and codes of columns, as bytes.
+"""A message of a codec: levels and codes of columns, as bytes.
 
     a column    its levels, float32 │ its codes, b bits each, from bit 0 of the first 32-bit word on
 
-One bit takes 64 + 32 * ceil(rows / 32) bits a column: of 2048 rows, 31.03 times less than float32. All words are
-little-endian.
+With one bit, a column takes 64 + 32 * ceil(rows / 32) bits: with 2048 rows, 31.03 times less than in float32. All words
+are little-endian.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORD_BITS, WORD_BYTES = 32, 4
 
 
 class Message(NamedTuple):
-    """Columns on their way.
+    """Columns as they are sent.
 
     Attributes:
         levels: float32, (columns, levels of one column).

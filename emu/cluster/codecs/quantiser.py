@@ -1,4 +1,4 @@
-"""Gradients of 1..8 bits: thresholds or equal steps, levels, and how long levels stand.
+"""Gradients of 1..8 bits: thresholds or equal steps, levels, and how long levels are used.
 
     steps 2        code = V >= threshold                              levels: means of both sides, or their ends
     steps 3..256   code = floor((V - low) / width), within the range  levels: middles of steps, or means
@@ -27,9 +27,11 @@ from emu.cluster.codecs.message import WORD_BYTES, Message
 from emu.errors import ConfigError, ShapeError, nearest_name
 
 Array = NDArray[Any]
+#: A code fits a byte.
 MOST_BITS = 8
-_COLUMNS_AND_ROWS = 2
-#: Draws of a step, by what they decide; bits of each.
+#: Axes of arrays: (columns, rows).
+_AXES = 2
+#: Philox draws of a mini-batch: whether levels are computed again, which values decide no level; bits of each number.
 _WHETHER, _LEFT_OUT, _DRAWN_BITS = 0, 1, 16
 Threshold = Literal["zero", "mean", "previous_mean"]
 Levels = Literal["means", "ends", "middles"]
@@ -106,15 +108,14 @@ class Quantiser(Codec):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return (self.steps - 1).bit_length()
 
     @property
     @override
     def looks_back(self) -> bool:
         """Whether a threshold or levels are from earlier mini-batches."""
-        renewed = self.interval == 1
-        return not renewed or self.lag > 0 or self.smoothing != "none" or self.threshold == "previous_mean"
+        return self.interval > 1 or self.lag > 0 or self.smoothing != "none" or self.threshold == "previous_mean"
 
     @property
     def sent_levels(self) -> int:
@@ -133,7 +134,7 @@ class Quantiser(Codec):
 
     @override
     def decode(self, message: Message, rows: int) -> Array:
-        """Return what a message says: float32, (columns, rows).
+        """Return the gradients of a message: float32, (columns, rows).
 
         Raises:
             ShapeError: the message is of another number of rows, or another codec.
@@ -143,12 +144,12 @@ class Quantiser(Codec):
 
     @override
     def decode_and_add(self, message: Message, total: Array) -> None:
-        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies.
+        """Add the gradients of a message to a sum, float32 or float64, (columns, rows), in place.
 
         Raises:
             ShapeError: the sum has another shape.
         """
-        if total.ndim != _COLUMNS_AND_ROWS:
+        if total.ndim != _AXES:
             raise ShapeError(f"`total` must have the shape (columns, rows), got {total.shape}")
         self._require_message(message, *total.shape)
         kernels, sums = load(self.backend), np.ascontiguousarray(total)
@@ -157,7 +158,7 @@ class Quantiser(Codec):
             total[...] = sums
 
     def _require_message(self, message: Message, columns: int, rows: int) -> None:
-        """Refuse arrays that kernels would read or write beyond their ends."""
+        """Check the shapes of a message: kernels would read or write beyond the ends of other arrays."""
         expected = (columns, self.sent_levels), (columns, code_words(rows, self.bits))
         if (message.levels.shape, message.words.shape) != expected:
             raise ShapeError(
@@ -178,10 +179,10 @@ class Quantiser(Codec):
 
     @override
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
-        """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
+        """Return a message of gradients and residuals; what the message does not express is the new residual.
 
         Raises:
-            ShapeError: gradients are no (columns, rows), or memory is of others.
+            ShapeError: gradients are not (columns, rows), or memory has another shape.
         """
         _require_columns(gradients, memory)
         kernels, code, dtype = load(self.backend), self._code(memory), np.result_type(gradients, memory.residual)
@@ -190,7 +191,7 @@ class Quantiser(Codec):
         levels, counted = memory.levels, None
         if levels is None or self._is_renewed(memory, at):
             levels, counted = None, self._counted(gradients.shape, at)
-            if self.lag or self.smoothing != "none":  # levels of the mini-batch first, to be laid beside earlier ones
+            if self.lag or self.smoothing != "none":  # the codes need levels that follow from this mini-batch's own
                 fresh = kernels.encode_columns(*given, counted, None, settles=False).levels
                 levels = self._in_use(fresh, memory)
         coded = kernels.encode_columns(*given, counted, levels, settles=True)
@@ -200,7 +201,7 @@ class Quantiser(Codec):
         return Message(coded.levels, coded.words)
 
     def _code(self, memory: Memory) -> ColumnsCode:
-        """Return the numbers that kernels are told of this codec."""
+        """Return this codec as numbers for kernels."""
         threshold = {"zero": AT_ZERO, "mean": AT_MEAN, "previous_mean": AT_GIVEN}[self.threshold]
         if threshold == AT_GIVEN and memory.means is None:
             threshold = AT_MEAN
@@ -215,7 +216,7 @@ class Quantiser(Codec):
         return int(drawn[0]) * self.interval < 1 << _DRAWN_BITS
 
     def _counted(self, shape: tuple[int, ...], at: Address) -> NDArray[np.bool_] | None:
-        """Return which values were drawn to decide levels; None is all."""
+        """Return which values are drawn to decide levels; None is all."""
         if not self.left_out:
             return None
         where = {"seed": at.seed, "stream": at.stream, "step": at.step, "draw": _LEFT_OUT}
@@ -233,11 +234,11 @@ class Quantiser(Codec):
                 decay = np.float32(self.decay)
                 levels = decay * memory.levels + (np.float32(1) - decay) * newest
             elif self.smoothing == "window":
-                seen = known[-self.window :]
-                total = seen[0]
-                for more in seen[1:]:
-                    total = total + more
-                levels = total / np.float32(len(seen))
+                first, *later = known[-self.window :]
+                total = first
+                for computed in later:  # one after the other: NumPy's sum may add in another order
+                    total = total + computed
+                levels = total / np.float32(1 + len(later))
         memory.levels = levels = one_nan(levels)
         kept = self.lag + (self.window if self.smoothing == "window" else 1)
         del memory.computed[:-kept]
@@ -245,8 +246,8 @@ class Quantiser(Codec):
 
 
 def _require_columns(gradients: Array, memory: Memory) -> None:
-    """Refuse gradients that memory is not of: kernels write residuals of the gradients' size."""
-    if gradients.ndim != _COLUMNS_AND_ROWS or memory.residual.shape != gradients.shape:
+    """Check that memory has the shape of the gradients: kernels write residuals of the gradients' size."""
+    if gradients.ndim != _AXES or memory.residual.shape != gradients.shape:
         raise ShapeError(
             "gradients must have the shape (columns, rows) and memory residuals of the same, got "
             f"{gradients.shape} and {memory.residual.shape}; begin with Memory.empty(columns, rows)"
@@ -254,9 +255,9 @@ def _require_columns(gradients: Array, memory: Memory) -> None:
     columns = gradients.shape[0]
     if memory.means is not None and memory.means.shape != (columns,):
         raise ShapeError(f"`means` of a codec's memory must have the shape ({columns},), got {memory.means.shape}")
-    for held in [*memory.computed, *([] if memory.levels is None else [memory.levels])]:
-        if held.shape[0] != columns:
+    for levels in [*memory.computed, *([] if memory.levels is None else [memory.levels])]:
+        if levels.shape[0] != columns:
             raise ShapeError(
-                f"levels in a codec's memory must be of {columns} columns, got {held.shape[0]}; load the memory of "
+                f"levels in a codec's memory must be of {columns} columns, got {levels.shape[0]}; load the memory of "
                 "this stripe"
             )

@@ -1,40 +1,40 @@
 """How long a step of a cluster takes: compute, quantise, send, wait, update, in picoseconds.
 
-line.py      resources of all devices at once; processes side by side
-program.py   a device's step as tasks, from its demands
-striping.py  a layer's units divided over devices
-grouping.py  whole layers divided over devices
-teams.py     which devices share a model, a node, an exchange
-messages.py  sizes of what is sent
-rows.py      gradients of some rows: how many, and their messages
-kernels.py   what quantising costs
-counts.py    what adding up the counts of nodes costs
-step_plan.py what is played, and what is known afterwards
-step.py      all of it, played
-plan.py      from `[cluster]` to what is played
+timelines.py      resources of all devices at once; processes side by side
+program.py        a device's step as tasks, from its demands
+striping.py       a layer's output channels divided among devices
+grouping.py       whole layers divided among devices
+teams.py          which devices share a model, a node, an exchange
+messages.py       sizes of messages
+rows.py           gradients of some rows: how many, and their messages
+kernels.py        how long quantising takes
+counts.py         how long adding up the counts of nodes takes
+step_schedule.py  what a step consists of, and how long it takes
+scheduling.py     from `[cluster]` to the schedule of a step
+step.py           plays a schedule
 """
 
 from emu.cluster.timing.counts import counts_ps
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.line import Line, Processes, Signal
-from emu.cluster.timing.plan import Share, alone, fabric_of, plan_of, teams_of
 from emu.cluster.timing.program import Program, Task
 from emu.cluster.timing.rows import Rows, arrived_rows
+from emu.cluster.timing.scheduling import Share, alone, fabric_of, schedule_of, teams_of
 from emu.cluster.timing.step import play
-from emu.cluster.timing.step_plan import Clips, Group, Plan, StepTime
+from emu.cluster.timing.step_schedule import Clips, Group, StepSchedule, StepTime
 from emu.cluster.timing.teams import Teams
+from emu.cluster.timing.timelines import DeviceTimelines, Processes, Signal
 
 __all__ = [
     "Clips",
+    "DeviceTimelines",
     "Group",
     "Kernels",
-    "Line",
-    "Plan",
     "Processes",
     "Program",
     "Rows",
     "Share",
     "Signal",
+    "StepSchedule",
     "StepTime",
     "Task",
     "Teams",
@@ -42,7 +42,7 @@ __all__ = [
     "arrived_rows",
     "counts_ps",
     "fabric_of",
-    "plan_of",
     "play",
+    "schedule_of",
     "teams_of",
 ]

@@ -1,11 +1,11 @@
-"""How long the counts of nodes travel if a point is set from the counts of all nodes.
+"""How long the counts of nodes travel when a binary point is set from the counts of all nodes.
 
     node 1 ──register──►              ──sum──► node 1
     node 2 ──register──►  first node  ──sum──► node 2
     ...                               ──sum──► ...
 
-The port of the first node takes one message after the other, in and then out. Nothing else is on the fabric meanwhile;
-that is our choice: a node waits for the sum before it goes on.
+The port of the first node takes one message after the other, in and then out. Nothing else is on the fabric meanwhile,
+because a node waits for the sum before it goes on; that is our choice.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from emu.hardware import Fabric, Traffic
 
 
 def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
-    """Return how long registers take to the first node, and their sum from there to all others.
+    """Return how long registers take to the first node, and their sum from receivers to all others.
 
     Args:
         fabric: fabric that connects the nodes.
-        devices: numbers of those that send, one of each node; the first one adds up.
+        devices: numbers of the devices that send, one for each node; the first one adds up.
         size_bytes: size of a register.
     """
     first, *others = devices
     if not others:
         return 0
-    traffic, there = Traffic(fabric), np.full(fabric.processors, -1)
-    there[others] = first
-    added_ps = int(traffic.send(np.zeros_like(there), there, size_bytes).arrived_ps.max())
-    back = np.full((len(others), fabric.processors), -1)
-    back[:, first] = others
-    return int(traffic.rounds(np.int64(added_ps), back, size_bytes).arrived_ps.max())
+    traffic, receivers = Traffic(fabric), np.full(fabric.processors, -1)
+    receivers[others] = first
+    added_ps = int(traffic.send(np.zeros_like(receivers), receivers, size_bytes).arrived_ps.max())
+    back_to = np.full((len(others), fabric.processors), -1)
+    back_to[:, first] = others
+    return int(traffic.rounds(np.int64(added_ps), back_to, size_bytes).arrived_ps.max())

@@ -1,4 +1,4 @@
-"""What quantising costs a device: bytes through its memory, at the memory's bandwidth.
+"""How long quantising takes a device: bytes through its memory, at the memory's bandwidth.
 
 For n gradients whose messages have m bytes, of `workers` nodes, float32:
 
@@ -6,7 +6,7 @@ For n gradients whose messages have m bytes, of `workers` nodes, float32:
     sum        reads a message of every worker, writes n sums                              workers * m + 4 n
     rule       of owners that smooth or normalise: reads and writes n numbers of state     8 n
     decode     reads the message, writes n gradients                                       m + 4 n
-    mean       of a controller: reads a message of every worker, writes n means             workers * m + 4 n
+    mean       of a controller: reads a message of every worker, writes n means            workers * m + 4 n
 
 Clipping n gradients of a layer, for each rule; thresholds of a layer are known only when all of it has been read:
 
@@ -17,7 +17,7 @@ Clipping n gradients of a layer, for each rule; thresholds of a layer are known 
 
 Encode reads a column twice, for its levels and for its codes; the second time the column is on the chip. This is our
 choice, and so is that residuals and sums are float32. Gradients of 32 bits are sent as they are and arrive in place:
-encode and decode cost nothing.
+encode and decode take no time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Kernels:
     Attributes:
         codec: codec of workers.
         owner_codec: codec of owners.
-        bytes_per_s: bandwidth of the memory; None takes no time.
+        bytes_per_s: bandwidth of the memory; None if all kernels take no time.
         has_state: whether owners smooth or normalise.
     """
 
@@ -56,19 +56,19 @@ class Kernels:
     has_state: bool = False
 
     def encode_ps(self, numbers: int, message_bytes: int) -> int:
-        """Return how long a worker takes for its gradients."""
+        """Return how long a worker takes to encode its gradients."""
         return self.moved_ps(_encode_bytes(self.codec, numbers, message_bytes))
 
     def sum_ps(self, workers: int, numbers: Bytes, sent_bytes: Bytes, made_bytes: Bytes) -> Bytes:
-        """Return how long owners take for what they own: to add up, to apply their rule, to encode.
+        """Return how long each owner takes to add up messages, apply its rule, and encode the result.
 
         Args:
             workers: workers whose messages are added.
-            numbers: numbers that each owns.
-            sent_bytes: bytes of a worker's message to each.
+            numbers: numbers that each owner has.
+            sent_bytes: bytes of a worker's message to each owner.
             made_bytes: bytes of each owner's own message.
         """
-        found = [
+        durations = [
             self.moved_ps(
                 workers * sent
                 + NUMBER_BYTES * n
@@ -79,14 +79,14 @@ class Kernels:
             else 0
             for n, sent, made in zip(numbers.tolist(), sent_bytes.tolist(), made_bytes.tolist(), strict=True)
         ]
-        return np.array(found, np.int64)
+        return np.array(durations, np.int64)
 
     def decode_ps(self, numbers: int, message_bytes: int) -> int:
-        """Return how long a node takes for all sums."""
+        """Return how long a node takes to decode all sums."""
         return 0 if isinstance(self.owner_codec, Float32) else self.moved_ps(message_bytes + NUMBER_BYTES * numbers)
 
     def add_ps(self, terms: int, numbers: int) -> int:
-        """Return how long a device takes to add float32 numbers that lie in its memory."""
+        """Return how long a device takes to add float32 arrays: it reads all terms and writes the sum."""
         return self.moved_ps((terms + 1) * NUMBER_BYTES * numbers)
 
     def clip_ps(self, rules: Iterable[Rule], numbers: int) -> int:

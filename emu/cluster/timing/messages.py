@@ -1,4 +1,4 @@
-"""Sizes of the messages of a striped exchange: what every node sends each owner, and what each owner sends back.
+"""Sizes of the messages of a striped exchange: of each node to each owner, and of each owner to all nodes.
 
 They are those of `emu.cluster.exchange`: the stripes of each tensor of a group, each by `Codec.message_bytes`; for a
 gradient of some rows, as in `rows.py`.
@@ -20,13 +20,13 @@ Counts = npt.NDArray[np.int64]
 
 
 class Messages(NamedTuple):
-    """Messages of a group of tensors, by owner: 0 of nodes that own nothing of it.
+    """Messages of a group of tensors, an entry for each node: 0 for nodes that own nothing of the group.
 
     Attributes:
-        numbers: gradients that each node owns, of those that exist after the exchange.
-        up_bytes: bytes of the message that every worker sends to it.
-        down_bytes: bytes of the message that it sends to every node.
-        sent_numbers: gradients that every worker sends to it.
+        numbers: gradients that the node owns after the exchange.
+        up_bytes: bytes of the message that each worker sends to it.
+        down_bytes: bytes of the message that it sends to each node.
+        sent_numbers: gradients that each worker sends to it.
     """
 
     numbers: Counts
@@ -47,27 +47,27 @@ def messages_of(
 
     Args:
         shapes: columns and rows of its tensors.
-        nodes: how many.
-        owners: node of every stripe, in the order of stripes; empty is each node its own.
+        nodes: number of nodes.
+        owners: node of each stripe, in the order of stripes; empty if each node owns one stripe.
         codec: codec of workers.
         owner_codec: codec of owners.
-        rows: for each tensor, what a step has touched; None where all of it travels, and empty where that holds for
-            all.
+        rows: for each tensor, the rows that a step has touched, or None if all of it travels; empty if all of every
+            tensor travels.
 
     Examples:
         >>> from emu.cluster.codecs import codec_of
-        >>> found = messages_of([(10, 64)], 3, (), codec_of(1), codec_of(32))
-        >>> found.numbers.tolist(), found.up_bytes.tolist(), found.down_bytes.tolist()
+        >>> messages = messages_of([(10, 64)], 3, (), codec_of(1), codec_of(32))
+        >>> messages.numbers.tolist(), messages.up_bytes.tolist(), messages.down_bytes.tolist()
         ([256, 192, 192], [64, 48, 48], [1024, 768, 768])
     """
-    places = tuple(owners) or tuple(range(nodes))
-    found = np.zeros((4, nodes), np.int64)
-    for (columns, numbers), some in zip(shapes, rows or [None] * len(shapes), strict=True):
-        known: dict[tuple[int, tuple[int, int] | None], Sizes] = {}
-        for owner, stripe in zip(places, stripes_of(columns, len(places)), strict=True):
+    owners = tuple(owners) or tuple(range(nodes))
+    by_owner = np.zeros((len(Messages._fields), nodes), np.int64)
+    for (columns, numbers), touched in zip(shapes, rows or [None] * len(shapes), strict=True):
+        known: dict[tuple[int, tuple[int, int] | None], Sizes] = {}  # stripes have one or two widths: few to compute
+        for owner, stripe in zip(owners, stripes_of(columns, len(owners)), strict=True):
             if stripe.width:
-                at = (stripe.width, None if some is None else some.in_stripe(stripe, columns))
-                if at not in known:
-                    known[at] = sizes_of(at[0], numbers, at[1], codec, owner_codec)
-                found[:, owner] += known[at]
-    return Messages(*found)
+                width, counts = key = (stripe.width, None if touched is None else touched.in_stripe(stripe, columns))
+                if key not in known:
+                    known[key] = sizes_of(width, numbers, counts, codec, owner_codec)
+                by_owner[:, owner] += known[key]
+    return Messages(*by_owner)

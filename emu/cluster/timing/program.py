@@ -1,9 +1,8 @@
-"""A node's step as tasks in order: on which resource each runs, for how long, and which gradient is then ready.
+"""The step of a node as a sequence of tasks: on which resource each runs, how long, and which gradient it completes.
 
     demands ──► parts: (resource, picoseconds) ──► tasks: a layer's forward, a layer's backward, the update
 
-A task says whether a layer's gradient is complete after it. Devices that share a model share its program, too; a
-`Division` says what becomes of each operation on them.
+Devices that share a model share its program, too; a `Division` says which part of each operation a device runs.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.operations.kinds import UPDATE, pass_of
 
-#: Resources of a device: the unit that computes, its host, the link there, another processor that clips, and what is
-#: held while counts of nodes are added up.
+#: Resources of a device: the unit that computes, its host, the link to the host, a separate processor that clips, and
+#: one that stands for waiting while counts of nodes are added up.
 DEVICE, HOST_UNIT, HOST_LINK, CLIPPER, COUNTS = "compute", "host", "host link", "clipper", "counts"
-#: What time is spent on besides a layer's forward, its backward and the update.
+#: Kinds of time besides a layer's forward, its backward and the update.
 QUANTISE, CLIP = "quantise", "clip"
-#: Bytes of a point on its way from the host.
+#: Bytes of a binary point on its way from the host: the largest number of fraction bits, 64, fits one.
 _POINT_BYTES = 1
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something that a device computes.
+    """A part of a step that a device computes without a break.
 
     Attributes:
-        layer: whose.
+        layer: layer whose results it computes.
         kind: forward, backward or update.
-        parts: resources and picoseconds, one after the other.
+        parts: resources, and how many picoseconds each is used, one after the other.
         completes: whether the layer's gradients are complete after it.
-        gathered_bytes: bytes that each of the layer's other devices sends before it can begin, or the one at `source`.
-        partial_bytes: bytes of partial errors that go to each of the layer's other devices after it.
-        add_ps: what adding these up takes.
-        device: device of a node that alone runs it; None is all of them.
-        source: device that alone sends; None is all others.
+        gathered_bytes: bytes that each other device of the layer, or `source` alone, sends before the task can begin.
+        partial_bytes: bytes of partial errors that go to each other device of the layer after it.
+        add_ps: how long adding up partial errors takes.
+        device: the only device of a node that runs it; None if all do.
+        source: the only device that sends `gathered_bytes`; None if all others do.
     """
 
     layer: str
@@ -55,23 +54,23 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What a trace calls it."""
+        """Its name in a trace."""
         return f"{self.layer} {self.kind}"
 
     @property
     def duration_ps(self) -> int:
-        """Of all parts."""
+        """How long all parts take."""
         return sum(ps for _, ps in self.parts)
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a device does in every step.
+    """The tasks of a device in a step.
 
     Attributes:
         passes: forward and backward, in order.
         updates: what is done with gradients that have arrived, in order.
-        prepare: parts of preparing the next batch beside it.
+        prepare: parts of preparing the next batch meanwhile.
         layers: layers whose gradients become complete, in that order.
     """
 
@@ -84,7 +83,7 @@ class Program:
         object.__setattr__(self, "layers", tuple(task.layer for task in self.passes if task.completes))
 
     def without_time(self) -> Program:
-        """Return the same program on devices that compute in no time: what is left is the messages'."""
+        """Return the same program on devices that compute in no time: only messages take time."""
         passes, updates = (
             tuple(replace(task, parts=(), add_ps=0) for task in tasks) for tasks in (self.passes, self.updates)
         )
@@ -92,10 +91,10 @@ class Program:
 
 
 class Division(Protocol):
-    """What becomes of operations on the devices that share a model: the rule in which ways to share one differ."""
+    """A way to divide a model among devices: which part of each operation a device runs, and what travels."""
 
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
-        """Yield the task of every operation of a pass, in their order."""
+        """Yield the task of each operation of a pass, in order."""
         ...
 
     def update_of(self, demand: Demand) -> Task:
@@ -110,7 +109,7 @@ class Undivided(Division):
     Attributes:
         machine: machine whose times count.
         decided_on_host: whether registers go to the host and points come back.
-        counts_ps: what adding up the registers of all nodes takes, for one point.
+        counts_ps: how long adding up the registers of all nodes takes, for one point.
     """
 
     machine: Machine
@@ -119,7 +118,7 @@ class Undivided(Division):
 
     @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
-        return (Task(one.layer, pass_of(one.role), self._parts(one)) for one in computed)
+        return (Task(demand.layer, pass_of(demand.role), self._parts(demand)) for demand in computed)
 
     @override
     def update_of(self, demand: Demand) -> Task:
@@ -138,8 +137,8 @@ def program_of(
     """Return the program of a step.
 
     Args:
-        division: what becomes of operations on the devices that share the model.
-        computed: demands of the pass of one device that has all of the model.
+        division: how the model is divided among devices.
+        computed: demands of the pass of one device that has the whole model.
         updated: demands after it.
         prepare: parts of preparing the next batch, see `prepare_of`.
     """
@@ -150,22 +149,22 @@ def program_of(
 
 
 def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
-    """Return demands of a pass in which a layer's loss scale is taken out as soon as its gradients are complete."""
-    last = {one.layer: i for i, one in enumerate(computed) if one.role == "gradient"}
-    places = {one: last[one.layer] for one in computed if one.role == "unscaled" and one.layer in last}
-    order = sorted(range(len(computed)), key=lambda i: (places.get(computed[i], i), i))
+    """Return the demands of a pass, each layer's loss scale taken out as soon as its gradients are complete."""
+    last = {demand.layer: i for i, demand in enumerate(computed) if demand.role == "gradient"}
+    order_of = {demand: last[demand.layer] for demand in computed if demand.role == "unscaled" and demand.layer in last}
+    order = sorted(range(len(computed)), key=lambda i: (order_of.get(computed[i], i), i))
     return [computed[i] for i in order]
 
 
 def last_gradients(computed: Sequence[Demand]) -> dict[str, int]:
-    """Return the place, by layer, of the demand after which a layer's gradients are complete."""
-    return {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    """Return, by layer, the index of the demand after which the layer's gradients are complete."""
+    return {demand.layer: i for i, demand in enumerate(computed) if demand.role in ("gradient", "unscaled")}
 
 
 def parts_of(
     machine: Machine, demand: Demand, decided_on_host: bool = False, counts_ps: int = 0
 ) -> tuple[tuple[str, int], ...]:
-    """Return what an operation takes: its unit, or the link to the host, the host, and the link again."""
+    """Return the resources that an operation uses, and how long: its unit, or the link, the host and the link again."""
     if demand.operation in DECISIONS:
         summed = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
         sizes = (machine.decision_bytes(), _POINT_BYTES) if decided_on_host and machine.host else ()
@@ -178,7 +177,7 @@ def parts_of(
 
 
 def prepare_of(machine: Machine, batch_elements: int, batch_bytes: int) -> tuple[tuple[str, int], ...]:
-    """Return what the host takes for the next batch: to prepare it, to send it; nothing without a host."""
+    """Return how long the host takes to prepare the next batch, and to send it; nothing without a host."""
     if machine.host is None or not batch_elements:
         return ()
     cost = machine.cost(Demand("", "", "prepare", batch_elements, 0, 1, (), None))
@@ -190,33 +189,33 @@ def _without_nothing(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int],
 
 
 def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """Join neighbours of one layer and kind where nothing happens between them."""
-    found: list[Task] = []
+    """Return tasks with neighbours of one layer and kind joined if nothing happens between them."""
+    joined: list[Task] = []
     for task in tasks:
-        before = found[-1] if found else None
+        before = joined[-1] if joined else None
         joins = (
             before is not None
             and (before.layer, before.kind) == (task.layer, task.kind)
             and not (before.completes or before.partial_bytes or task.gathered_bytes)
         )
         if before is None or not joins:
-            found.append(task)
+            joined.append(task)
             continue
-        found[-1] = replace(
+        joined[-1] = replace(
             before,
             parts=_joined(before.parts + task.parts),
             completes=task.completes,
             partial_bytes=task.partial_bytes,
             add_ps=task.add_ps,
         )
-    return tuple(found)
+    return tuple(joined)
 
 
 def _joined(parts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    found: list[tuple[str, int]] = []
+    joined: list[tuple[str, int]] = []
     for resource, ps in parts:
-        if found and found[-1][0] == resource:
-            found[-1] = (resource, found[-1][1] + ps)
+        if joined and joined[-1][0] == resource:
+            joined[-1] = (resource, joined[-1][1] + ps)
         else:
-            found.append((resource, ps))
-    return tuple(found)
+            joined.append((resource, ps))
+    return tuple(joined)

@@ -1,13 +1,14 @@
-"""Gradients of some rows in simulated time: how many rows a model finds, a node sends, and all have after an exchange.
+"""Gradients of some rows in simulated time: how many rows a model touches, a node sends, and an exchange returns.
 
-    found      rows of the model that has touched most: all wait for it
-    sent       rows of a node's message, the mean of nodes, rounded up; units of a node are taken to share none
-    arrived    rows that any message has
+    touched    rows of the model that has touched most: all wait for it
+    sent       rows of a node's message, the mean of nodes, rounded up; models of a node are assumed to share no row
+    arrived    rows that are in any message
 
-Rows lie evenly in the stripes: of 5 in four stripes of 16 lines 1, 1, 1, 2. All lines of a stripe travel if that takes
-fewer bytes, as in `emu.cluster.wires`, and then come back as well.
+Rows are assumed to be spread evenly over the stripes: 5 rows in four stripes of 16 lines are 1, 1, 1, 2. All lines of a
+stripe travel if that takes fewer bytes, as in `emu.cluster.wires`, and then come back as well.
 
-Source: that a mean stands for all nodes, and that rows lie evenly, is our choice: sizes need counts alone.
+Source: that a mean stands for all nodes, and that rows are spread evenly, is our choice: so sizes follow from counts
+alone.
 """
 
 from __future__ import annotations
@@ -20,40 +21,39 @@ import numpy as np
 from emu.cluster.codecs import Codec
 from emu.cluster.layout import Stripe, stripes_of
 from emu.cluster.settings import ClusterTable
-from emu.cluster.wires import Places, header_bytes, lines_sent, touched_bytes
+from emu.cluster.wires import Indices, header_bytes, lines_sent, touched_bytes
 
 
 class Rows(NamedTuple):
-    """Rows of one gradient; see above."""
+    """Numbers of rows of one gradient, as the module defines them."""
 
-    found: int
+    touched: int
     sent: int
     arrived: int
 
     def in_stripe(self, stripe: Stripe, lines: int) -> tuple[int, int]:
-        """Return how many of a stripe are sent and arrive, of a gradient of so many lines."""
-        sent, there = (share_of(count, stripe, lines) for count in (self.sent, self.arrived))
-        return sent, there
+        """Return how many rows of a stripe are sent and arrive; the whole gradient has `lines` lines."""
+        return share_of(self.sent, stripe, lines), share_of(self.arrived, stripe, lines)
 
     @classmethod
-    def of(cls, found: Sequence[int], lines: int, *, units: int = 1, arrived: int | None = None) -> Rows:
+    def of(cls, touched: Sequence[int], lines: int, *, units: int = 1, arrived: int | None = None) -> Rows:
         """Return the rows of a step.
 
         Args:
-            found: results of every model, in the order of nodes.
+            touched: rows that each model has touched, in the order of nodes.
             lines: lines of the whole gradient.
             units: models of a node, which sends their sum.
-            arrived: rows after the exchange; None assumes that no two models have a row in common.
+            arrived: rows after the exchange; None if no two models are assumed to have a row in common.
 
         Examples:
             >>> Rows.of([3, 5, 4, 5], 16, arrived=9)
-            Rows(found=5, sent=5, arrived=9)
+            Rows(touched=5, sent=5, arrived=9)
             >>> Rows.of([3, 5, 4, 5], 16, units=2)
-            Rows(found=5, sent=9, arrived=16)
+            Rows(touched=5, sent=9, arrived=16)
         """
-        nodes = [min(lines, sum(found[i : i + units])) for i in range(0, len(found), units)]
-        there = min(lines, sum(found)) if arrived is None else arrived
-        return cls(max(found), -(-sum(nodes) // len(nodes)), there)
+        nodes = [min(lines, sum(touched[i : i + units])) for i in range(0, len(touched), units)]
+        arrived = min(lines, sum(touched)) if arrived is None else arrived
+        return cls(max(touched), -(-sum(nodes) // len(nodes)), arrived)
 
 
 class Sizes(NamedTuple):
@@ -78,17 +78,18 @@ def sizes_of(width: int, numbers: int, counts: tuple[int, int] | None, codec: Co
     Args:
         width: lines of the stripe.
         numbers: numbers of a line.
-        counts: lines that are sent, and that exist after the exchange; None if all travel.
+        counts: lines that are sent, and lines after the exchange; None if all travel.
         codec: codec of workers.
         owner_codec: codec of owners.
     """
     if counts is None:
-        up, down = (one.message_bytes(width, numbers) for one in (codec, owner_codec))
+        up, down = codec.message_bytes(width, numbers), owner_codec.message_bytes(width, numbers)
         return Sizes(width * numbers, up, down, width * numbers)
     sent = lines_sent(codec, counts[0], width, numbers)
-    there = lines_sent(owner_codec, max(sent, counts[1]), width, numbers)
-    up, down = (touched_bytes(one, n, width, numbers) for one, n in ((codec, sent), (owner_codec, there)))
-    return Sizes(there * numbers, up, down, sent * numbers)
+    returned = lines_sent(owner_codec, max(sent, counts[1]), width, numbers)
+    up = touched_bytes(codec, sent, width, numbers)
+    down = touched_bytes(owner_codec, returned, width, numbers)
+    return Sizes(returned * numbers, up, down, sent * numbers)
 
 
 def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, codec: Codec, word_bytes: int) -> Sizes:
@@ -97,7 +98,7 @@ def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, c
     Args:
         lines: lines of the gradient.
         numbers: numbers of a line.
-        counts: lines that are sent, and that come back as parameters; None where all travel.
+        counts: lines that are sent, and that come back as parameters; None if all travel.
         codec: codec of workers.
         word_bytes: bytes of the code of a parameter.
     """
@@ -105,13 +106,13 @@ def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, c
         every = lines * numbers
         return Sizes(every, codec.message_bytes(lines, numbers), every * word_bytes, every)
     sent = lines_sent(codec, counts[0], lines, numbers)
-    there = max(sent, counts[1])
-    down = header_bytes(there, lines) + there * numbers * word_bytes
-    return Sizes(there * numbers, touched_bytes(codec, sent, lines, numbers), down, sent * numbers)
+    returned = max(sent, counts[1])
+    down = header_bytes(returned, lines) + returned * numbers * word_bytes
+    return Sizes(returned * numbers, touched_bytes(codec, sent, lines, numbers), down, sent * numbers)
 
 
 def share_of(count: int, stripe: Stripe, lines: int) -> int:
-    """Return how many of some lines a stripe has if they lie evenly; stripes together have them all.
+    """Return how many of `count` lines a stripe has if they are spread evenly; all stripes together have `count`.
 
     Examples:
         >>> [share_of(5, stripe, 64) for stripe in stripes_of(64, 4)]
@@ -120,24 +121,24 @@ def share_of(count: int, stripe: Stripe, lines: int) -> int:
     return count * (stripe.start + stripe.width) // lines - count * stripe.start // lines
 
 
-def arrived_rows(found: Sequence[Places], table: ClusterTable, lines: int, numbers: int) -> Places:
+def arrived_rows(touched: Sequence[Indices], table: ClusterTable, lines: int, numbers: int) -> Indices:
     """Return the rows that a gradient has after an exchange, as the wires carry it.
 
     Args:
-        found: rows of every node, ascending.
+        touched: rows of each node, ascending.
         table: `[cluster]`.
         lines: lines of the whole gradient.
         numbers: numbers of a line.
     """
     codec, owner_codec = table.codecs()
     in_stripes = table.exchange != "controllers"
-    parts: list[Places] = []
+    parts: list[Indices] = []
     for stripe in stripes_of(lines, len(table.layout().owners) if in_stripes else 1):
         begin, width = stripe.start, stripe.width
-        mine = [rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + width)] for rows in found]
-        there = np.unique(np.concatenate(mine))
-        whole = any(lines_sent(codec, len(rows), width, numbers) == width for rows in mine)
-        if whole or (in_stripes and lines_sent(owner_codec, len(there), width, numbers) == width):
-            there = np.arange(begin, begin + width)
-        parts.append(there.astype(np.int64))
+        sent = [rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + width)] for rows in touched]
+        arrived = np.unique(np.concatenate(sent))
+        whole = any(lines_sent(codec, len(rows), width, numbers) == width for rows in sent)
+        if whole or (in_stripes and lines_sent(owner_codec, len(arrived), width, numbers) == width):
+            arrived = np.arange(begin, begin + width)
+        parts.append(arrived.astype(np.int64))
     return np.concatenate(parts)

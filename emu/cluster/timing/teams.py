@@ -20,14 +20,14 @@ class Teams:
     """Devices by their roles.
 
     Attributes:
-        count: nodes that exchange gradients.
-        members: replicas of a node.
+        count: number of nodes that exchange gradients.
+        members: number of replicas of a node.
         parts: M, devices that share a model.
-        part: place of each device among those that share its model.
+        part: index of each device among those that share its model.
         team: node of each device.
-        leads: whether a device is of its node's first replica.
-        computes: whether a device computes gradients.
-        contributions: nodes that do.
+        leads: whether each device belongs to its node's first replica.
+        computes: whether each device computes gradients.
+        contributions: number of nodes that compute gradients.
         rounds: rounds of a phase of an exchange.
     """
 
@@ -40,7 +40,7 @@ class Teams:
             nodes: nodes that exchange gradients.
             units: replicas of each.
             parts: devices that share a model.
-            rounds: rounds of a phase, where two nodes stand for more; None is one less than there are.
+            rounds: rounds of a phase if two nodes stand for more; None is one less than the nodes.
             workers: nodes that compute gradients; empty is all.
         """
         self.count, self.members, self.parts = nodes, units, parts
@@ -59,33 +59,33 @@ class Teams:
 
     @property
     def exchanges(self) -> bool:
-        """Whether a gradient travels at all: to another node, or to another replica of its own."""
+        """Whether gradients travel: to another node, or to another replica of their own."""
         return self.count * self.members > 1
 
     def standing_for_all(self) -> Teams:
-        """Return two nodes that go through as many rounds with each other as all do: where all are alike."""
+        """Return two nodes that exchange in as many rounds as all nodes do; all nodes must be alike."""
         return Teams(2, self.members, self.parts, rounds=self.rounds)
 
     @cached_property
     def receivers(self) -> Numbers:
-        """Device that each one sends to in each round of an exchange, (rounds, devices); -1 of none."""
+        """The device that each device sends to in each round of an exchange, (rounds, devices); -1 for none."""
         distance = np.arange(self.rounds)[:, None] % max(self.count - 1, 1) + 1
         leader = (self.team + distance) % self.count * self.members * self.parts + self.part
         return np.where(self.leads, leader, -1)
 
     def to_leader(self) -> Iterator[Numbers]:
-        """Yield who sends to whom, once for each further replica of a node: it to the first one."""
+        """Yield receivers by device, once for each further replica of a node, which sends to the first one."""
         for member in range(1, self.members):
             sends = self.computes & (np.arange(len(self.part)) // self.parts % self.members == member)
             yield np.where(sends, np.arange(len(self.part)) - member * self.parts, -1)
 
     def from_leader(self) -> Iterator[Numbers]:
-        """Yield who sends to whom, once for each further replica of a node: the first one to it."""
+        """Yield receivers by device, once for each further replica of a node, to which the first one sends."""
         for member in range(1, self.members):
             yield np.where(self.leads, np.arange(len(self.part)) + member * self.parts, -1)
 
     def neighbours(self) -> Iterator[Numbers]:
-        """Yield who sends to whom, once for each other device of the same model."""
+        """Yield receivers by device, once for each other device of the same model."""
         every = np.arange(len(self.part))
         for distance in range(1, self.parts):
             to = every - self.part + (self.part + distance) % self.parts

@@ -1,4 +1,4 @@
-"""Sizes of mini-batches, and the number of nodes that share them, by measurement: `emu.cluster.batch_search`.
+"""Sizes of mini-batches, and the number of nodes that share them, by measurement: `emu.cluster.batch_sizes`.
 
     before a step   a trial of each size, from the same state and over the same examples ──► size of later steps
     after a step    its simulated times ──► nodes that share the next mini-batch

@@ -73,7 +73,7 @@ def written(
         lines: which numbers form a line, as for `columns_of`.
     """
     if isinstance(columns, Touched):
-        rows = RowsValue(runner.place(columns.lines), rows=columns.places)
+        rows = RowsValue(runner.place(columns.lines), rows=columns.indices)
         return rows.holding(runner.run(Operation("quantize", (rows,), part=state.part), role, state.layer))
     array = runner.place(shaped(columns, state.master.array.shape, _lines_of(state, lines)))
     return runner.run(Operation("quantize", (Value(array),), part=state.part), role, state.layer)

@@ -20,7 +20,7 @@ from emu.cluster.clipping import ClippingTable
 from emu.cluster.controller import layer_of
 from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Plan, Rows, Share, alone, counts_ps, fabric_of, plan_of, play, teams_of
+from emu.cluster.timing import Rows, Share, StepSchedule, alone, counts_ps, fabric_of, play, schedule_of, teams_of
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.nn.network import INPUT_LAYER
@@ -192,8 +192,8 @@ class ClusterSimulation(Simulation):
         fabric = fabric_of(table, self.machine.device)
         return counts_ps(fabric, [node * of_node for node in workers], self.machine.decision_bytes())
 
-    def _plan(self, asked: _Asked) -> Plan:
-        """Return the plan of a step of all nodes together, or of one node alone."""
+    def _plan(self, asked: _Asked) -> StepSchedule:
+        """Return the schedule of a step of all nodes together, or of one node alone."""
         share = Share(
             asked.computed,
             asked.updated,
@@ -211,7 +211,7 @@ class ClusterSimulation(Simulation):
             table = ClusterTable(nodes=1, model_parallel=whole.model_parallel, model_split=whole.model_split)
         if table.nodes * table.units * table.model_parallel == 1:
             return alone(self.machine, share)
-        return plan_of(table, self.machine, fabric_of(table, self.machine.device), share)
+        return schedule_of(table, self.machine, fabric_of(table, self.machine.device), share)
 
 
 def with_whole_errors(work: Iterable[Demand], layers: Collection[str]) -> list[Demand]:

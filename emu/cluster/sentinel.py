@@ -1,11 +1,11 @@
-"""A small process beside a rank: it names the rank that died if the launcher ends all others at once.
+"""A small process beside a rank that names the rank that died, because launchers then kill all others at once.
 
-It also ends a rank whose job does not begin in time, because the rank itself can do nothing while MPI begins.
+It also kills a rank whose job does not begin in time, because the rank itself can do nothing while MPI begins.
 
-The ranks of a machine are connected to the watch of the first of them. One that dies loses its connections, and the
-launcher loses sight of it; then the others die. Linux reports events of one `epoll` in order, so the first is the one
-that ended the job. The kernel decides which of its files a process loses first, so connections have the lowest and the
-highest numbers.
+All ranks of a machine are connected to the sentinel of the first of them. When a rank dies, its connections close, the
+launcher notices, and the others die. Linux reports events of one `epoll` in order, so the first closed connection is
+that of the rank that ended the job. The kernel decides which of its files a process loses first, so each rank has two
+connections: the file with the lowest number and the one with the highest.
 """
 
 import fcntl
@@ -16,25 +16,25 @@ import subprocess
 import sys
 from contextlib import suppress
 
-#: Ends the watch.
+#: Message that ends the sentinel.
 _ALL_DONE = b"done\n"
-#: Connections of a rank, and the number of the file that the second one is.
+#: Connections of a rank, and the least file number of the second one.
 _CONNECTIONS, _HIGH = 2, 500
 
 
-class Watch:
-    """The process beside a rank.
+class Sentinel:
+    """Handle of the process beside a rank.
 
     Attributes:
-        pid: its number.
+        pid: number of the process.
     """
 
     def __init__(self, rank: int, timeout_s: float) -> None:
-        """Begin to wait for the job's beginning.
+        """Start the process.
 
         Args:
             rank: rank of this process.
-            timeout_s: within which `over` or `done` must be called.
+            timeout_s: seconds within which `guard` or `done` must be called; then the sentinel kills this process.
         """
         self._low, self._high = os.open(os.devnull, os.O_RDONLY), -1
         command = [sys.executable, "-I", "-S", __file__, str(rank), str(os.getpid()), str(timeout_s)]
@@ -43,33 +43,33 @@ class Watch:
         )
         self.pid = self._process.pid
 
-    def over(self, ranks: int) -> bytes:
-        """Watch this number of ranks; return where they connect."""
+    def guard(self, ranks: int) -> bytes:
+        """Let the sentinel watch so many ranks; return the address that they connect to."""
         self._write(b"%d\n" % ranks)
         return self._read()
 
     def ready(self) -> None:
-        """Wait until all ranks are connected."""
+        """Wait until all ranks are connected to this sentinel."""
         self._read()
 
-    def connect(self, where: bytes, rank: int) -> None:
-        """Connect this rank to the watch of its machine."""
+    def connect(self, address: bytes, rank: int) -> None:
+        """Connect this rank to the sentinel of its machine."""
         for low in (True, False):
-            with socket.socket(socket.AF_UNIX) as made:
-                made.connect(where)
-                made.sendall(f"{rank} {os.getpid()}".encode())
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(address)
+                connection.sendall(f"{rank} {os.getpid()}".encode())
                 if low:
-                    os.dup2(made.fileno(), self._low, inheritable=False)
+                    os.dup2(connection.fileno(), self._low, inheritable=False)
                 else:
-                    self._high = fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, _HIGH)
+                    self._high = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _HIGH)
 
     def done(self) -> None:
-        """End the watch, not what is connected to another one."""
+        """End this sentinel; connections to another one stay open."""
         self._write(_ALL_DONE)
         self._process.communicate()
 
     def disconnect(self) -> None:
-        """Close what is connected: nobody watches any more."""
+        """Close the connections of this rank."""
         for handle in (self._low, self._high):
             with suppress(OSError):
                 os.close(handle)
@@ -91,8 +91,8 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-def _first_words(rank: str, parent: int, timeout_s: float) -> bytes:
-    """Return what the rank says within the time; end it where it says nothing."""
+def _first_message(rank: str, parent: int, timeout_s: float) -> bytes:
+    """Return the rank's first message; kill the rank if it sends none in time."""
     if select.select([0], [], [], timeout_s)[0]:
         return os.read(0, 1 << 10)
     _say(
@@ -104,23 +104,23 @@ def _first_words(rank: str, parent: int, timeout_s: float) -> bytes:
     return b""
 
 
-def _watch(ranks: int) -> None:
-    """Let ranks connect, and wait for the first that is lost, or for the end of the watch."""
+def _guard(ranks: int) -> None:
+    """Let ranks connect; wait for the first lost connection, and name its rank, or for the order to end."""
     listening, waiting = socket.socket(socket.AF_UNIX), select.epoll()
     listening.bind(b"\0emu-%d" % os.getpid())
     listening.listen(ranks * _CONNECTIONS)
     os.write(1, listening.getsockname() + b"\n")
-    held: dict[int, tuple[str, socket.socket]] = {}
+    connections: dict[int, tuple[str, socket.socket]] = {}
     for _ in range(ranks * _CONNECTIONS):
-        made, _ = listening.accept()
-        held[made.fileno()] = (made.recv(100).decode(), made)
-    for handle in (0, *held):
+        connection, _ = listening.accept()
+        connections[connection.fileno()] = (connection.recv(100).decode(), connection)
+    for handle in (0, *connections):
         waiting.register(handle, select.EPOLLIN)
     os.write(1, b"watching\n")
     while True:
         for handle, _ in waiting.poll():
-            if handle in held:
-                rank, pid = held[handle][0].split()
+            if handle in connections:
+                rank, pid = connections[handle][0].split()
                 _say(
                     f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left; the "
                     "job ends, its last checkpoint is intact; start it again with --resume"
@@ -128,10 +128,10 @@ def _watch(ranks: int) -> None:
                 return
             if os.read(0, 1 << 10):
                 return
-            waiting.unregister(0)  # the rank beside it has died: its connections are lost, too
+            waiting.unregister(0)  # the rank beside this process has died: its connections close, too
 
 
 if __name__ == "__main__":
-    said = _first_words(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
-    if said and not said.endswith(_ALL_DONE):
-        _watch(int(said))
+    ranks = _first_message(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    if ranks and not ranks.endswith(_ALL_DONE):
+        _guard(int(ranks))

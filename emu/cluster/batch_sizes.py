@@ -1,11 +1,11 @@
-"""The size of mini-batches, chosen by measurement: trial sizes are tried from the same state, on the same examples.
+"""The size of mini-batches, chosen by measurement: several sizes are tried from one state, on the same examples.
 
     sizes      last * sqrt(2)**-2 .. last * sqrt(2)**2, rounded to multiples      128  192  256  384  512
     criterion  mean training loss over the trial's examples                       0.41 0.41 0.41 0.42 0.47
     kept       the largest within 1% of the smallest trial size's, the base       ───────────►
 
-Source: CN106062786A; Seide et al., Interspeech 2014. That the base is the smallest trial size, and that half the last
-size is the smallest, is our choice: so sizes can fall again.
+Source: CN106062786A; Seide et al., Interspeech 2014. That the base is the smallest trial size, and that trial sizes
+begin at half the last size, is our choice: so sizes can fall again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from emu._config import Table
 from emu.errors import ConfigError
 from emu.formats.integers import as_integer
 
-#: Trial sizes are the last one times the root of two to these powers.
+#: Trial sizes are the last size times the root of two to these powers.
 HALF_OCTAVES = range(-2, 3)
 
 
@@ -53,7 +53,7 @@ def trial_sizes(last: int, *, multiple: int = 64, smallest: int = 1, largest: in
 
 
 def _rounded(four_squares: int, multiple: int) -> int:
-    """Return the multiple next to half the root of a number."""
+    """Return the multiple that is nearest to half the square root of a number."""
     return (math.isqrt(four_squares) + multiple) // (2 * multiple) * multiple
 
 
@@ -61,8 +61,8 @@ def kept_size(criteria: Mapping[int, float], last: int, *, tolerance: float = 0.
     """Return the largest size whose criterion is at most (1 + tolerance) times that of the smallest, the base.
 
     Args:
-        criteria: mean training loss of the trial, by size; one that is not finite keeps no size.
-        last: size that stays where the base's criterion is not finite.
+        criteria: mean training loss of the trial, by size; a size whose loss is not finite is not kept.
+        last: size that is kept if the base's criterion is not finite.
         tolerance: as a share of the base's criterion.
 
     Examples:
@@ -76,20 +76,20 @@ def kept_size(criteria: Mapping[int, float], last: int, *, tolerance: float = 0.
     return max(size for size, criterion in criteria.items() if criterion <= limit)
 
 
-class SearchTable(Table):
+class BatchSizeTable(Table):
     """`[cluster.search]` of a recipe.
 
     Attributes:
         every: mini-batches between two searches; None leaves it to `every_epochs`.
         every_epochs: epochs between two searches; None leaves it to `every`.
-        trial: mini-batches of the last size, whose examples every trial size is tried on.
-        tolerance: how far above the base's criterion a kept one may be, as a share of it.
+        trial: mini-batches of the last size; each trial size is tried on their examples.
+        tolerance: how far the criterion of a kept size may be above the base's, as a share of it.
         multiple: sizes are multiples of it.
         smallest: smallest of all sizes; None is `training.batch`.
         largest: largest of all sizes; None is as many as there are examples to train.
         rate: "per_sample" multiplies the learning rate by size / `training.batch`; "fixed" leaves it.
-        parallelism: whether as many nodes take part as computation and transfer are balanced for.
-        decay: share of the times measured so far that stays in their average.
+        parallelism: whether only so many nodes take part that computation and transfer are balanced.
+        decay: share of the average of times that stays when a time is added.
     """
 
     every: int | None = Field(default=None, ge=1)
@@ -104,7 +104,7 @@ class SearchTable(Table):
     decay: float = Field(default=0.9, ge=0, lt=1)
 
     @model_validator(mode="after")
-    def _searches(self) -> SearchTable:
+    def _searches(self) -> BatchSizeTable:
         if self.every is None and self.every_epochs is None and not self.parallelism:
             raise ConfigError(
                 "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; set one "
@@ -117,8 +117,8 @@ class SearchTable(Table):
 
         Args:
             step: training step.
-            epoch: it lies in.
-            offset: examples of the epoch before it.
+            epoch: epoch of the step.
+            offset: examples of the epoch before the step.
         """
         by_step = self.every is not None and step > 0 and step % self.every == 0
         by_epoch = self.every_epochs is not None and offset == 0 and epoch > 0 and epoch % self.every_epochs == 0
@@ -130,18 +130,18 @@ class SearchTable(Table):
         Args:
             last: size so far.
             batch: `training.batch`.
-            examples: to train.
+            examples: number of training examples.
         """
         most = examples if self.largest is None else self.largest
         return trial_sizes(last, multiple=self.multiple, smallest=self.smallest or batch, largest=most)
 
     def require_fit(self, batch: int, parts: int, examples: int) -> None:
-        """Refuse sizes that cannot be divided among nodes, and bounds without `training.batch`.
+        """Check that sizes can be divided among nodes, and that `training.batch` is within the bounds.
 
         Args:
             batch: `training.batch`.
-            parts: parts of a mini-batch: nodes times units of each.
-            examples: to train.
+            parts: parts of a mini-batch: nodes times processing units of a node.
+            examples: number of training examples.
 
         Raises:
             ConfigError: a number does not fit the others.

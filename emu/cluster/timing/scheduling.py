@@ -1,4 +1,4 @@
-"""The plan of a step, from `[cluster]`, a machine, and the demands of one node."""
+"""The schedule of a step, from `[cluster]`, a machine, and the demands of one node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages, messages_of
 from emu.cluster.timing.program import Division, Program, Undivided, prepare_of, program_of
 from emu.cluster.timing.rows import Rows, controlled_sizes
-from emu.cluster.timing.step_plan import Clips, Group, Plan
+from emu.cluster.timing.step_schedule import Clips, Group, StepSchedule
 from emu.cluster.timing.striping import Striped, striped_shapes
 from emu.cluster.timing.teams import Teams
 from emu.errors import ConfigError
@@ -27,19 +27,19 @@ from emu.hardware import Demand, Device, Fabric, Machine
 
 @dataclass(frozen=True)
 class Share:
-    """What one model is asked in a step, over its part of the batch.
+    """The work of one model in a step, over its part of the batch.
 
     Attributes:
         computed: demands of the pass.
         updated: demands after the exchange.
         shapes: columns and rows of every gradient, by name `layer.part`.
         parameter_bytes: bytes of one code of the parameters that a controller returns, by the same names.
-        clipping: rules that its gradients are clipped by, when, and where; None clips nothing.
-        batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
+        clipping: by which rules, when and where its gradients are clipped; None clips nothing.
+        batch_elements: numbers of its part of the batch, which its host prepares; 0 if it prepares nothing.
         batch_bytes: bytes that the host sends.
         decided_on_host: whether registers go to the host and points come back.
-        rows: rows of gradients that have only some of them, by the same names: how many.
-        counts_ps: what adding up the registers of all nodes takes, for one point.
+        rows: how many rows gradients of some rows have, by the same names.
+        counts_ps: how long adding up the registers of all nodes takes, for one point.
     """
 
     computed: Sequence[Demand]
@@ -54,21 +54,21 @@ class Share:
     counts_ps: int = 0
 
 
-def alone(machine: Machine, share: Share) -> Plan:
-    """Return the plan of one device that trains by itself."""
+def alone(machine: Machine, share: Share) -> StepSchedule:
+    """Return the schedule of one device that trains by itself."""
     kernels = _kernels(ClusterTable(nodes=1), machine)
     program = _program(_undivided(machine, share), machine, share)
-    return Plan(program, None, Teams(1), (), kernels, clips=_clips(share, kernels, share.shapes, {}))
+    return StepSchedule(program, None, Teams(1), (), kernels, clips=_clips(share, kernels, share.shapes, {}))
 
 
-def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> Plan:
-    """Return the plan of a cluster's step.
+def schedule_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> StepSchedule:
+    """Return the schedule of a cluster's step.
 
     Args:
         table: `[cluster]`.
-        machine: every device.
-        fabric: fabric that connects them.
-        share: share of one model.
+        machine: machine of each device.
+        fabric: fabric that connects the devices.
+        share: work of one model.
 
     Raises:
         ConfigError: an owner has no stripe, owners are given with model striping, or devices cannot be divided.
@@ -93,7 +93,7 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
         if by_controllers:
             groups = tuple(group._replace(device=device_of.get(group.name)) for group in groups)
         program = replace(program, updates=()) if by_controllers else program
-    return Plan(
+    return StepSchedule(
         program,
         fabric,
         teams,
@@ -113,7 +113,7 @@ def _in_stripes(
     rows: Mapping[str, Rows],
     device_of: Mapping[str, int],
 ) -> tuple[Group, ...]:
-    """Return groups of tensors in stripes to owners: those of a layer, or all of them, or all of a device."""
+    """Return the groups of a striped exchange: the tensors of a layer, or all tensors, or all of a device."""
     Layout(table.nodes, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
     together: dict[str, list[str]] = {layer: [] for layer in program.layers if table.streaming}
     for tensor in shapes:
@@ -124,32 +124,34 @@ def _in_stripes(
         layers = frozenset(map(layer_of, tensors))
         members, some = [shapes[tensor] for tensor in tensors], [rows.get(tensor) for tensor in tensors]
         messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec, some)
-        one = _group(name, layers, messages)
-        groups.append(one._replace(device=device_of.get(layer_of(tensors[0]))))
+        group = _group(name, layers, messages)
+        groups.append(group._replace(device=device_of.get(layer_of(tensors[0]))))
     return tuple(groups)
 
 
 def _to_controllers(
     table: ClusterTable, kernels: Kernels, program: Program, share: Share, shapes: Mapping[str, tuple[int, int]]
 ) -> tuple[Group, ...]:
-    """Return the layers, each a group whose one owner is its controller: it updates, and sends parameters."""
+    """Return a group for each layer; its only owner is the layer's controller, which updates and sends parameters."""
     sizes: dict[str, int] = {}
     for name in reversed(list(share.shapes)):  # of whole layers, as training places them
         sizes[layer_of(name)] = sizes.get(layer_of(name), 0) + kernels.codec.message_bytes(*share.shapes[name])
     controller_of = placed(sizes, table.controllers, table.placement)
     groups: list[Group] = []
     for layer in program.layers:
-        found = np.zeros((4, table.nodes), np.int64)
+        sizes_by_node = np.zeros((len(Messages._fields), table.nodes), np.int64)
         for name in (name for name in shapes if layer_of(name) == layer):
             lines, numbers = shapes[name]
             some, word_bytes = share.rows.get(name), share.parameter_bytes[name]
             counts = None if some is None else (some.sent, some.arrived)
-            found[:, controller_of[layer]] += controlled_sizes(lines, numbers, counts, kernels.codec, word_bytes)
-        one = _group(layer, frozenset((layer,)), Messages(*found))
-        # what belongs to no layer, as the norm of all gradients, is done with the last one
+            sizes_by_node[:, controller_of[layer]] += controlled_sizes(
+                lines, numbers, counts, kernels.codec, word_bytes
+            )
+        group = _group(layer, frozenset((layer,)), Messages(*sizes_by_node))
+        # tasks that belong to no layer, as the norm of all gradients, run with the last layer
         last = layer == program.layers[-1]
-        mine = (t for t in program.updates if t.layer == layer or (last and t.layer not in program.layers))
-        groups.append(one._replace(updates=tuple(mine)))
+        updates = (t for t in program.updates if t.layer == layer or (last and t.layer not in program.layers))
+        groups.append(group._replace(updates=tuple(updates)))
     return tuple(groups)
 
 
@@ -159,7 +161,7 @@ def _group(name: str, layers: frozenset[str], messages: Messages) -> Group:
 
 
 def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
-    """Return the times of a device's memory; what a controller returns is not quantised."""
+    """Return the times of quantising on a device; what a controller returns is not quantised."""
     codec, owner_codec = table.codecs()
     if table.exchange == "controllers":
         owner_codec = codec_of(32)
@@ -173,20 +175,20 @@ def _clips(
     shapes: Mapping[str, tuple[int, int]],
     device_of: Mapping[str, int],
 ) -> Clips | None:
-    """Return what clipping costs a worker, by layer."""
+    """Return how long clipping takes a worker, by layer; None if nothing is clipped."""
     clipping = share.clipping
     if clipping is None:
         return None
     numbers: Counter[str] = Counter()
     for name, (columns, rows) in shapes.items():
         some = share.rows.get(name)
-        numbers[layer_of(name)] += (columns if some is None else some.found) * rows
+        numbers[layer_of(name)] += (columns if some is None else some.touched) * rows
     layer_ps = {layer: kernels.clip_ps(clipping.rules, count) for layer, count in numbers.items()}
     return Clips(clipping.trigger, clipping.on, layer_ps, device_of)
 
 
 def teams_of(table: ClusterTable) -> Teams:
-    """Return who belongs together.
+    """Return which devices of a cluster belong together.
 
     Raises:
         ConfigError: owners are given with model striping.
@@ -200,7 +202,7 @@ def teams_of(table: ClusterTable) -> Teams:
 
 
 def fabric_of(table: ClusterTable, device: Device) -> Fabric:
-    """Return what connects a cluster's devices: those of a node at one host, as far as a host has so many.
+    """Return the fabric of a cluster's devices: those of a node share hosts, each as many as a host has.
 
     Raises:
         ConfigError: the device has no crossbar or too few ports, or nodes would lie across hosts.
@@ -208,13 +210,13 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
     topology = device.topology
     at_host = int(topology.devices.value) if topology and topology.devices else 1
     of_node = table.units * table.model_parallel
-    taken = min(of_node, at_host)
-    if of_node % taken:
+    on_each_host = min(of_node, at_host)
+    if of_node % on_each_host:
         raise ConfigError(
             f"the {of_node} devices of a node must fill whole hosts, which have {at_host} devices each on "
             f"{device.name}; change `units` or `model_parallel` of [cluster]"
         )
-    return Fabric.of(device, nodes=table.nodes * of_node // taken, devices=taken)
+    return Fabric.of(device, nodes=table.nodes * of_node // on_each_host, devices=on_each_host)
 
 
 def _undivided(machine: Machine, share: Share) -> Undivided:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import emu
 from emu.cluster import kept_size, trial_sizes
-from emu.cluster.batch_search import SearchTable
+from emu.cluster.batch_sizes import BatchSizeTable
 from emu.errors import ConfigError
 from emu.training.folders.run_folder import RunFolder
 from emu.training.folders.tables import TABLES
@@ -122,9 +122,9 @@ def test_trial_sizes_are_what_decimals_of_60_digits_say_c8(blocks: int, multiple
 def test_trial_sizes_stay_within_their_bounds_c8():
     assert trial_sizes(256, smallest=192, largest=384) == (192, 256, 384)
     assert trial_sizes(256, smallest=256, largest=256) == (256,)
-    table = SearchTable(every=1)
+    table = BatchSizeTable(every=1)
     assert table.sizes(256, batch=256, examples=400) == (256, 384), "at least the recipe's size, at most all examples"
-    assert SearchTable(every=1, smallest=64).sizes(256, batch=256, examples=400) == (128, 192, 256, 384)
+    assert BatchSizeTable(every=1, smallest=64).sizes(256, batch=256, examples=400) == (128, 192, 256, 384)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_the_largest_size_within_one_percent_of_the_base_is_kept_c8(criteria: di
 
 
 def test_a_search_is_due_by_mini_batches_and_by_epochs_c8():
-    by_step, by_epoch = SearchTable(every=4), SearchTable(every_epochs=2)
+    by_step, by_epoch = BatchSizeTable(every=4), BatchSizeTable(every_epochs=2)
     assert [step for step in range(13) if by_step.is_due(step, 0, step)] == [4, 8, 12]
     places = [(epoch, offset) for epoch in range(6) for offset in (0, 8)]
     assert [place for place in places if by_epoch.is_due(9, *place)] == [(2, 0), (4, 0)]

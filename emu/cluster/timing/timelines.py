@@ -1,10 +1,10 @@
-"""Time on many devices at once: what each resource does, and in which order it is used.
+"""Timelines of many devices at once: what each resource does, and when.
 
     book       one call for all devices: each begins when it is ready and its resource is free
-    processes  work that goes on side by side; the one that is ready first, on any device, books first
+    processes  work that goes on side by side; the process that is ready first, on any device, books first
 
-A process is a generator. It yields when it is ready, then books, and yields again; or it yields a signal that another
-process sets. Times are integers, picoseconds, one for every device.
+A process is a generator. It yields the time at which it is ready, then books, and yields again; or it yields a signal
+that another process sets. Times are arrays of integers, picoseconds, one for each device.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Times: TypeAlias = npt.NDArray[np.int64]
 
 
 class Booked(NamedTuple):
-    """Something that a resource of every device did.
+    """Work of a resource on all devices.
 
     Attributes:
-        resource: unit, link.
+        resource: unit or link.
         name: what was done.
         kind: what it counts as.
         begin_ps: when it began, by device.
-        duration_ps: how long it took, by device; 0 where it was not done.
+        duration_ps: how long it took, by device; 0 on devices that did nothing.
     """
 
     resource: str
@@ -37,19 +37,19 @@ class Booked(NamedTuple):
     duration_ps: Times
 
 
-class Line:
+class DeviceTimelines:
     """Resources of devices; each does one thing at a time, in the order in which it is booked.
 
     Attributes:
         devices: how many.
-        spent_ps: by kind and device.
-        booked: everything, where it is kept.
+        spent_ps: time spent, by kind and device.
+        booked: everything that was booked, if it is kept.
 
     Examples:
-        >>> line = Line(2)
-        >>> line.book("compute", "fc1", 300, np.array([0, 100])).tolist()
+        >>> timelines = DeviceTimelines(2)
+        >>> timelines.book("compute", "fc1", 300, np.array([0, 100])).tolist()
         [300, 400]
-        >>> line.book("compute", "fc2", np.array([10, 0]), np.array([0, 0])).tolist()  # the second one does nothing
+        >>> timelines.book("compute", "fc2", np.array([10, 0]), np.array([0, 0])).tolist()  # device 1 does nothing
         [310, 0]
     """
 
@@ -60,7 +60,7 @@ class Line:
         self._free: dict[str, Times] = {}
 
     def start(self) -> Times:
-        """Return time 0 of every device."""
+        """Return time 0 for each device."""
         return np.zeros(self.devices, np.int64)
 
     def book(
@@ -73,25 +73,25 @@ class Line:
         *,
         in_turn: bool = False,
     ) -> Times:
-        """Let a resource of every device do something; return when each has done it.
+        """Book work of a resource on all devices; return when each has done it.
 
         Args:
-            resource: which.
-            name: name of what is done.
-            duration_ps: for how long; a device whose entry is 0 does nothing, and is done when it is ready.
-            after_ps: when each is ready.
-            kind: what it counts as.
-            in_turn: whether a device that does nothing is done when the resource is free, too.
+            resource: the resource.
+            name: name of the work.
+            duration_ps: how long it takes; a device whose entry is 0 does nothing, and is done when it is ready.
+            after_ps: when each device is ready.
+            kind: what the time counts as.
+            in_turn: whether a device that does nothing waits until the resource is free all the same.
         """
-        taken = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
+        durations = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
         free = self._free.setdefault(resource, self.start())
-        works = taken > 0
+        works = durations > 0
         begin = np.where(np.logical_or(works, in_turn), np.maximum(free, after_ps), after_ps)
-        end = begin + taken
+        end = begin + durations
         self._free[resource] = np.where(works, end, free)
-        self.spent_ps[kind] = self.spent_ps.get(kind, 0) + taken
+        self.spent_ps[kind] = self.spent_ps.get(kind, 0) + durations
         if self._keeps and works.any():
-            self.booked.append(Booked(resource, name, kind, begin, taken))
+            self.booked.append(Booked(resource, name, kind, begin, durations))
         return end
 
 
@@ -110,16 +110,16 @@ Process: TypeAlias = Generator["Times | Signal", None, None]
 
 
 class Processes:
-    """Runs processes side by side, whoever is ready first.
+    """Runs processes side by side; the one that is ready first goes on.
 
     Examples:
-        >>> line, order, run = Line(1), [], Processes()
+        >>> order, processes = [], Processes()
         >>> def at(name, time):
         ...     yield np.array([time])
         ...     order.append(name)
-        >>> run.start(at("late", 5))
-        >>> run.start(at("early", 3))
-        >>> run.run()
+        >>> processes.start(at("late", 5))
+        >>> processes.start(at("early", 3))
+        >>> processes.run()
         >>> order
         ['early', 'late']
     """
@@ -134,28 +134,28 @@ class Processes:
         self._resume(process)
 
     def set(self, signal: Signal, at_ps: Times) -> None:
-        """Make a signal's time known; who waits for it goes on."""
+        """Set a signal's time; processes that wait for it go on."""
         signal.at_ps = at_ps
         for _, process in self._waiting.pop(id(signal), ()):
             self._push(process, at_ps)
 
     def run(self) -> None:
-        """Go on until nobody is left."""
+        """Run until all processes have ended."""
         while self._ready:
             _, _, process = heappop(self._ready)
             self._resume(process)
-        assert not self._waiting, "every signal is set by somebody"
+        assert not self._waiting, "a process waits for a signal that none sets"
 
     def _resume(self, process: Process) -> None:
-        found = next(process, None)
-        if isinstance(found, Signal):
-            if found.at_ps is None:
-                self._waiting.setdefault(id(found), []).append((found, process))
+        awaited = next(process, None)
+        if isinstance(awaited, Signal):
+            if awaited.at_ps is None:
+                self._waiting.setdefault(id(awaited), []).append((awaited, process))
                 return
-            found = found.at_ps
-        if found is not None:
-            self._push(process, found)
+            awaited = awaited.at_ps
+        if awaited is not None:
+            self._push(process, awaited)
 
     def _push(self, process: Process, ready_ps: Times) -> None:
-        self._count += 1
+        self._count += 1  # among equal times the process that came first goes on: every run takes the same order
         heappush(self._ready, (int(ready_ps.min()), self._count, process))

@@ -1,4 +1,4 @@
-"""What a step of a cluster is made of before it is played, and what is known of it afterwards."""
+"""The schedule of a cluster's step, which `step.py` plays, and the time that it takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from emu.cluster.clipping.schedule import Place, Trigger
+from emu.cluster.clipping.schedule import Processor, Trigger
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages
 from emu.cluster.timing.program import Program, Task
@@ -20,13 +20,13 @@ class Group(NamedTuple):
     Attributes:
         name: what a trace calls it.
         layers: layers whose gradients they are.
-        numbers: how many gradients, of those that exist after the exchange.
+        numbers: how many gradients exist after the exchange.
         sent_numbers: how many a node sends.
-        up_bytes: bytes of a worker's messages to all owners, itself among them.
+        up_bytes: bytes of a worker's messages to all owners, including itself.
         down_bytes: bytes of all owners' messages.
         messages: sizes by owner.
-        device: device of every node that has the layers; None where all have a part of them.
-        updates: what the owner does before it answers; a controller returns parameters.
+        device: the device of a node that has the layers; None if each device has a part of them.
+        updates: update that the owner runs before it answers: a controller returns parameters.
     """
 
     name: str
@@ -47,33 +47,33 @@ class Clips:
     Attributes:
         trigger: what a clip waits for, see `emu.cluster.clipping.schedule`.
         on: the processor that clips.
-        layer_ps: how long it takes for a worker's gradients, by layer.
-        device_of: layers that one device of a node has alone.
+        layer_ps: how long clipping a worker's gradients takes, by layer.
+        device_of: device of each layer that one device of a node has alone.
     """
 
     trigger: Trigger
-    on: Place
+    on: Processor
     layer_ps: Mapping[str, int]
     device_of: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def of(self, layers: Iterable[str]) -> int:
-        """Return how long some layers take."""
+        """Return how long clipping some layers takes."""
         return sum(self.layer_ps.get(layer, 0) for layer in layers)
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepSchedule:
     """Everything that decides how long a step takes.
 
     Attributes:
-        program: program of every device.
-        fabric: fabric that messages pass.
+        program: program of each device.
+        fabric: fabric that messages pass; None for a device alone.
         teams: devices by their roles.
-        groups: what is exchanged, and together with what; nothing on one node.
+        groups: tensors that are exchanged, by group; empty if nothing is exchanged.
         kernels: times of quantising.
         double_buffering: whether a gradient is applied one step late.
-        chunks: into which every message is cut where it is copied to hosts.
-        clips: what clipping takes; None clips nothing.
+        chunks: number of parts into which each message is cut if it is copied to hosts.
+        clips: time of clipping; None clips nothing.
     """
 
     program: Program
@@ -87,20 +87,21 @@ class Plan:
 
     @property
     def clips_at_receivers(self) -> bool:
-        """Whether who receives gradients clips them."""
+        """Whether receivers of gradients clip them."""
         return self.clips is not None and self.clips.trigger == "after_all" and self.teams.count > 1
 
     @property
     def is_alike(self) -> bool:
-        """Whether every node does the same at the same time, so that two can stand for all."""
+        """Whether all nodes do the same at the same time, so that two can stand for all."""
         if self.fabric is None or self.teams.parts > 1 or self.teams.count < 3 or not self.teams.computes.all():
             return False
         passed = [self.fabric.port, self.fabric.host] if self.fabric.over_hosts else [self.fabric.port]
-        free = not any(path is None or path.half_duplex or path.one_engine for path in passed)
-        return free and all(len(set(sizes.tolist())) == 1 for group in self.groups for sizes in group.messages)
+        # if both directions share a resource, messages of a round compete, and two nodes do not stand for more
+        separate = not any(path is None or path.half_duplex or path.one_engine for path in passed)
+        return separate and all(len(set(sizes.tolist())) == 1 for group in self.groups for sizes in group.messages)
 
-    def of_two(self) -> Plan:
-        """Return the plan of two nodes that stand for all."""
+    def of_two(self) -> StepSchedule:
+        """Return the schedule of two nodes that stand for all."""
         assert self.fabric is not None
         groups = [group._replace(messages=Messages(*(sizes[:2] for sizes in group.messages))) for group in self.groups]
         teams = self.teams.standing_for_all()
@@ -111,8 +112,8 @@ class Plan:
             groups=tuple(groups),
         )
 
-    def without_computing(self) -> Plan:
-        """Return the plan of devices that compute in no time, one step by itself: what is left is communication."""
+    def without_computing(self) -> StepSchedule:
+        """Return the schedule of one step on devices that compute in no time: communication is left."""
         kernels = replace(self.kernels, bytes_per_s=None)
         groups = tuple(group._replace(updates=()) for group in self.groups)
         return replace(
@@ -124,13 +125,13 @@ class Plan:
             clips=None,
         )
 
-    def pass_alone(self) -> Plan:
-        """Return the plan of forward and backward alone, without what comes after or beside it."""
+    def pass_alone(self) -> StepSchedule:
+        """Return the schedule of forward and backward alone, without exchange and update."""
         program = Program(self.program.passes, ())
         return replace(self, program=program, groups=(), double_buffering=False, clips=None)
 
-    def exchange_alone(self) -> Plan:
-        """Return the plan of the exchange of gradients that are there at once, on devices that compute in no time."""
+    def exchange_alone(self) -> StepSchedule:
+        """Return the schedule of the exchange alone: all gradients are ready at the start, computing takes no time."""
         silent = self.without_computing()
         passes = tuple(replace(task, gathered_bytes=0, partial_bytes=0) for task in silent.program.passes)
         return replace(silent, program=Program(passes, ()))
@@ -138,17 +139,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step takes, and its parts: of the device that does most.
+    """How long a step takes, and its parts on the busiest device.
 
     Attributes:
-        step_ps: from one step's end to the next one's.
+        step_ps: from the end of one step to the end of the next.
         compute_ps: forward and backward.
         quantise_ps: encoding, adding up, decoding.
         update_ps: the update.
         wait_ps: the rest, in which the device computes nothing.
-        send_ps: for how long the busiest port sends.
+        send_ps: how long the busiest port sends.
         sent_bytes: bytes of all devices in a step.
-        clip_ps: clipping, on whichever processor.
+        clip_ps: clipping, on any processor.
         events: events of the first nodes, if they were kept.
     """
 
@@ -164,5 +165,5 @@ class StepTime:
 
     @property
     def link_use(self) -> float:
-        """Share of the step for which the busiest port sends."""
+        """Share of the step in which the busiest port sends."""
         return self.send_ps / self.step_ps if self.step_ps else 0.0
