@@ -10,16 +10,16 @@ from emu.formats import Value
 
 
 class Context:
-    """What a rule receives.
+    """The context of a rule.
 
     Attributes:
         runner: runs operations.
-        layer: whose results are written.
-        options: of the primitive.
-        saved: what the forward pass saves for the backward pass.
+        layer: layer whose results are written.
+        options: options of the primitive.
+        saved: arrays that the forward pass saves for the backward pass.
         training: whether this is a training pass, in which dropout drops values and moments are those of the batch.
         moments: moments for the next step, by operand; only in training.
-        role: of what is written.
+        role: role of what is written.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ def elementwise(name: str) -> Forward:
 
 
 def summed_to(c: Context, g: Value, shape: tuple[int, ...], part: str) -> Value:
-    """Sum a gradient over the axes along which its operand was broadcast."""
+    """Return a gradient summed over the axes along which its operand was broadcast."""
     if g.shape == shape:
         return g
     lead = len(g.shape) - len(shape)

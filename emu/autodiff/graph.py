@@ -27,7 +27,7 @@ class Tensor:
         value: array and format.
         record: how it was made; None for inputs and parameters.
         is_parameter: gradients arrive with role `gradient` instead of `error`.
-        needs_gradient: whether anything it was made from is a parameter or a tracked input.
+        needs_gradient: whether it is, or was made from, a parameter or a tracked input.
     """
 
     value: Value
@@ -84,7 +84,7 @@ class Graph:
         Args:
             primitive: a key of `rules.PRIMITIVES`.
             *inputs: operands.
-            layer: whose result this is.
+            layer: layer of the result.
             **options: the primitive's own.
 
         Raises:
@@ -108,8 +108,8 @@ class Graph:
         """Return the gradient of every tracked leaf, by `id` of its tensor.
 
         Args:
-            loss: where to start; its shape is that of `seed`.
-            seed: gradient that arrives there, usually 1 (or the loss scale).
+            loss: result to start from; it has the shape of `seed`.
+            seed: gradient with respect to it, usually 1 (or the loss scale).
 
         Raises:
             NotDifferentiable: `loss` was not made from anything tracked.
@@ -167,7 +167,7 @@ def _role_of(tensor: Tensor) -> str:
 
 
 def _in_order(loss: Tensor) -> list[Tensor]:
-    """Return every tracked node `loss` was made from, operands before results."""
+    """Return all tracked nodes that `loss` was made from, operands before results."""
     order: list[Tensor] = []
     seen: set[int] = set()
     stack: list[tuple[Tensor, bool]] = [(loss, False)]

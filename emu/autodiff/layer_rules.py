@@ -11,7 +11,7 @@ def _gelu(c: Context, x: Value) -> Value:
 
 
 def _gelu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    """The slope is written in the layer's activation format, as of the other functions."""
+    """The slope is written in the layer's activation format, as those of the other functions."""
     return c.run("multiply", g, c.run("gelu_slope", x, role="slope"))
 
 
@@ -62,7 +62,7 @@ def _dropout_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     return c.run("dropout_gradient", g, saved=c.saved, rate=c.options["rate"])
 
 
-#: The primitives by name; those of `normalise` and `embedding` have operands no gradient flows to.
+#: The primitives by name; no gradient flows to some operands of `normalise` and `embedding`.
 LAYER_PRIMITIVES: dict[str, Primitive] = {
     "gelu": Primitive(_gelu, (_gelu_back,)),
     "softmax": Primitive(_softmax, (_softmax_back,)),

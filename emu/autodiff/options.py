@@ -17,7 +17,7 @@ def _axis(name: str, value: Any, ndim: int) -> int:
     return as_axes(name, as_integer(name, value, error=ShapeError), ndim)[0]
 
 
-def _step(name: str, value: Any, ndim: int) -> tuple[int, int]:
+def _stride(name: str, value: Any, ndim: int) -> tuple[int, int]:
     return as_pair(name, value, 1)
 
 
@@ -32,9 +32,9 @@ def _every_axis(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-#: What makes an option's integers, by primitive and name, from what the caller gave and the axes of the first operand.
+#: Functions that check and convert options, by primitive and option; they get the number of axes of the first operand.
 _INTEGERS: dict[str, dict[str, Callable[[str, Any, int], Any]]] = {
-    "conv2d": {"stride": _step, "padding": _margin},
+    "conv2d": {"stride": _stride, "padding": _margin},
     "max_pool": {"window": _size, "stride": _size},
     "avg_pool": {"window": _size, "stride": _size},
     "sum": {"axis": as_axes},
@@ -52,7 +52,7 @@ def with_integers(primitive: str, options: Mapping[str, Any], ndim: int) -> dict
         ndim: axes of its first operand.
 
     Raises:
-        ShapeError: one of them is not an integer, or not in its range; an axis that the operand does not have.
+        ShapeError: an option is not an integer, or not in its range; the operand does not have an axis.
     """
     known = _INTEGERS.get(primitive)
     if known is None:

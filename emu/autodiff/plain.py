@@ -18,7 +18,7 @@ from emu.sparse.value import SparseValue
 
 
 class PlainRunner(Runner):
-    """Runs every operation in the arrays' own floating-point arithmetic; formats are ignored."""
+    """Runs operations in the arrays' own floating-point arithmetic; formats are ignored."""
 
     @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
@@ -38,7 +38,7 @@ class PlainRunner(Runner):
 
 
 def _whole(value: Value) -> Any:
-    """Return all elements of an operand: a sparse matrix as a dense one, entries of one place added up."""
+    """Return an operand as a dense array; entries of a sparse matrix with the same row and column are added up."""
     if not isinstance(value, SparseValue):
         return value.array
     xp, x = namespace(value.array), value.structure

@@ -1,8 +1,8 @@
-"""The table of primitives: each one's forward and backward, in terms of operations the runner computes.
+"""The table of primitives: forward and backward of each, in terms of operations that the runner computes.
 
-Moves (reshape, gather, scatter to distinct places) are done here on the array. Everything that
-can round is an operation. A backward rule receives the arriving gradient, the result and the
-operands, and returns the gradient by one operand.
+Moves (reshape, gather, scatter to distinct positions) are done here on the array. Everything that can round is an
+operation. A backward rule receives the gradient of the result, the result and the operands, and returns the gradient of
+one operand.
 """
 
 from __future__ import annotations
@@ -157,8 +157,15 @@ def _max_pool(c: Context, x: Value) -> Value:
     return result.with_array(result.array[0])
 
 
-def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int], Any]) -> Value:
-    """Bring pooled gradients back to their windows: a move where windows do not overlap, a sum where they do."""
+def _spread(c: Context, g: Value, shape: tuple[int, ...], values_at: Callable[[int], Any]) -> Value:
+    """Return pooled gradients spread over their windows, and added if windows overlap.
+
+    Args:
+        c: context of the rule.
+        g: gradient of the pooled image.
+        shape: shape of the image.
+        values_at: returns the gradients that go to one position of each window.
+    """
     window, stride = c.options["window"], c.options["stride"]
     xp = namespace(g.array)
     rows, columns = g.shape[2:]
@@ -168,7 +175,7 @@ def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int],
     for position in range(window * window):
         i, j = divmod(position, window)
         target = spread[position if overlapping else 0]
-        target[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] = place(
+        target[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] = values_at(
             position
         )
     if not overlapping:
@@ -195,7 +202,7 @@ def _avg_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 
 
 def _tiled(share: Value, shape: tuple[int, ...], window: int) -> Value:
-    """Repeat each number over its window; windows lie side by side, and +0 is where none lies."""
+    """Repeat each number over its window; windows are next to each other, and the rest of the image is +0."""
     xp, (rows, columns) = namespace(share.array), share.shape[2:]
     seen = share.array[:, :, :, None, :, None]
     tiles = xp.broadcast_to(seen, (*share.shape[:3], window, columns, window))

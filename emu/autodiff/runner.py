@@ -19,8 +19,8 @@ class Operation:
     Attributes:
         name: its row in `emu.operations.OPERATIONS`.
         operands: values it reads.
-        options: shapes, strides, axes: everything that is not a number of the network.
-        part: tells apart several results of one layer and role, e.g. the bias gradient beside the weight's.
+        options: shapes, strides, axes: all that is not a number of the network.
+        part: distinguishes results of one layer and role, e.g. the bias gradient from the weight's.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Runner(Protocol):
         ...
 
     def place(self, array: Any) -> Any:
-        """Return an array where operations compute: in the host's memory, or in a device's."""
+        """Return an array in the memory in which operations compute: the host's, or a device's."""
         ...
 
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:

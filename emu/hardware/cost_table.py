@@ -1,19 +1,19 @@
 """A cost table: what operations, registers and memories cost in a technology, one table per TOML file in `costs/`.
 
-    name, description, source, node_nm       what it is of
+    name, description, source, node_nm       the technology
     [[operations]]                           add or multiply, of a format: energy, area
     [register_bit]                           one bit that is written: energy, area
     [[memory]], on_chip, main                levels: energy of an access; the two that machines have
 
-Formats between those of the table lie on a line between their neighbours, over a size:
+Costs of formats between those of the table are interpolated linearly between their neighbours, over a size:
 
     add, fixed point        bits of the word                   multiply, fixed point     product of the widths
     add, floating point     bits of the significand            multiply, floating point  product of the significands
 
-Below the narrowest format the line goes to 0 at size 0. Above the widest it goes on from 0 through that format.
+Below the narrowest format, costs go linearly to 0 at size 0. Above the widest, they are proportional to the size.
 
-Source: docs/energy.md. That lines join the formats is our choice: an adder is a row of cells, one for each bit, and a
-multiplier a field of them, one for each pair of bits.
+Source: docs/energy.md. That costs are linear in the size is our choice: an adder is a row of cells, one for each bit,
+and a multiplier a field of them, one for each pair of bits.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ BASE_TABLE = "horowitz-45nm"
 
 
 class OperationCost(Table):
-    """What one operation of a format costs.
+    """The cost of one operation of a format.
 
     Attributes:
         operation: `add` or `multiply`.
         format: format of both operands and of the result.
         energy_pj: energy of one operation, picojoules.
-        area_um2: area of the unit that does it, square micrometres; None leaves the row out of the line of areas.
+        area_um2: area of the unit that does it, square micrometres; None if the source gives none.
         source: where both are from.
     """
 
@@ -57,7 +57,7 @@ class OperationCost(Table):
 
     @field_validator("format")
     @classmethod
-    def _placed(cls, text: str) -> str:
+    def _has_point(cls, text: str) -> str:
         if isinstance(parse(text), DynamicFixed):
             raise ConfigError(f"`format` of a cost must have its point in place, got {text!r}; write fix16f0")
         return text
@@ -75,11 +75,11 @@ class OperationCost(Table):
 
 
 class RegisterCost(Table):
-    """What one bit of a register costs.
+    """The cost of one bit of a register.
 
     Attributes:
         energy_pj: energy of writing a bit, picojoules.
-        area_um2: area of a bit, square micrometres; None where the source gives none.
+        area_um2: area of a bit, square micrometres; None if the source gives none.
         source: where both are from.
     """
 
@@ -89,7 +89,7 @@ class RegisterCost(Table):
 
 
 class MemoryLevel(Table):
-    """What an access to a memory costs.
+    """The cost of an access to a memory.
 
     Attributes:
         name: what a device calls it.
@@ -105,17 +105,17 @@ class MemoryLevel(Table):
 
 
 class CostTable(Table):
-    """What operations, registers and memories cost in one technology.
+    """Costs of operations, registers and memories in one technology.
 
     Attributes:
         name: what devices call it.
         description: one sentence.
         source: where its numbers are from.
         node_nm: the technology.
-        on_chip: level of memory of a device that says no memory bandwidth.
-        main: level of memory of a device that says one.
+        on_chip: level of memory of a device whose file gives no memory bandwidth.
+        main: level of memory of a device whose file gives one.
         operations: adders and multipliers of some formats.
-        register_bit: a bit of a register; None where the source gives none, and registers then cost nothing.
+        register_bit: a bit of a register; None if the source gives none, and registers then cost nothing.
         memory: levels of memory.
     """
 
@@ -154,17 +154,17 @@ class CostTable(Table):
         return sorted(rows, key=lambda row: row.size)
 
     def register(self, bits: int, column: Column) -> Fraction | None:
-        """Return what a register of some bits costs, exactly; None where the table gives no area."""
+        """Return the cost of a register of some bits, exactly; None if the table gives no area."""
         bit = self.register_bit
         value = 0 if bit is None else bit.energy_pj if column == "energy_pj" else bit.area_um2
         return None if value is None else bits * exactly(value)
 
     def cost(self, operation: Operation, family: Family, size: int, column: Column) -> Fraction | None:
-        """Return what an operation of a size costs, exactly; None where the table gives no area.
+        """Return the cost of an operation of a size, exactly; None if the table gives no area.
 
         Args:
             operation: `add` or `multiply`.
-            family: of its words.
+            family: whether its words are fixed-point or float.
             size: bits of an adder, pairs of bits of a multiplier.
             column: `energy_pj` or `area_um2`.
 
@@ -180,23 +180,23 @@ class CostTable(Table):
             )
         values = [(row.size, row.energy_pj if column == "energy_pj" else row.area_um2) for row in rows]
         points = [(at, exactly(value)) for at, value in values if value is not None]
-        return _on_lines(points, size) if points else None
+        return _interpolated(points, size) if points else None
 
     def level(self, name: str, what: str) -> MemoryLevel:
-        """Return a level of memory by its name; `what` is what messages call the name's place.
+        """Return a level of memory by its name; messages call the key that names it `what`.
 
         Raises:
             ConfigError: there is none of that name.
         """
-        found = next((level for level in self.memory if level.name == name), None)
-        if found is None:
-            known = ", ".join(level.name for level in self.memory) or "none"
-            raise ConfigError(f"{what} must name a level of [[memory]], got {name!r}; levels: {known}")
-        return found
+        for level in self.memory:
+            if level.name == name:
+                return level
+        known = ", ".join(level.name for level in self.memory) or "none"
+        raise ConfigError(f"{what} must name a level of [[memory]], got {name!r}; levels: {known}")
 
 
 def significand_bits(fmt: Format) -> int:
-    """Return the bits of a format that an adder or a multiplier works on: all of a fixed-point word.
+    """Return how many bits of a format adders and multipliers work on: the significand, or a whole fixed-point word.
 
     Examples:
         >>> from emu.formats import parse
@@ -207,7 +207,7 @@ def significand_bits(fmt: Format) -> int:
 
 
 def exactly(value: float) -> Fraction:
-    """Return the decimal number that a file says, exactly: 0.03 is 3/100.
+    """Return a decimal number of a file exactly: 0.03 is 3/100.
 
     Examples:
         >>> exactly(0.03), exactly(1300)
@@ -216,8 +216,8 @@ def exactly(value: float) -> Fraction:
     return Fraction(str(value))
 
 
-def _on_lines(points: list[tuple[int, Fraction]], size: int) -> Fraction:
-    """Return the value at a size, on lines from 0 through the points, the last one's going on from 0."""
+def _interpolated(points: list[tuple[int, Fraction]], size: int) -> Fraction:
+    """Return the value at a size: linear from (0, 0) through the points, then proportional to the size."""
     below = (0, Fraction(0))
     for at, value in points:
         if size <= at:

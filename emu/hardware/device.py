@@ -8,7 +8,7 @@
     [crossbar], [topology]           the switch between nodes, and how many there are
     [cost]                           the table of energies and areas, and the memory (`DeviceCost`)
 
-Every number of the machine carries its source beside it, its unit in its name.
+Each number of the machine has its source beside it, and its unit in its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emu.hardware.interconnect import Crossbar, Link, Topology, require_connecte
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
 from emu.hardware.quantity import Count, Rate
 
-#: Kinds of units: lanes that multiply and add, units of matrix products alone, those that count leading bits, the host.
+#: Kinds of compute units; see `ComputeUnit`.
 MAC_ARRAY, MATRIX_UNIT, STATISTICS, HOST = "mac_array", "matrix_unit", "statistics", "host"
 
 
@@ -36,12 +36,12 @@ class ComputeUnit(Table):
     """A compute unit.
 
     Attributes:
-        kind: `mac_array`: lanes that multiply and add; `matrix_unit`: products of matrices alone; `statistics`: counts
-            leading bits; `host`: the computer beside the device, which takes what the device cannot do.
+        kind: `mac_array`: lanes that multiply and add; `matrix_unit`: computes matrix products only; `statistics`:
+            counts leading bits; `host`: the computer beside the device, which computes what the device cannot.
         lanes: results per cycle.
         clock_hz: its own clock; None means the device's.
-        operands: formats that a unit takes, with * for any part of a name; empty for all.
-        read_ports: vectors of operands per cycle; None where they never wait.
+        operands: formats that the unit takes, with * for any part of a name; empty for all.
+        read_ports: vectors of operands per cycle; None if lanes never wait for operands.
         fill_cycles: cycles from the first operand to the first result in memory; None for none.
     """
 
@@ -54,13 +54,13 @@ class ComputeUnit(Table):
 
 
 class Compute(Table):
-    """What computes, and how fast. A device without a clock has bits but no time.
+    """The compute units and their speed. A device without a clock has bits but no times.
 
     Attributes:
         clock_hz: clock of every unit without its own.
         lanes: multiply-accumulates per cycle.
         memory_bandwidth_bytes_per_s: between the units and the main memory.
-        units: by name.
+        units: units by name.
     """
 
     clock_hz: Rate | None = None
@@ -70,12 +70,12 @@ class Compute(Table):
 
 
 class DeviceCost(Table):
-    """What a device costs: its technology, and where its numbers lie.
+    """The technology of a device, and the memory that its numbers are in.
 
     Attributes:
         table: a cost table: its name, or the path of its file.
-        memory: level of memory that operands come from and results go to; None is the table's `main` where the device
-            says a memory bandwidth, else its `on_chip`.
+        memory: level of memory that operands come from and results go to; None is the table's `main` if the device has
+            a memory bandwidth, else its `on_chip`.
     """
 
     table: str = BASE_TABLE
@@ -89,12 +89,12 @@ class Device(Table):
         name: what `--device` calls it.
         description: one sentence.
         source: where its numbers are from.
-        precision: number formats and arithmetic; every role has a format.
-        dynamic_point: how points that formats leave open are chosen; None where there are none.
+        precision: number formats and arithmetic; each role has a format.
+        dynamic_point: how open binary points are chosen; None if formats leave none open.
         compute: units and speeds.
         links: connections to other devices.
-        crossbar: the switch between nodes; None where there is none.
-        topology: nodes and devices; None for as many nodes of one device as the crossbar has ports.
+        crossbar: the switch between nodes; None if there is none.
+        topology: numbers of nodes and devices; None for as many nodes of one device as the crossbar has ports.
         cost: technology and memory; None is the base table.
     """
 
@@ -167,10 +167,11 @@ class Device(Table):
     def has_open_points(self) -> bool:
         """Whether the format of a role leaves its point to dynamic fixed point."""
         tables = [self.precision, *self.precision.layers]
-        return any((found := table.role(role)) and found.word for table in tables for role in ROLES)
+        role_tables = (table.role(role) for table in tables for role in ROLES)
+        return any(role_table is not None and role_table.word is not None for role_table in role_tables)
 
     def with_dynamic_point(self, over: DynamicPoint | None, *, origin: str) -> Device:
-        """Return this device with a recipe's `[dynamic_point]` laid over its own.
+        """Return this device with a recipe's `[dynamic_point]` over its own.
 
         Raises:
             ConfigError: no format of the device leaves its point open.
@@ -212,7 +213,7 @@ def device_names() -> list[str]:
 def load_device(name_or_path: str | Path | Device) -> Device:
     """Return a shipped device by name, or the one a TOML file describes; a device as it is.
 
-    The role `loss` gets its default here, so that a resolved device says everything.
+    The role `loss` gets its default here, so that a loaded device has a format for each role.
 
     Raises:
         ConfigError: no such device, or its file breaks a rule.

@@ -1,15 +1,15 @@
-"""`[dynamic_point]`: how a device of integer units chooses where the points of its words stand.
+"""`[dynamic_point]`: how a device with integer units chooses the binary points of its words.
 
-It belongs to devices whose formats leave points open (`fix16f?`); a recipe's table is laid over the device's.
+It is for devices whose formats leave points open (`fix16f?`); a recipe's table is laid over the device's.
 
-    rule        leading_bits: the smallest range that at most r_max of the results leave
+    rule        leading_bits: the smallest range that holds all but r_max of the results
                 courbariaux: one bit at a time toward it
-    schedule    how pre-training runs: always_redo, every operation twice; conditional_redo, again where the point is
-                off by more than `threshold`; float_pretraining, in float32, points from its exponents
-                then main training: `interval` mini-batches at the current points, every point set again, no redo
+    schedule    how pre-training runs: always_redo, each operation twice; conditional_redo, again if the point is off
+                by more than `threshold`; float_pretraining, in float32, points from its exponents
+                then main training: `interval` mini-batches at the current points, all points set again, no redo
 
 Source: US 11,593,620 and US 2020/0134434; Courbariaux et al., "Training deep neural networks with low precision
-multiplications", ICLR 2015. What they leave open is ours, and a key here.
+multiplications", ICLR 2015. What they leave open is our choice, and a key here.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from emu.errors import ConfigError
 
 
 class DynamicPoint(Table):
-    """Rule, schedule and their numbers.
+    """Rule, schedule and their parameters.
 
     Attributes:
         rule: how a point follows from a register.
         schedule: how pre-training runs.
         threshold: bits by which a point may be off without a redo; 0 redoes at any change.
-        r_max: share of results that may lie beyond the range; 0 for none.
+        r_max: share of results that may be outside the range; 0 for none.
         pretraining_steps: steps of pre-training.
         interval: mini-batches of main training between two settings of the points.
-        step_limit: bits that a point moves at most at a time; None for any.
-        lowest_point: fewest fraction bits; negative where the last bit weighs more than 1.
+        step_limit: bits by which a point moves at most at a time; None for no limit.
+        lowest_point: fewest fraction bits; negative if the last bit may weigh more than 1.
         highest_point: most fraction bits.
-        decided_on: who turns registers into points: a matter of time alone.
+        decided_on: processor that turns registers into points; it changes time alone.
     """
 
     rule: Literal["leading_bits", "courbariaux"] = "leading_bits"

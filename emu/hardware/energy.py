@@ -1,12 +1,12 @@
-"""The energy of an operation and the area of the unit that does it: parts of the datapath and their uses.
+"""The energy of an operation and the area of its unit, from the parts of the datapath and how often each is used.
 
     operand registers ──► multiplier ──► adder ──► accumulator register ──► rounding ──► memory
                                                                               └──► statistics register
 
-A `Use` is one part of a unit and how often an operation uses it. Energy is the sum over uses. Area is that of the
-widest use of every part. Both follow from formats and sizes alone, in exact fractions.
+A `Use` is one part of a unit and how often an operation uses it. Energy is the sum over uses. The area of a part is
+that of its widest use. Both follow from formats and sizes alone, in exact fractions.
 
-Source: docs/energy.md, which gives the rule of every part and says what is left out.
+Source: docs/energy.md, which gives the rule of each part and says what is left out.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ MULTIPLIER, ADDER, ROUNDING, REGISTERS = "multiplier", "adder", "rounding", "reg
 COUNTERS, MEMORY, ON_HOST = "statistics", "memory", "host"
 PARTS = (MULTIPLIER, ADDER, ROUNDING, REGISTERS, COUNTERS, MEMORY, ON_HOST)
 
-#: Modes that drop bits, by family; every other one adds a bit to what it keeps.
+#: Modes that need no adder, by family: they drop bits, or set the last one kept. All others may add 1 to it.
 _DROPPING: dict[Family, frozenset[Rounding]] = {
     "fixed": frozenset((Rounding.FLOOR, Rounding.TO_ODD, Rounding.JAMMING)),
     "float": frozenset((Rounding.TOWARD_ZERO, Rounding.MAGNITUDE_TRUNCATION, Rounding.TO_ODD, Rounding.JAMMING)),
 }
-#: Bits of an aligned product above its fraction: its sign, and two before the point.
+#: Bits of an aligned product above its fraction: its sign, and two before the point, since a product of two
+#: significands below 2 is below 4.
 _BITS_ABOVE = 3
 
 
@@ -43,10 +44,10 @@ class Use(NamedTuple):
 
     Attributes:
         part: one of `PARTS`.
-        operation: what it does: `add`, `multiply`, or `register`, which is written.
-        family: of its words.
+        operation: what it does: `add`, `multiply`, or `register`: it is written.
+        family: whether its words are fixed-point or float.
         size: bits of an adder or a register, pairs of bits of a multiplier.
-        times: uses.
+        times: how often the operation uses it.
     """
 
     part: str
@@ -57,7 +58,7 @@ class Use(NamedTuple):
 
 
 class Prices:
-    """What uses of parts cost after a table; each is looked up once.
+    """Prices of uses by a cost table; each is looked up once.
 
     Attributes:
         table: the table.
@@ -65,33 +66,33 @@ class Prices:
 
     def __init__(self, table: CostTable) -> None:
         self.table = table
-        self._found: dict[tuple[str, Family, int, Column], Fraction | None] = {}
+        self._prices: dict[tuple[str, Family, int, Column], Fraction | None] = {}
 
     def of(self, use: Use, column: Column) -> Fraction | None:
-        """Return what one use costs, or the area of its part; None where the table gives no area.
+        """Return the energy of one use, or the area of its part; None if the table gives no area.
 
         Raises:
             ConfigError: the table has no such operation.
         """
         key = (use.operation, use.family, use.size, column)
-        if key not in self._found:
-            self._found[key] = (
+        if key not in self._prices:
+            self._prices[key] = (
                 self.table.register(use.size, column)
                 if use.operation == "register"
                 else self.table.cost(use.operation, use.family, use.size, column)
             )
-        return self._found[key]
+        return self._prices[key]
 
 
 class Datapath(NamedTuple):
-    """What works on an operation.
+    """The hardware that computes an operation.
 
     Attributes:
-        mac: its products and sums.
-        stage: what writes its results.
+        mac: unit of its products and sums.
+        stage: output stage of its results.
         host_format: format in which a host computes.
-        counter_bits: bits of a counter of its statistics register; 0 where there is none.
-        on_host: whether a host computes what asks for passes.
+        counter_bits: bits of a counter of its statistics register; 0 if there is none.
+        on_host: whether a host computes operations that ask for passes.
     """
 
     mac: Mac
@@ -120,15 +121,15 @@ def uses_of(demand: Demand, path: Datapath) -> list[Use]:
 
 
 def memory_bytes(demand: Demand) -> int:
-    """Return the bytes that cross the memory: every operand is read once, every result written once."""
+    """Return the bytes that the memory moves: each operand is read once, each result written once."""
     parts = [*demand.operands, (demand.result_format, demand.results)]
     return demand.index_bytes + sum(-(-fmt.width_bits * size // 8) for fmt, size in parts if fmt is not None)
 
 
 def byte_pj(table: CostTable, level: str) -> Fraction:
     """Return the energy of a byte at a level of memory."""
-    found = table.level(level, "a device's `memory`")
-    return exactly(found.energy_pj) * 8 / found.access_bits
+    memory = table.level(level, "a device's `memory`")
+    return exactly(memory.energy_pj) * 8 / memory.access_bits
 
 
 def energy_pj(uses: Iterable[Use], prices: Prices) -> dict[str, Fraction]:
@@ -137,18 +138,18 @@ def energy_pj(uses: Iterable[Use], prices: Prices) -> dict[str, Fraction]:
     Raises:
         ConfigError: the table has no such operation.
     """
-    found: dict[str, Fraction] = {}
+    by_part: dict[str, Fraction] = {}
     for use in uses:
-        cost = prices.of(use, "energy_pj")
-        assert cost is not None, "every row has an energy"
-        found[use.part] = found.get(use.part, Fraction(0)) + use.times * cost
-    return found
+        price = prices.of(use, "energy_pj")
+        assert price is not None, "each row has an energy"
+        by_part[use.part] = by_part.get(use.part, Fraction(0)) + use.times * price
+    return by_part
 
 
 def lane_area_um2(operations: Iterable[Sequence[Use]], prices: Prices) -> dict[str, Fraction] | None:
-    """Return the area of one lane that can do all of some operations, by part; None where the table gives no areas.
+    """Return the area of one lane that can do all given operations, by part; None if the table gives no areas.
 
-    Each part is as large as its largest use: adders of fixed and of floating point are two.
+    Each part is as large as its largest use. Adders of fixed and of floating point are two parts.
     """
     largest: dict[tuple[str, Family], Fraction] = {}
     for uses in operations:
@@ -160,14 +161,14 @@ def lane_area_um2(operations: Iterable[Sequence[Use]], prices: Prices) -> dict[s
             lane[use.part, use.family] = lane.get((use.part, use.family), Fraction(0)) + area
         for key, area in lane.items():
             largest[key] = max(largest.get(key, Fraction(0)), area)
-    found: dict[str, Fraction] = {}
+    by_part: dict[str, Fraction] = {}
     for (part, _), area in largest.items():
-        found[part] = found.get(part, Fraction(0)) + area
-    return found
+        by_part[part] = by_part.get(part, Fraction(0)) + area
+    return by_part
 
 
 def counts_leading_bits(device: Device) -> bool:
-    """Return whether a device has a statistics register: it says its positions, or has a unit that counts."""
+    """Return whether a device has a statistics register: its file gives positions, or a unit that counts."""
     units = device.compute.units.values()
     return device.precision.register.bins is not None or any(unit.kind == STATISTICS for unit in units)
 
@@ -178,7 +179,7 @@ def statistics_bits(device: Device) -> int:
 
 
 def has_host(device: Device) -> bool:
-    """Return whether a host computes losses: a device says so, or says nothing of its units."""
+    """Return whether a host computes losses: the device's file gives one, or no unit that computes."""
     kinds = [unit.kind for unit in device.compute.units.values()]
     return HOST in kinds or not any(kind != STATISTICS for kind in kinds)
 
@@ -187,7 +188,7 @@ def has_host(device: Device) -> bool:
 
 
 def _formats(demand: Demand) -> list[Format]:
-    """Return the formats of an operation's words: those of operands that are no constants, else of its result."""
+    """Return the formats of an operation's words: those of operands that are not constants, else of its result."""
     read = [fmt for fmt, size in demand.operands if fmt is not None and size > 1]
     return read or [fmt for fmt in (demand.result_format,) if fmt is not None]
 
@@ -210,6 +211,8 @@ def _word_bits(fmt: Format) -> int:
 def exact_bits(formats: Sequence[Format], terms: int) -> int:
     """Return the bits of an accumulator that never rounds or overflows: those of a product, and log2 of the terms.
 
+    A product of words of a and b bits has at most a + b bits, and each doubling of the terms adds one.
+
     Examples:
         >>> from emu.formats import parse
         >>> exact_bits([parse("fix16f9"), parse("fix16f13")], 25), exact_bits([parse("fp16")] * 2, 25)
@@ -229,8 +232,8 @@ def _reduction_uses(demand: Demand, mac: Mac, *, multiplies: bool) -> list[Use]:
         if isinstance(mac.product, Fixed):
             uses += _rounding_uses(mac.stage_of(mac.product), times)
     summed = [mac.product] if mac.product != "exact" and multiplies else operands
-    held, adders = _adder_uses(summed, mac, demand)
-    latched = sum(fmt.width_bits for fmt in operands) + held
+    accumulator_bits, adders = _adder_uses(summed, mac, demand)
+    latched = sum(fmt.width_bits for fmt in operands) + accumulator_bits
     return [*uses, *adders, Use(REGISTERS, "register", "fixed", latched, times)]
 
 
@@ -278,7 +281,7 @@ def _result_uses(demand: Demand, energy: Energy, largest: int) -> list[Use]:
 
 
 def _rounding_uses(stage: OutputStage, times: int) -> list[Use]:
-    """Return the uses of a rounding: an adder as wide as what is kept, and random bits; none where bits are dropped."""
+    """Return the uses of a rounding: an adder as wide as what is kept, and random bits; none if bits are dropped."""
     family = _family([stage.format])
     bits = significand_bits(stage.format)
     if stage.rounding in _DROPPING[family]:
@@ -295,7 +298,7 @@ def _random_uses(stage: OutputStage, times: int) -> list[Use]:
 
 
 def _host_uses(demand: Demand, fmt: Format, largest: int) -> list[Use]:
-    """Return what a host does: a multiplication and an addition in every pass over the largest operand, and sums."""
+    """Return the uses of a host: a multiplication and an addition in each pass over the largest operand, and sums."""
     family, bits = _adder_of([fmt])
     passed = demand.passes * largest
     return [

@@ -1,28 +1,28 @@
-"""Messages between the devices of many nodes: what they pass, what they wait for, when they arrive.
+"""Messages between the devices of many nodes: their way, what they wait for, when they arrive.
 
     sender's device ──copy──► its host ──► port ═crossbar═ port ──► receiver's host ──copy──► its device
                     ──────────────────────► port ═crossbar═ port ─────────────────────────────►
 
-The upper path is for hosts at the crossbar, the lower one for devices at the crossbar. A station (a copy, the crossbar)
-gives a message two resources: a copy engine and the link to the host; the sender's port outward and the receiver's port
-inward. The message holds both at once, for ⌈bytes / bandwidth⌉. Latency is added on arrival, and holds no resource.
+The upper path is for hosts at the crossbar, the lower one for devices at the crossbar. At each station (a copy, the
+crossbar) a message needs two resources: a copy engine and the link to the host; the sender's outward port and the
+receiver's inward port. The message occupies both for ⌈bytes / bandwidth⌉. Latency is added on arrival, and occupies no
+resource.
 
     half duplex      both directions of a link are one resource
-    shared           the devices of a node have one link together
+    shared           the devices of a node share one link
     one copy engine  copies to and from a device exclude each other
-    chunks           each goes on as soon as it has passed a station; the message holds resources from the first to the
-                     last, also while it waits for the next
+    chunks           each goes on as soon as it has passed a station; the message occupies resources from its first
+                     chunk to its last, also while it waits for the next
 
-A round is at most one message of every device. A resource works through the rounds in the order in which they are
-given, and takes a message of a round when those of the rounds before are through; within a round, copies to the host
-come before copies from it. Within a round and a station the earliest message begins; if several could begin at
-the same time, arbitration names the first, and then the next whose resources are still free. Copies are taken as
-they come, then those of the lowest sender.
+A round has at most one message of each device. A resource serves rounds in the order in which they are given: a message
+of a round begins after all messages of earlier rounds; within a round, copies to the host come before copies from it.
+Within a round and a station the earliest message begins. If several could begin at the same time, arbitration chooses
+the first, then the next whose resources are still free. Copies are served in order of arrival, then the lowest sender.
 
-Times are integers, picoseconds; up to 2**63 of them, 106 days.
+Times are integers, picoseconds, below 2**63: 106 days.
 
-Source: docs/design/machines.md, "Messages between nodes". That a port takes rounds in order (a receive is posted after
-the one before it), and holds still between two chunks of a message, is our choice.
+Source: docs/design/machines.md, "Messages between nodes". That a port serves rounds in order (a receive is posted after
+the one before it), and is idle between two chunks of a message, is our choice.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from emu.hardware.device import Device
 from emu.hardware.interconnect import TO_CROSSBAR, TO_HOST, Arbitration, Link, link_to, require_ports
 from emu.hardware.machine import SECOND_PS
 
-#: Bandwidths above this leave no room for exact picoseconds in 64 bits.
+#: Compiled loops divide 10**6 times a remainder by the bandwidth: 9e18 is below 2**63 (9.22e18).
 MOST_BYTES_PER_S = 9 * 10**12
 
 
 @dataclass(frozen=True)
 class Path:
-    """A link as messages see it.
+    """The properties of a link that decide how long messages take.
 
     Attributes:
-        bytes_per_s: in each direction.
+        bytes_per_s: bandwidth of each direction.
         latency_ps: latency of the first byte.
-        half_duplex: whether both directions are one.
-        per_node: whether the devices of a node have one together.
-        one_engine: whether copies in both directions exclude each other at every device.
+        half_duplex: whether both directions are one resource.
+        per_node: whether the devices of a node share one link.
+        one_engine: whether copies in both directions exclude each other at each device.
     """
 
     bytes_per_s: int
@@ -79,7 +79,7 @@ class Path:
         )
 
     def held_ps(self, size_bytes: int) -> int:
-        """Return how long a message holds it."""
+        """Return how long a message occupies the link."""
         return -(-size_bytes * SECOND_PS // self.bytes_per_s)
 
 
@@ -89,10 +89,10 @@ class Fabric:
 
     Attributes:
         name: name of the device.
-        nodes: how many.
-        devices: devices of each node.
-        port: to the crossbar, with the latency of both.
-        host: between a device and its host; None where it is not said.
+        nodes: number of nodes.
+        devices: number of devices of each node.
+        port: link to the crossbar, with the latency of link and crossbar.
+        host: link between a device and its host; None if the device's file gives none.
         over_hosts: whether messages pass hosts.
         arbitration: arbitration of the crossbar.
 
@@ -120,10 +120,10 @@ class Fabric:
 
         Args:
             device: with a crossbar.
-            nodes: how many; None for as many as its topology says, or its ports take.
-            devices: devices of each node; None for as many as its topology says, or one.
-            enough_ports: whether the crossbar is given as many ports as are needed: for curves that go beyond the
-                machine.
+            nodes: number of nodes; None for that of the topology, or as many as ports allow.
+            devices: devices of each node; None for as many as the topology has, or one.
+            enough_ports: whether the crossbar is assumed to have as many ports as are needed: for curves that go beyond
+                the machine.
 
         Raises:
             ConfigError: the device has no crossbar, or has too few ports; a count is not an integer from 1 on.
@@ -159,11 +159,11 @@ class Fabric:
 
     @property
     def processors(self) -> int:
-        """Devices of all nodes."""
+        """Number of devices of all nodes."""
         return self.nodes * self.devices
 
     def number(self, node: int, device: int = 0) -> int:
-        """Return the number of a device, by its node and its place there."""
+        """Return the number of a device, by its node and its index within the node."""
         return node * self.devices + device
 
     def node_of(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""What ports and links of a few nodes did, as events of a timeline; for a thousand nodes there would be millions."""
+"""Events of ports and links of a few nodes, for a timeline; a thousand nodes would have millions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEND, RECEIVE, COPY = "send", "receive", "copy"
 
 
 class _Part(NamedTuple):
-    """Messages at one resource of each device."""
+    """The messages at one kind of resource."""
 
     resource: str
     kind: str
@@ -28,31 +28,31 @@ class _Part(NamedTuple):
 def events_of(
     fabric: Fabric, done: Sent | Copied, name: str, nodes: Iterable[int] = (0,), **details: Any
 ) -> list[Event]:
-    """Return what the ports and links to hosts of some nodes did for messages or copies.
+    """Return the events of ports and links to hosts of some nodes for messages or copies.
 
     Resources are called `port out`, `port in`, `host link out`, `host link in`, without direction where it is half
-    duplex, and with the device's place in its node where each has one. Kinds are `send`, `receive` and `copy`.
+    duplex, and with the device's number in its node where each has one. Kinds are `send`, `receive` and `copy`.
 
     Args:
-        fabric: fabric that was passed.
+        fabric: fabric of the messages.
         done: what `Traffic.send`, `rounds` or `copy` returned.
         name: name of the events.
-        nodes: whose.
-        **details: of every event, beside `bytes`, and `sender` and `receiver` of a message.
+        nodes: nodes whose events are returned.
+        **details: details of each event, besides `bytes`, and `sender` and `receiver` of a message.
     """
     chosen = np.isin(np.arange(fabric.processors) // fabric.devices, list(nodes))
     events: list[Event] = []
     for part in _parts(fabric, done):
         device = np.broadcast_to(part.device, part.held.begin_ps.shape)
         for at in map(tuple, np.argwhere((part.held.begin_ps >= 0) & chosen[device])):
-            place = int(device[at])
+            number = int(device[at])
             about: dict[str, Any] = {"bytes": int(done.size_bytes[at])}
             if isinstance(done, Sent):
                 about |= {"sender": int(at[-1]), "receiver": int(done.to[at])}
             own = not part.path.per_node and fabric.devices > 1
-            resource = f"{part.resource}, device {place % fabric.devices}" if own else part.resource
+            resource = f"{part.resource}, device {number % fabric.devices}" if own else part.resource
             begin, end = int(part.held.begin_ps[at]), int(part.held.end_ps[at])
-            node = fabric.node_of(place)
+            node = fabric.node_of(number)
             events.append(Event(resource, name, begin, end - begin, part.kind, {**about, **details}, node))
     return events
 

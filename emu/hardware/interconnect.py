@@ -1,11 +1,11 @@
-"""What connects devices: `[[links]]`, `[crossbar]`, `[topology]`.
+"""The connections of devices: `[[links]]`, `[crossbar]`, `[topology]`.
 
     device 0 ──── host link ────► host ──── port ────► crossbar     at = "host": a network card, one port per node
     device 1 ────────┘ shared
 
     device 0 ─────────── port ───────────────────────► crossbar     at = "device": every device has a port
 
-A node is a host with its devices. Every number carries its source.
+A node is a host with its devices. Each number has its source.
 
 Source: docs/design/machines.md, "Messages between nodes".
 """
@@ -21,9 +21,9 @@ from emu._config import Table
 from emu.errors import ConfigError
 from emu.hardware.quantity import Count, Latency, Rate
 
-#: Ends of links that have a meaning of their own.
+#: Ends of links with a special meaning.
 TO_HOST, TO_CROSSBAR = "host", "crossbar"
-#: Who is served first where several messages wait for one port.
+#: Which message is served first if several wait for one port.
 Arbitration = Literal["first_come", "lowest", "round_robin"]
 
 
@@ -35,9 +35,9 @@ class Link(Table):
             between the nodes.
         bandwidth_bytes_per_s: in each direction.
         latency_s: latency of the first byte; of a link to the crossbar, from port to port.
-        at: the end whose link to the crossbar it is: the `device`'s own, or the `host`'s, so that messages pass hosts.
+        at: whose link to the crossbar it is: the `device`'s, or the `host`'s, so that messages pass hosts.
         duplex: `full`: both directions at once; `half`: one at a time.
-        shared: whether the devices of a node share one such link, as they share a bridge of their host.
+        shared: whether the devices of a node share one such link, for instance a bridge of their host.
         copy_engines: copies between device and host that may run at the same time; None: as many as the link allows.
     """
 
@@ -68,9 +68,9 @@ class Crossbar(Table):
     """A switch that connects any sender's port with any receiver's, as many pairs at once as there are ports.
 
     Attributes:
-        ports: how many links it takes.
-        arbitration: which message a port takes of those that wait: `first_come`, then the lowest sender; `lowest`, the
-            lowest sender; `round_robin`, the next sender after the one it has served last.
+        ports: number of links that it takes.
+        arbitration: which waiting message a port serves: `first_come`, then the lowest sender; `lowest`, the lowest
+            sender; `round_robin`, the next sender after the one it has served last.
         latency_s: its own latency, beside that of the links; None for none.
     """
 
@@ -80,7 +80,7 @@ class Crossbar(Table):
 
 
 class Topology(Table):
-    """How many there are.
+    """Numbers of nodes and devices.
 
     Attributes:
         nodes: hosts.
@@ -92,34 +92,34 @@ class Topology(Table):
 
 
 def link_to(links: Sequence[Link], end: str) -> Link | None:
-    """Return the first link to `end`, None where there is none."""
+    """Return the first link to `end`; None if there is none."""
     return next((link for link in links if link.to == end), None)
 
 
 def ports_needed(port: Link, nodes: int, devices: int) -> int:
-    """Return how many ports of a crossbar a number of nodes with a number of devices each takes."""
+    """Return how many ports of a crossbar so many nodes, with so many devices each, need."""
     return nodes if port.shared or port.at == "host" else nodes * devices
 
 
 def require_ports(crossbar: Crossbar, port: Link, nodes: int, devices: int) -> None:
-    """See that a crossbar has a port for everybody.
+    """Check that a crossbar has enough ports.
 
     Raises:
         ConfigError: it has fewer.
     """
-    needed, there = ports_needed(port, nodes, devices), int(crossbar.ports.value)
-    if needed > there:
+    needed, ports = ports_needed(port, nodes, devices), int(crossbar.ports.value)
+    if needed > ports:
         raise ConfigError(
-            f"`ports` of [crossbar] must be at least {needed}, for {nodes} nodes x {devices} devices, got {there}; "
+            f"`ports` of [crossbar] must be at least {needed}, for {nodes} nodes x {devices} devices, got {ports}; "
             "give it more, or take fewer nodes"
         )
 
 
 def require_connected(links: Sequence[Link], crossbar: Crossbar | None, topology: Topology | None) -> None:
-    """See that links, crossbar and topology of a device fit together.
+    """Check that links, crossbar and topology of a device fit together.
 
     Raises:
-        ConfigError: a part is missing or there twice, or ports do not suffice.
+        ConfigError: a part is missing or given twice, or there are too few ports.
     """
     ports = [link for link in links if link.to == TO_CROSSBAR]
     if crossbar is None:

@@ -1,26 +1,27 @@
-"""How long a device takes for its work: cycles of its units, bytes of its memory, transfers to its host.
+"""How long operations take on a device: cycles of its units, bytes of its memory, transfers to its host.
 
-    product        every vector of results takes as many cycles as it has products per result, or as the read ports need
-    elementwise    every vector takes a cycle for each instruction of the lanes, or as many as its ports need
-    memory         every operand is read once and every result written once; the longer of unit and memory counts
+    product        each vector of results takes a cycle for each product of a result, or as many as the read ports need
+    elementwise    each vector takes a cycle for each instruction of the lanes, or as many as its ports need
+    memory         each operand is read once and each result written once; the longer of unit and memory counts
     host           operations that are left to it, and those whose formats no unit takes
 
 A device without a clock computes bits and has no time. Times are integers, picoseconds.
 
 Source: docs/design/machines.md, "Machines and simulated time"; docs/dynamic-fixed-point.md, "What it costs: the
-machine with a clock"; Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. That every operand crosses the
-memory once is our choice: a lower bound on any order of the demand.
+machine with a clock"; Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. That each operand is read once is
+our choice: a lower bound on the bytes of any order of reads.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.datapath.registers import DEFAULT_FLOAT_BINS
-from emu.errors import ConfigError
+from emu.errors import ConfigError, EmuWarning
 from emu.formats import Fixed, Format, parse
 from emu.formats.integers import as_integer
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, ComputeUnit, Device
@@ -30,19 +31,19 @@ from emu.operations.kinds import kind_of
 
 #: Picoseconds of a second.
 SECOND_PS = 10**12
-#: What a work record without an operation stands for: registers are read and points chosen from them.
+#: Name of a demand without an operation: a register is read, and a binary point chosen from it.
 DECISION = "decide points"
-#: The same where registers of several nodes are added up first.
+#: The same if registers of several nodes are added up first.
 JOINT_DECISION = "decide points together"
 DECISIONS = (DECISION, JOINT_DECISION)
-#: Bytes of a row number, and of where a column begins, of a transposed copy.
+#: Bytes of a row index, and of the index at which a column begins, of a transposed copy.
 INDEX_BYTES = 4
 #: Operands of a product without an addend.
 PRODUCT_OPERANDS = 2
 
 
 class Demand(NamedTuple):
-    """What one operation asks of a machine.
+    """The work that one operation asks of a machine.
 
     Attributes:
         layer: layer whose result is written.
@@ -50,11 +51,11 @@ class Demand(NamedTuple):
         operation: its name in `emu.operations.OPERATIONS`, or one of `DECISIONS`, "prepare", "copy".
         results: elements written.
         multiply_adds: multiply-adds of its products.
-        passes: passes of a host over the largest operand; 0 where the datapath does everything.
-        operands: formats and numbers of elements read; None is an index or a mask, which is not counted.
-        result_format: format of what is written.
-        again: whether the same operation ran before, at another point.
-        index_bytes: bytes that say where the entries of a sparse operand lie; they are read beside them.
+        passes: passes of a host over the largest operand; 0 if the datapath does everything.
+        operands: formats and numbers of elements read; format None is an index or a mask, which is not counted.
+        result_format: format of the result.
+        again: whether the same operation ran before, at another binary point.
+        index_bytes: bytes of the positions of a sparse operand's entries; they are read as well.
     """
 
     layer: str
@@ -70,7 +71,7 @@ class Demand(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What its time and energy count as: forward, backward or update."""
+        """The kind that its time and energy count as: forward, backward or update."""
         return kind_of(self.role)
 
     def to_list(self) -> list[Any]:
@@ -89,21 +90,21 @@ class Demand(NamedTuple):
     def of_list(cls, data: Sequence[Any]) -> Demand:
         """Return what `to_list` wrote."""
         layer, role, operation, results, multiply_adds, passes, operands, result_format, again, index_bytes = data
-        held = tuple((_format_of(text), size) for text, size in operands)
+        read = tuple((_format_of(text), size) for text, size in operands)
         written = _format_of(result_format)
-        return cls(layer, role, operation, results, multiply_adds, passes, held, written, again, index_bytes)
+        return cls(layer, role, operation, results, multiply_adds, passes, read, written, again, index_bytes)
 
 
-class Cost(NamedTuple):
-    """What an operation costs.
+class OperationTime(NamedTuple):
+    """How long an operation takes, and why.
 
     Attributes:
         unit: unit that computes it.
         cycles: cycles of the unit.
-        unit_ps: the same in picoseconds.
-        bytes: bytes that cross the memory, or the link for operations on a host.
-        memory_ps: how long the memory takes for them; 0 where it is not said.
-        operations: multiply-adds, or results where there are none.
+        unit_ps: time of the unit.
+        bytes: bytes that the memory moves, or the link for operations on a host.
+        memory_ps: time of the memory; 0 if the device does not give its bandwidth.
+        operations: multiply-adds, or results if there are none.
     """
 
     unit: str
@@ -115,17 +116,17 @@ class Cost(NamedTuple):
 
     @property
     def duration_ps(self) -> int:
-        """The longer of both."""
+        """The longer of unit and memory."""
         return max(self.unit_ps, self.memory_ps)
 
 
 class Roof(NamedTuple):
-    """What bounds a unit.
+    """The bounds of a unit's speed.
 
     Attributes:
         unit: its name.
-        operations_per_s: its peak, multiply-adds.
-        bytes_per_s: bandwidth of the memory; None where it is not said.
+        operations_per_s: its peak, in multiply-adds per second.
+        bytes_per_s: bandwidth of the memory; None if the device does not give it.
     """
 
     unit: str
@@ -134,13 +135,14 @@ class Roof(NamedTuple):
 
 
 class Machine:
-    """The times of a device.
+    """A device with its speed.
 
     Attributes:
-        device: it belongs to.
-        host: name of the unit that is its host; None where it has none.
-        link_bytes_per_s: between device and host; None where it has no host.
+        device: the device.
+        host: name of the unit that is its host; None if it has none.
+        link_bytes_per_s: bandwidth between device and host; None if there is no link.
         link_latency_ps: latency of a transfer's first byte.
+        time_of: returns the `OperationTime` of a `Demand`.
     """
 
     def __init__(self, device: Device) -> None:
@@ -163,7 +165,16 @@ class Machine:
         self.link_latency_ps = 0 if link is None else round(link.latency_s.value * SECOND_PS)
         bandwidth = device.compute.memory_bandwidth_bytes_per_s
         self._bandwidth = None if bandwidth is None else bandwidth.value
-        self.cost = lru_cache(maxsize=4096)(self._find_cost)
+        self.time_of = lru_cache(maxsize=4096)(self._find_time)
+
+    def cost(self, demand: Demand) -> OperationTime:
+        """Return `time_of` a demand, under its former name; warns."""
+        warnings.warn(
+            "Machine.cost is called Machine.time_of now, because it returns no price; call that instead",
+            EmuWarning,
+            stacklevel=2,
+        )
+        return self.time_of(demand)
 
     # ---- units ----
 
@@ -174,18 +185,18 @@ class Machine:
         return clock.value
 
     def roofs(self) -> list[Roof]:
-        """Return what bounds each unit that computes."""
-        found: list[Roof] = []
+        """Return the bounds of each unit that computes."""
+        roofs: list[Roof] = []
         for name in self._arrays:
             unit = self._units[name]
             assert unit.lanes is not None
-            found.append(Roof(name, unit.lanes.value * self.clock_hz(name), self._bandwidth))
-        return found
+            roofs.append(Roof(name, unit.lanes.value * self.clock_hz(name), self._bandwidth))
+        return roofs
 
     def unit_of(self, demand: Demand) -> str:
         """Return the unit that computes: the first that takes the operands' formats, else the host, else the last.
 
-        Constants are part of the program. What converts a number takes it in any format that it arrives in.
+        Constants do not count, because they are part of the program. An operation that converts takes any format.
         """
         if demand.passes and self.host:
             return self.host
@@ -197,31 +208,33 @@ class Machine:
             taken = self._units[name].operands
             if self._units[name].kind == MATRIX_UNIT and not demand.multiply_adds:
                 continue
-            if not taken or all(any(fnmatchcase(one, pattern) for pattern in taken) for one in names):
+            if not taken or all(any(fnmatchcase(fmt, pattern) for pattern in taken) for fmt in names):
                 return name
         return self.host or self._arrays[-1]
 
-    # ---- costs ----
+    # ---- times ----
 
-    def _find_cost(self, demand: Demand) -> Cost:
-        demand.require_integers()  # 8.0 == 8: its cost would be that of later demands as well
+    def _find_time(self, demand: Demand) -> OperationTime:
+        demand.require_integers()  # 8.0 == 8: the cache would return its time for later demands as well
         name = self.unit_of(demand)
         unit = self._units[name]
         if name == self.host:
             largest = max([demand.results, *(size for _, size in demand.operands)])
             operations = demand.multiply_adds + max(demand.passes, 1) * largest
             cycles = -(-operations // _lanes(unit))
-            return Cost(name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations)
+            return OperationTime(
+                name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations
+            )
         cycles, operations = _cycles(unit, demand), demand.multiply_adds or max(demand.passes, 1) * demand.results
         moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
         memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
-        return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
+        return OperationTime(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
 
     def _cycles_ps(self, name: str, cycles: int) -> int:
         return _rounded_up(cycles, self.clock_hz(name))
 
-    def transposed_copy(self, product: Demand, columns: int) -> Cost:
-        """Return what a transposed copy of the sparse operand of a product would cost; the product reads none.
+    def transposed_copy(self, product: Demand, columns: int) -> OperationTime:
+        """Return how long a transposed copy of a product's sparse operand would take; the product itself makes none.
 
         The copy reads entries, their columns and where rows begin, and writes entries, their rows and where columns
         begin, each once: a lower bound, as for any operand. Numbers that it writes beside entries have four bytes. The
@@ -238,35 +251,35 @@ class Machine:
         copy = Demand(product.layer, product.role, "copy", entries, 0, 0, ((fmt, entries),), fmt)
         if name == self.host:
             cycles = -(-entries // _lanes(self._units[name]))
-            return Cost(name, cycles, self._cycles_ps(name, cycles), moved, 0, entries)
+            return OperationTime(name, cycles, self._cycles_ps(name, cycles), moved, 0, entries)
         cycles = _cycles(self._units[name], copy)
         memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
-        return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, entries)
+        return OperationTime(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, entries)
 
     @staticmethod
     def _bytes(parts: Sequence[tuple[Format | None, int]]) -> int:
         return sum(-(-_bits(fmt) * size // 8) for fmt, size in parts)
 
     def host_bytes(self, demand: Demand) -> tuple[int, int]:
-        """Return the bytes that an operation on the host sends up and down: floats are there already."""
+        """Return the bytes that an operation on the host sends up and down: floats are on the host already."""
         up = self._bytes([part for part in demand.operands if _is_fixed(part)])
         return up, self._bytes([part for part in [(demand.result_format, demand.results)] if _is_fixed(part)])
 
     def transfer_ps(self, size_bytes: int) -> int:
-        """Return how long a transfer between device and host takes; 0 where they are one."""
+        """Return how long a transfer between device and host takes; 0 without a link."""
         if not self.link_bytes_per_s:
             return 0
         return self.link_latency_ps + _rounded_up(size_bytes, self.link_bytes_per_s)
 
     def decision_bytes(self) -> int:
-        """Return the size of a register on its way to the host."""
+        """Return the size of a statistics register that is sent to the host."""
         return register_bytes(self.device.precision)
 
 
 def register_bytes(precision: PrecisionTable) -> int:
-    """Return the size of a register that travels: a count per position, and that of results.
+    """Return the size of a statistics register as it is sent: a count for each position, and one of all results.
 
-    Positions are those of the accumulator, one for each bit but its sign; without a fixed one, the register's own.
+    There is a position for each bit of a fixed-point accumulator but its sign; else the register gives their number.
     """
     accumulator = precision.mac_of("").accumulator
     in_word = accumulator.width_bits - 1 if isinstance(accumulator, Fixed) else None
@@ -283,7 +296,7 @@ def can_be_timed(device: Device) -> bool:
 
 
 def machine_of(device: Device) -> Machine | None:
-    """Return the times of a device, None where it has no clock or no unit with lanes."""
+    """Return a device as a machine; None if it has no clock or no unit with lanes."""
     return Machine(device) if can_be_timed(device) else None
 
 
@@ -293,7 +306,7 @@ def _lanes(unit: ComputeUnit) -> int:
 
 
 def _cycles(unit: ComputeUnit, demand: Demand) -> int:
-    """Return cycles of a unit with lanes: those of `VectorUnit` where ports are given, else full lanes throughout."""
+    """Return the cycles of a unit: those of `VectorUnit` if its ports are given, else as if all lanes always worked."""
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
     filled = int(unit.fill_cycles.value) if unit.fill_cycles else 0
     if not ports:
@@ -301,16 +314,17 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     vectors = -(-demand.results // lanes)
     if demand.multiply_adds:
         depth = -(-demand.multiply_adds // max(demand.results, 1))
-        addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded and set before the first product
+        addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded, and set before the first product
+        # each product takes a cycle of the lanes and two loads; the slower of lanes and ports counts
         return vectors * max(depth + addends, -(-(2 * depth + addends) // ports)) + filled
     operands = sum(1 for _, size in demand.operands if size > 1)
-    row = OPERATIONS.get(demand.operation)  # none: a copy, or a batch that is prepared
+    row = OPERATIONS.get(demand.operation)  # None for a copy, and for the preparation of a batch
     in_lanes = max(demand.passes, 1 if row is None else row.lane_instructions)
     return vectors * max(in_lanes, -(-operands // ports)) + filled
 
 
 def _is_fixed(part: tuple[Format | None, int]) -> bool:
-    """Return whether an operand of the host lies on the device: what is float lies on the host already."""
+    """Return whether an operand of the host is on the device: floats are on the host already."""
     return isinstance(part[0], Fixed)
 
 

@@ -2,12 +2,12 @@
 
     [precision.weight]     format = "fix16f13"            roles: see `ROLES`
     [precision.mac]        product, accumulator, order, rounding, overflow
-    [precision.backward_mac]                              what is different of it for errors and gradients
+    [precision.backward_mac]                              the keys of `mac` that differ for errors and gradients
     [precision.register]   lowest, bins, counter_bits
     [[precision.layers]]   match = "conv*", then any of the role tables and `mac`; the later match wins;
                            full = true, from_step, until_step: full precision, and when
 
-Every key is optional here: a recipe's table is laid over its device's, a layer's over both.
+All keys are optional here: a recipe's table is laid over its device's, a layer's over both.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from emu.hardware.precision_texts import (
     with_named_modes,
 )
 
-#: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
+#: Roles of tensors. `loss` is the arithmetic of softmax, losses and normalisation statistics.
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
-#: Format of the `loss` role where a device says nothing (docs/concepts/roles.md).
+#: Format of the `loss` role if a device gives none (docs/concepts/roles.md).
 DEFAULT_LOSS_FORMAT = "fp32"
 
 TableT = TypeVar("TableT", bound=Table)
@@ -87,7 +87,7 @@ class RoleTable(Table):
 
     @property
     def word(self) -> DynamicFixed | None:
-        """The word whose point is open, None of any other format."""
+        """The word whose point is open; None if the format is another one."""
         fmt = parse(self.format) if self.format is not None else None
         return fmt if isinstance(fmt, DynamicFixed) else None
 
@@ -147,7 +147,7 @@ class MacTable(Table):
         return _laid_over(self, below, format_keys=("product", "accumulator"))
 
     def mac(self, point: int = 0) -> Mac:
-        """Return the unit this table describes; `point` is the accumulator's where it is open."""
+        """Return the unit this table describes; `point` is the accumulator's fraction bits if its point is open."""
         fields = self.model_dump(exclude_none=True)
         return Mac(**fields | {"accumulator": placed_at(fields.get("accumulator", "exact"), point)})
 
@@ -176,7 +176,7 @@ class RoleTables(Table):
 
     Attributes:
         mac: the unit.
-        backward_mac: what is different of it where errors and gradients are computed; None is nothing.
+        backward_mac: keys of the unit that differ when errors and gradients are computed; None if none differ.
     """
 
     weight: RoleTable | None = None
@@ -197,13 +197,13 @@ class RoleTables(Table):
 
 
 class LayerTables(RoleTables):
-    """What is different in some layers, always or in some steps: the selector of their arithmetic units.
+    """Tables that differ in some layers, always or in some steps.
 
     Attributes:
         match: a glob over layer names (`fnmatch`): `conv*`.
-        full: full precision in place of what lies below: float32 in `FULL_ROLES`, float32 products and sums in order.
-        from_step: first training step of it, counted from 0.
-        until_step: first step that is without it again; None keeps it.
+        full: full precision instead of the tables below: float32 in `FULL_ROLES`, float32 products and sums in order.
+        from_step: first training step in which these tables hold, counted from 0.
+        until_step: first later step in which they do not; None for no end.
     """
 
     match: str = Field(min_length=1)
@@ -228,11 +228,11 @@ class LayerTables(RoleTables):
 
     @property
     def is_timed(self) -> bool:
-        """Whether it holds in some steps only."""
+        """Whether the tables hold in some steps only."""
         return self.from_step > 0 or self.until_step is not None
 
     def holds_at(self, step: int) -> bool:
-        """Return whether it holds in a training step."""
+        """Return whether the tables hold in a training step."""
         return self.from_step <= step and (self.until_step is None or step < self.until_step)
 
 
@@ -272,16 +272,16 @@ class _LayeredTables(RoleTables):
             return self._resolved(role, self._matching(layer)).stage(point)
 
     def word(self, layer: str, role: str) -> DynamicFixed | None:
-        """Return the word of a role whose point is open, None of any other format."""
+        """Return the word of a role whose point is open; None if its format is another one."""
         return self._resolved(role, self._matching(layer)).word
 
     def mac_of(self, layer: str, point: int = 0, *, backward: bool = False) -> Mac:
-        """Return the multiply-accumulate unit that works for a layer.
+        """Return the multiply-accumulate unit of a layer.
 
         Args:
             layer: the layer's name.
-            point: its accumulator's where it is open.
-            backward: whether for errors and gradients.
+            point: fraction bits of its accumulator if its point is open.
+            backward: whether errors and gradients are computed.
         """
         return self._resolved_mac(self._matching(layer), backward=backward).mac(point)
 
@@ -329,7 +329,7 @@ with warnings.catch_warnings():
             """Return the table as it holds in a training step."""
             if not any(tables.is_timed for tables in self.layers):
                 return self
-            return self.model_copy(update={"layers": tuple(one for one in self.layers if one.holds_at(step))})
+            return self.model_copy(update={"layers": tuple(tables for tables in self.layers if tables.holds_at(step))})
 
         def over(self, below: PrecisionTable) -> PrecisionTable:
             """Return this table laid over another one, its layers after the other's.
@@ -353,7 +353,7 @@ with warnings.catch_warnings():
 
 @contextmanager
 def _naming(what: str) -> Generator[None]:
-    """Put `what` in front of the message of a FormatError."""
+    """Raise a FormatError again with `what` in front of its message."""
     try:
         yield
     except FormatError as error:
@@ -361,7 +361,7 @@ def _naming(what: str) -> Generator[None]:
 
 
 def _built(model: type[TableT], data: Mapping[str, object]) -> TableT:
-    """Return a table merged from valid ones; all that can fail is what our own validators raise."""
+    """Return a table merged from valid ones; raise the error of our own validators as it is, without pydantic's."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -386,8 +386,8 @@ def _stage(fmt: str, table: RoleTable, point: int = 0) -> OutputStage:
     return OutputStage.of(placed_at(fmt, point), table.rounding, table.overflow, n_rbits)
 
 
-#: Full precision: what a unit switched to it writes, and how it multiplies and adds.
+#: Full precision: the output stage of each role, and how the unit multiplies and adds.
 FULL_ROLE = RoleTable(format="fp32", rounding="nearest_even", overflow="ieee")
 FULL_MAC = MacTable(product="fp32", accumulator="fp32", order="sequential", rounding="nearest_even", overflow="ieee")
-#: Roles it reaches; masters and what the host computes have their own formats.
+#: Roles that full precision changes; masters, and what the host computes, have formats of their own.
 FULL_ROLES = ("weight", "bias", "activation", "error", "gradient", "update")

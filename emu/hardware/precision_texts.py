@@ -1,11 +1,11 @@
-"""Texts of formats, rounding modes and overflow rules in the tables of files: checked, and said once.
+"""Texts of formats, rounding modes and overflow rules in tables of files: checked, each mode under its own key.
 
     format = "ap_fixed<16,8,AP_RND,AP_SAT>"   ->   format = "ap_fixed<16,8>"
                                                    rounding = "nearest_up"
                                                    overflow = "saturate"
 
-So each key can be laid over the same key of another table, and under it. The default modes of a notation are not named:
-they stay with the text, and the key of any table replaces them.
+So each key can replace the same key of another table, or be replaced. Default modes of a notation get no key: they
+belong to the text, and a key of any table replaces them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def known_format(text: str | None) -> str | None:
 
 
 def placed_format(text: str | None) -> str | None:
-    """Return the same, checked to have its point in place."""
+    """Return the text of a format whose binary point is given, `exact` or None; checked."""
     if text is not None and text != "exact":
         require_placed(parse(text))
     return text
@@ -67,19 +67,19 @@ def with_named_modes(data: Any, format_keys: tuple[str, ...]) -> Any:
     try:
         given = known_rounding(table.get("rounding")), known_overflow(table.get("overflow"))
     except FormatError:
-        return table  # the keys' own checks say it, with the key
+        return table  # the checks of these keys raise it again, with the key's name
     texts = {key: table[key] for key in format_keys if _is_format(table.get(key))}
     modes = {key: modes_of(text) for key, text in texts.items()}
     rounding, overflow = common_modes(texts, *given)
-    if any(one.rounding.is_named for one in modes.values()):
+    if any(of_text.rounding.is_named for of_text in modes.values()):
         table["rounding"] = rounding
-    if any(one.overflow.is_named for one in modes.values()):
+    if any(of_text.overflow.is_named for of_text in modes.values()):
         table["overflow"] = overflow
-    return table | {key: one.bare or texts[key] for key, one in modes.items()}
+    return table | {key: of_text.bare or texts[key] for key, of_text in modes.items()}
 
 
 def _is_format(text: object) -> bool:
-    """Return whether `text` is that of a format; if it is none, and should be, the key's own check says so."""
+    """Return whether `text` names a format; if it should and does not, the key's own check raises."""
     try:
         return isinstance(text, str) and parse(text) is not None
     except FormatError:
@@ -87,7 +87,7 @@ def _is_format(text: object) -> bool:
 
 
 def can_have(fmt: str | None, overflow: str | None) -> bool:
-    """Return whether a format may have an overflow rule; what is not given forbids nothing."""
+    """Return whether a format may have an overflow rule; True if one of them is not given."""
     if fmt is None or fmt == "exact" or overflow is None:
         return True
     try:
@@ -103,6 +103,6 @@ def any_format_for(overflow: str | None) -> str:
 
 
 def placed_at(fmt: str, point: int) -> str:
-    """Return a format's text with its point in place."""
-    found = parse(fmt) if fmt != "exact" else None
-    return str(found.at(point)) if isinstance(found, DynamicFixed) else fmt
+    """Return the text of a format; `point` replaces the question mark of an open point."""
+    parsed = parse(fmt) if fmt != "exact" else None
+    return str(parsed.at(point)) if isinstance(parsed, DynamicFixed) else fmt

@@ -6,10 +6,10 @@
 
 Three stages, one vector of results each per cycle: n vectors take n + 2 cycles. The leading position of a word is its
 leftmost 1, of a negative word its leftmost 0; 0 and -1 have none (docs/concepts/registers.md). Cycles are array rows:
-everything here works on a whole stream of vectors at once, and gives the state after each cycle.
+each function works on a whole stream of vectors at once, and returns the state after each cycle.
 
 Source: US 2020/0134434, block diagram. Which signs a set counts, and a count of valid results beside the positions, are
-our choice: the source leaves open where they are held.
+our choice: the source leaves open where they are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emu.errors import ConfigError, ShapeError
 from emu.formats.integers import as_integer
 
 Words = NDArray[np.int64]
-#: Widest words that every step here holds exactly (a float64 finds their leading bits).
+#: Widest words whose leading bits `frexp` finds: as float64 they are exact, because it has 53 significant bits.
 MAX_WIDTH_BITS = 52
 #: Stages between a result and its count.
 STAGES = 3
@@ -39,10 +39,10 @@ class Signs(StrEnum):
 
 
 class OneHot(NamedTuple):
-    """What ST_AC gives for a stream of vectors.
+    """The output of ST_AC for a stream of vectors.
 
     Attributes:
-        words: one bit at the leading position, 0 where there is none; int64, (cycles, lanes).
+        words: one bit at the leading position, 0 if there is none; int64, (cycles, lanes).
         negative: signs; bool, (cycles, lanes).
     """
 
@@ -51,10 +51,10 @@ class OneHot(NamedTuple):
 
 
 class RegisterSet(NamedTuple):
-    """What one set of the register file holds.
+    """The contents of one set of the register file.
 
     Attributes:
-        counts: by leading position, position 0 being the last bit of a result; int64, (width_bits - 1,).
+        counts: by leading position; position 0 is the last bit of a result; int64, (width_bits - 1,).
         results: valid results of any sign.
     """
 
@@ -122,7 +122,7 @@ class StatisticsUnit:
             ConfigError: a result does not fit `width_bits`.
         """
         words = self._as_words(words)
-        folded = words ^ (words >> 63)
+        folded = words ^ (words >> 63)  # the complement of a negative word: its leftmost 0 becomes the leftmost 1
         position = np.frexp(folded.astype(np.float64))[1] - 1
         return OneHot(np.where(folded > 0, np.int64(1) << np.maximum(position, 0), 0), words < 0)
 
@@ -144,9 +144,9 @@ class StatisticsUnit:
         return counts.reshape(cycles, positions)
 
     def accumulated(self, counts: Words, results: Any, into: int = 0) -> Words:
-        """ST_AGR_2: add counts into a set, and return what it held after each cycle, (cycles, width_bits - 1).
+        """ST_AGR_2: add counts to a set; return its counts after each cycle, (cycles, width_bits - 1).
 
-        Counts are never negative, so that adds that saturate one by one end where their sum, cut once, does.
+        Counts are never negative, so saturating at each add gives the same as saturating their sum once.
 
         Args:
             counts: counts of ST_AGR_1.
@@ -167,7 +167,7 @@ class StatisticsUnit:
         self._results[which] = 0
 
     def read(self, which: int = 0) -> RegisterSet:
-        """Return what a set holds."""
+        """Return the contents of a set."""
         return RegisterSet(self._counts[which].copy(), int(self._results[which]))
 
     def run(self, words: Any, valid: Any = None, into: int = 0, signs: str = Signs.BOTH) -> None:
@@ -176,7 +176,7 @@ class StatisticsUnit:
         Args:
             words: results, int64, (cycles, lanes).
             valid: which lanes hold results; None: all.
-            into: set that counts them; it goes on from what it holds.
+            into: set that counts them, in addition to its earlier counts.
             signs: signs whose results are counted.
 
         Raises:

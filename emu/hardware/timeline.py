@@ -1,7 +1,7 @@
-"""One log of what happens when, on units, memories and links; as Chrome trace events for a viewer.
+"""A timeline of events on units, memories and links, which a viewer shows as Chrome trace events.
 
 A resource of a node does one thing at a time. A booking gives its earliest time. The event begins when all its
-resources are free, and holds each as long as it needs. Times are integers, picoseconds from the beginning.
+resources are free, and uses each as long as it needs. Times are integers, picoseconds from the beginning.
 
 Source: Chrome's "Trace Event Format" (complete events, metadata); Perfetto and chrome://tracing open it.
 """
@@ -16,7 +16,7 @@ MICROSECOND_PS = 10**6
 
 
 class Event(NamedTuple):
-    """Something that a resource did.
+    """Work of a resource.
 
     Attributes:
         resource: unit, memory or link.
@@ -24,8 +24,8 @@ class Event(NamedTuple):
         begin_ps: when it began.
         duration_ps: how long it took.
         kind: what it counts as, e.g. `redo`.
-        details: plain data (JSON) for whoever looks closer.
-        node: node whose resource it is.
+        details: plain data (JSON) that a viewer shows with the event.
+        node: node of the resource.
     """
 
     resource: str
@@ -43,17 +43,17 @@ class Event(NamedTuple):
 
 
 class Timeline:
-    """Resources, and what they did.
+    """Events of resources.
 
     Attributes:
-        events: in the order they were booked.
+        events: in the order in which they were booked.
 
     Examples:
-        >>> line = Timeline()
-        >>> line.book("link", "batch 1", 500), line.book("link", "batch 2", 500), line.book("vector", "conv1", 300)
-        (500, 1000, 300)
-        >>> line.book("vector", "conv1, batch 2", 300, after=1000)
-        1300
+        >>> timeline = Timeline()
+        >>> timeline.book("link", "batch 1", 500), timeline.book("link", "batch 2", 500)
+        (500, 1000)
+        >>> timeline.book("vector", "conv1, batch 1", 300, after=500)
+        800
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -92,18 +92,18 @@ class Timeline:
             duration_ps: how long it takes.
             after: picoseconds before which it cannot begin.
             kind: see `Event`.
-            beside: resources that it needs at the same time, and how long it holds each; the event lasts as long as the
+            beside: resources that it needs at the same time, and how long it uses each; the event lasts as long as the
                 longest of all.
-            node: node whose resources they are.
+            node: node of the resources.
             **details: see `Event`.
         """
-        taken = {resource: duration_ps, **(beside or {})}
-        begin = max(after, *(self.free(one, node) for one in taken))
-        for one, held in taken.items():
-            if held or one == resource:
-                self.events.append(Event(one, name, begin, held, kind, details, node))
-            self._free[node, one] = begin + held
-        return begin + max(taken.values())
+        durations = {resource: duration_ps, **(beside or {})}
+        begin = max(after, *(self.free(used, node) for used in durations))
+        for used, used_ps in durations.items():
+            if used_ps or used == resource:
+                self.events.append(Event(used, name, begin, used_ps, kind, details, node))
+            self._free[node, used] = begin + used_ps
+        return begin + max(durations.values())
 
     def resources(self) -> list[str]:
         """Return the resources in the order of first use."""

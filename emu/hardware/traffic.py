@@ -1,6 +1,7 @@
-"""What passes a fabric: rounds of messages and of copies, by the rules of `emu/hardware/fabric.py`.
+"""Rounds of messages and of copies that pass a fabric, by the rules of `emu/hardware/fabric.py`.
 
-Every resource has a number, each kind a range of them; compiled loops (`fabric_rounds.py`) move messages past stations.
+Each resource has a number, and each kind of resource a range of numbers; compiled loops (`fabric_rounds.py`) move
+messages past stations.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ Integers = npt.NDArray[np.int64]
 
 #: Arbitrations in the order of their numbers in compiled code.
 ARBITRATIONS: tuple[Arbitration, ...] = ("first_come", "lowest", "round_robin")
-#: No message takes longer, in seconds.
+#: Longest time of a message, in seconds: a day, so that sums of many stay below 2**63 ps, 106 days.
 LONGEST_S = 86400
 
 
 class Held(NamedTuple):
-    """How long messages held the resources of a station; -1 of those that did not pass it.
+    """When messages occupied the resources of a station; -1 for messages that did not pass it.
 
     Attributes:
         begin_ps: the first byte enters.
@@ -35,16 +36,16 @@ class Held(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What became of messages; arrays by sender, (P,), or by round and sender, (R, P); -1 where nothing was sent.
+    """The times of messages; arrays by sender, (P,), or by round and sender, (R, P); -1 if nothing was sent.
 
     Attributes:
         to: receivers.
         size_bytes: sizes.
         begin_ps: the sender begins, with its copy or its port.
         arrived_ps: the last byte is at the receiving device.
-        up: copy to the sender's host; None where devices are at the crossbar.
+        up: copy to the sender's host; None if devices are at the crossbar.
         wire: sender's port and receiver's port; -1 between devices of one host.
-        down: copy from the receiver's host; None where devices are at the crossbar.
+        down: copy from the receiver's host; None if devices are at the crossbar.
     """
 
     to: Integers
@@ -57,13 +58,13 @@ class Sent(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What became of copies; arrays by device, (P,); -1 where nothing was copied.
+    """The times of copies; arrays by device, (P,); -1 if nothing was copied.
 
     Attributes:
         size_bytes: sizes.
         begin_ps: the first byte enters.
         end_ps: the last byte has left.
-        arrived_ps: it is there.
+        arrived_ps: the last byte has arrived.
         to_host: whether to the host, or from it.
     """
 
@@ -75,10 +76,10 @@ class Copied(NamedTuple):
 
 
 class Traffic:
-    """What has passed a fabric so far: from when on everything is free, and for how long it was busy.
+    """The state of a fabric: when each resource is free, and how long it was busy.
 
     Attributes:
-        fabric: it passes.
+        fabric: the fabric.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -104,7 +105,7 @@ class Traffic:
         self._state[2] = -1  # nobody served
 
     def _pair(self, of: Integers, name: str, one: bool) -> tuple[Integers, Integers]:
-        """Give resources numbers: outward and inward, or one for both."""
+        """Return numbers of new resources, one for each group in `of`: outward and inward, or the same for both."""
         base = max((group.stop for group in self._groups.values()), default=0)
         size = int(of[-1]) + 1
         if one:
@@ -117,17 +118,17 @@ class Traffic:
     # ---- messages ----
 
     def send(self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int = 1) -> Sent:
-        """Send a round of messages, at most one of each device; return what became of them.
+        """Send a round of messages, at most one of each device; return their times.
 
         Args:
             ready_ps: when each is ready at its sender, (P,).
             to: number of its receiver, -1 for nothing, (P,).
-            size_bytes: its size, (P,) or one for all; not looked at where nothing is sent.
-            chunks: into which every message is cut, all of a size but the last.
+            size_bytes: its size, (P,) or one for all; ignored if nothing is sent.
+            chunks: parts into which each message is cut, all of one size but the last.
 
         Raises:
             ShapeError: there is not one entry for each device.
-            ConfigError: a receiver is not there, or the sender itself; a size is below 1; a time is below 0.
+            ConfigError: a receiver does not exist, or is the sender; a size is below 1; a time is below 0.
         """
         receivers = np.asarray(to)
         if receivers.ndim != 1:
@@ -135,12 +136,12 @@ class Traffic:
         return _round_of(self.rounds(ready_ps, receivers[None], size_bytes, chunks))
 
     def rounds(self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int = 1) -> Sent:
-        """Send many rounds, in order; return what became of them.
+        """Send many rounds, in order; return their times.
 
         Args:
-            ready_ps: as of `send`, (R, P), or what spreads to it.
+            ready_ps: as of `send`, (R, P), or an array that broadcasts to it.
             to: as of `send`, (R, P).
-            size_bytes: as of `send`, (R, P), or what spreads to it.
+            size_bytes: as of `send`, (R, P), or an array that broadcasts to it.
             chunks: as of `send`.
 
         Raises:
@@ -165,8 +166,8 @@ class Traffic:
             self._state,
             times,
         )
-        held = [Held(times[i], times[i + 1]) for i in range(0, len(times) - 1, 2)]
-        up, wire, down = held if fabric.over_hosts else (None, held[0], None)
+        stations = [Held(times[i], times[i + 1]) for i in range(0, len(times) - 1, 2)]
+        up, wire, down = stations if fabric.over_hosts else (None, stations[0], None)
         return Sent(receivers, size, times[0], times[-1], up, wire, down)
 
     def _checked(
@@ -195,8 +196,8 @@ class Traffic:
                 (size, f"`size_bytes` must be at most {most}, what a link moves in a day"),
                 (ready, "`ready_ps` must be at least 0"),
             )
-            found, rule = rules[int(wrong) - 1]
-            raise ConfigError(f"{rule}, got {found[r, i]} of sender {i} in round {r}; correct it")
+            values, rule = rules[int(wrong) - 1]
+            raise ConfigError(f"{rule}, got {values[r, i]} of sender {i} in round {r}; correct it")
         return ready, receivers, size
 
     def copy(self, ready_ps: npt.ArrayLike, size_bytes: npt.ArrayLike, *, to_host: bool) -> Copied:
@@ -227,23 +228,23 @@ class Traffic:
             )
         station = UP if to_host else DOWN
         first, second = (np.where(size > 0, numbers, -1) for numbers in self._resources[station])
-        lies, known = ready.reshape(-1, 1).copy(), np.full((2, 2), -1, np.int64)
+        arrives, known = ready.reshape(-1, 1).copy(), np.full((2, 2), -1, np.int64)
         begin, end = np.empty(processors, np.int64), np.empty(processors, np.int64)
-        pass_station(first, second, size, self._speeds[station], 0, lies, self._state, begin, end, known)
-        return Copied(size, begin, end, np.where(size > 0, lies[:, 0], -1), to_host)
+        pass_station(first, second, size, self._speeds[station], 0, arrives, self._state, begin, end, known)
+        return Copied(size, begin, end, np.where(size > 0, arrives[:, 0], -1), to_host)
 
-    # ---- what has been done ----
+    # ---- state ----
 
     @property
     def end_ps(self) -> int:
-        """When everything is free; what has left last may still be on its way."""
+        """When all resources are free; the last bytes may still be on their way."""
         return int(self._state[0].max())
 
     @property
     def busy_ps(self) -> dict[str, Integers]:
-        """For how long each port, link and copy engine has moved bytes so far, by kind: one entry for each.
+        """How long each port, link and copy engine has moved bytes so far: arrays by kind.
 
-        Kinds are `port out` and `port in` (`port`, where half duplex), likewise `host link` and `copy engine`.
+        Kinds are `port out` and `port in` (`port` if half duplex), likewise `host link` and `copy engine`.
         """
         return {name: self._state[1, group].copy() for name, group in self._groups.items()}
 
@@ -264,8 +265,8 @@ def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Integer
 
 
 def _round_of(sent: Sent) -> Sent:
-    """Return what became of a single round, without the axis of rounds."""
-    held = [None if one is None else Held(one.begin_ps[0], one.end_ps[0]) for one in (sent.up, sent.wire, sent.down)]
-    up, wire, down = held
+    """Return the times of a single round, without the axis of rounds."""
+    stations = (sent.up, sent.wire, sent.down)
+    up, wire, down = (None if held is None else Held(held.begin_ps[0], held.end_ps[0]) for held in stations)
     assert wire is not None
     return Sent(sent.to[0], sent.size_bytes[0], sent.begin_ps[0], sent.arrived_ps[0], up, wire, down)

@@ -3,13 +3,13 @@
     read ports ──► register file ──► lanes: multiply, add, saturate to A bits ──┬──► D_CNV ──► register file ──► write
                                                                                 └──► statistics unit
 
-A program is what the unit does for one vector of results; every other vector runs the same instructions on its own
-addresses. So values are computed for all vectors of a program at once, one array operation an instruction, and the time
-of one vector gives that of all. The model shares no arithmetic with the kernels: each tests the other.
+A program has the instructions for one vector of results; all other vectors run the same instructions on addresses of
+their own. So values are computed for all vectors of a program at once, one array operation for each instruction, and
+the time of one vector gives that of all. The model shares no arithmetic with the kernels: each tests the other.
 
-Every unit takes its instructions in order, one a cycle. An instruction starts when its unit is free, its operands are
-there and the register it writes is no longer read; registers and accumulators are handed out in turn. One word of the
-program can hold an instruction for every unit.
+Each unit takes its instructions in order, one in each cycle. An instruction starts when its unit is free, its operands
+are ready and the register it writes is no longer read; registers and accumulators are allocated in turn. A word of the
+program can have an instruction for each unit.
 
 Source: US 2020/0134434, block diagram, and US 11,593,620. Widths of ports, sizes of files and latencies are our choice.
 """
@@ -31,16 +31,16 @@ from emu.formats.integers import as_integer
 from emu.hardware.statistics_unit import STAGES, Signs, StatisticsUnit
 
 Words = NDArray[np.int64]
-#: Vectors whose values are computed at a time: registers stay in the cache of the computer that runs the model.
+#: Vectors whose values are computed at a time, so that their registers stay in the cache of the host.
 CHUNK_VECTORS = 8192
-#: Words of memory lie below this, so that every product fits an int64.
+#: Words of memory are in -2**31..2**31 - 1, so that each product, at most 2**62, fits an int64.
 WORD_LIMIT = 2**31
-#: Bits by which anything is shifted at most: as good as any more.
+#: Longest shift of an int64 that is computed; a longer one is computed as this one.
 MAX_SHIFT = 62
 
 
 class Opcode(StrEnum):
-    """What an instruction does; r is a register, a an accumulator."""
+    """The operation of an instruction; r is a register, a an accumulator."""
 
     #: r <- memory
     LOAD = "load"
@@ -60,7 +60,7 @@ class Opcode(StrEnum):
     STORE = "store"
 
 
-#: Which unit takes an instruction, where it is not the lanes.
+#: The unit of instructions that the lanes do not take.
 _UNITS = {Opcode.LOAD: "read", Opcode.CONVERT: "convert", Opcode.STORE: "write"}
 _ACCUMULATES = (Opcode.ADD, Opcode.SUBTRACT, Opcode.MAC)
 
@@ -87,7 +87,7 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """What the unit does for vectors of results.
+    """Instructions for vectors of results, and their operands.
 
     Attributes:
         instructions: for one vector.
@@ -109,7 +109,7 @@ class Program:
 
     @property
     def vectors(self) -> int:
-        """How many vectors of results it makes."""
+        """Number of vectors of results."""
         return len(self.valid)
 
 
@@ -119,11 +119,11 @@ class VectorUnit:
 
     Attributes:
         lanes: results per vector.
-        accumulator_bits: A; every add saturates there.
+        accumulator_bits: A; each add saturates to so many bits.
         read_ports: vectors that memory delivers per cycle.
-        write_ports: vectors that it takes per cycle.
-        registers: registers of the register file, each a word per lane.
-        accumulators: per lane.
+        write_ports: vectors that memory takes per cycle.
+        registers: registers of the register file, each with a word per lane.
+        accumulators: accumulators per lane.
         latency: cycles from the start of an instruction until its result can be read, by opcode; 1 where not given.
 
     Examples:
@@ -212,16 +212,16 @@ class VectorUnit:
             drops: fraction bits of the accumulator that D_CNV drops.
             **options: of `Program`.
         """
-        steps: list[Instruction] = []
+        instructions: list[Instruction] = []
         if "addend" in addresses:
-            steps.append(Instruction(Opcode.LOAD, "addend", base="addend"))
-            steps.append(Instruction(Opcode.SET, "sum", ("addend",)))
+            instructions.append(Instruction(Opcode.LOAD, "addend", base="addend"))
+            instructions.append(Instruction(Opcode.SET, "sum", ("addend",)))
         for i, (at_a, at_b) in enumerate(zip(a_offsets, b_offsets, strict=True)):
-            steps.append(Instruction(Opcode.LOAD, "a", base="a", offset=at_a))
-            steps.append(Instruction(Opcode.LOAD, "b", base="b", offset=at_b))
+            instructions.append(Instruction(Opcode.LOAD, "a", base="a", offset=at_a))
+            instructions.append(Instruction(Opcode.LOAD, "b", base="b", offset=at_b))
             fresh = i == 0 and "addend" not in addresses
-            steps.append(Instruction(Opcode.MULTIPLY if fresh else Opcode.MAC, "sum", ("a", "b")))
-        return Program([*steps, *_written("sum", drops)], addresses, valid, target, **options)
+            instructions.append(Instruction(Opcode.MULTIPLY if fresh else Opcode.MAC, "sum", ("a", "b")))
+        return Program([*instructions, *_written("sum", drops)], addresses, valid, target, **options)
 
     def elementwise(
         self, opcode: Opcode, results: int, target: Fixed, drops: int, shifts: tuple[int, int] = (0, 0), **options: Any
@@ -238,19 +238,19 @@ class VectorUnit:
         """
         result, valid = self.lanes_of(results)
         addresses = {"a": result, "b": results + result, "out": 2 * results + result}
-        steps = [Instruction(Opcode.LOAD, name, base=name) for name in ("a", "b")]
+        instructions = [Instruction(Opcode.LOAD, name, base=name) for name in ("a", "b")]
         if opcode is Opcode.MULTIPLY:
-            steps.append(Instruction(opcode, "sum", ("a", "b")))
+            instructions.append(Instruction(opcode, "sum", ("a", "b")))
         else:
-            steps.append(Instruction(Opcode.SET, "sum", ("a",), shift=shifts[0]))
-            steps.append(Instruction(opcode, "sum", ("b",), shift=shifts[1]))
-        return Program([*steps, *_written("sum", drops)], addresses, valid, target, **options)
+            instructions.append(Instruction(Opcode.SET, "sum", ("a",), shift=shifts[0]))
+            instructions.append(Instruction(opcode, "sum", ("b",), shift=shifts[1]))
+        return Program([*instructions, *_written("sum", drops)], addresses, valid, target, **options)
 
     def lanes_of(self, results: int) -> tuple[Words, NDArray[np.bool_]]:
         """Return which result each lane of each vector makes, and whether there is one (the last may be partial)."""
         vectors = -(-results // self.lanes)
-        place = np.arange(vectors * self.lanes, dtype=np.int64).reshape(vectors, self.lanes)
-        return np.minimum(place, max(results - 1, 0)), place < results
+        index = np.arange(vectors * self.lanes, dtype=np.int64).reshape(vectors, self.lanes)
+        return np.minimum(index, max(results - 1, 0)), index < results
 
     # ---- values ----
 
@@ -280,41 +280,45 @@ class VectorUnit:
         cycles = self.cycles(program)
         if statistics is not None and program.register_set is not None and program.vectors:
             statistics.run(np.concatenate(tapped), program.valid, program.register_set, program.signs)
-            cycles += STAGES - 1  # behind the last D_CNV
+            cycles += STAGES - 1  # after the last D_CNV
         return cycles
 
     def _run_chunk(self, program: Program, part: slice, memory: Words) -> list[Words]:
         """Run some vectors; return the accumulators that D_CNV read, 0 in lanes without a result."""
         valid, seen = program.valid[part], list[Words]()
-        held: dict[str, Words] = {}
-        for step in program.instructions:
-            if step.opcode is Opcode.LOAD:
-                at = program.addresses[step.base][part]
-                held[step.to] = np.where(at < 0, 0, memory[np.maximum(at, 0) + step.offset])
-            elif step.opcode is Opcode.STORE:
-                at = program.addresses[step.base][part]
-                memory[at[valid] + step.offset] = held[step.reads[0]][valid]
-            elif step.opcode is Opcode.CONVERT:
-                tapped = held[step.reads[0]]
+        values: dict[str, Words] = {}
+        for instruction in program.instructions:
+            if instruction.opcode is Opcode.LOAD:
+                at = program.addresses[instruction.base][part]
+                values[instruction.to] = np.where(at < 0, 0, memory[np.maximum(at, 0) + instruction.offset])
+            elif instruction.opcode is Opcode.STORE:
+                at = program.addresses[instruction.base][part]
+                memory[at[valid] + instruction.offset] = values[instruction.reads[0]][valid]
+            elif instruction.opcode is Opcode.CONVERT:
+                tapped = values[instruction.reads[0]]
                 seen.append(np.where(valid, tapped, 0))
-                held[step.to] = convert(tapped, step.shift, program.target, program.rounding)
+                values[instruction.to] = convert(tapped, instruction.shift, program.target, program.rounding)
             else:
-                held[step.to] = self._in_lanes(step, held)
+                values[instruction.to] = self._in_lanes(instruction, values)
         return seen
 
-    def _in_lanes(self, step: Instruction, held: Mapping[str, Words]) -> Words:
-        """Return what an accumulator holds after an instruction: saturated at A bits."""
-        first = held[step.reads[0]]
-        value = self._shifted(first, step.shift) if len(step.reads) == 1 else first * held[step.reads[1]]
-        if step.opcode is Opcode.SUBTRACT:
-            value = held[step.to] - value
-        elif step.opcode in _ACCUMULATES:
-            value = held[step.to] + value
+    def _in_lanes(self, instruction: Instruction, values: Mapping[str, Words]) -> Words:
+        """Return an accumulator after an instruction, saturated to A bits."""
+        first = values[instruction.reads[0]]
+        value = (
+            self._shifted(first, instruction.shift)
+            if len(instruction.reads) == 1
+            else first * values[instruction.reads[1]]
+        )
+        if instruction.opcode is Opcode.SUBTRACT:
+            value = values[instruction.to] - value
+        elif instruction.opcode in _ACCUMULATES:
+            value = values[instruction.to] + value
         limit = 1 << (self.accumulator_bits - 1)
         return np.clip(value, -limit, limit - 1)
 
     def _shifted(self, words: Words, shift: int) -> Words:
-        """Return words times 2**shift; of those beyond an accumulator the same beyond it, so that no int64 wraps."""
+        """Return words times 2**shift, those beyond an accumulator cut to a value beyond it: no int64 wraps."""
         if shift < 0:
             raise ConfigError(
                 f"a word must be shifted to the left when it is added to an accumulator, got {shift} bits; give the "
@@ -328,21 +332,21 @@ class VectorUnit:
     def cycles(self, program: Program) -> int:
         """Return the cycles from the first load to the last store.
 
-        Vectors are timed one by one until the unit is in a state that it was in before: from there on all repeats.
+        Vectors are timed one by one until the unit is in a state in which it was before; from then on times repeat.
         """
         board, ends = _Scoreboard(self, program.instructions), [0]
         seen: dict[tuple[int, ...], int] = {}
         for vector in range(program.vectors):
             before = seen.setdefault(board.state(), vector)
             if before < vector:
-                turns, rest = divmod(program.vectors - before, vector - before)
-                return ends[before + rest] + turns * (ends[vector] - ends[before])
+                periods, rest = divmod(program.vectors - before, vector - before)
+                return ends[before + rest] + periods * (ends[vector] - ends[before])
             ends.append(board.advance())
         return ends[-1]
 
 
 class _Scoreboard:
-    """When units, registers and accumulators are free, vector after vector."""
+    """The cycles at which units, registers and accumulators are free, vector after vector."""
 
     def __init__(self, unit: VectorUnit, instructions: Sequence[Instruction]) -> None:
         self._latency, self._instructions = unit.latency, instructions
@@ -353,34 +357,34 @@ class _Scoreboard:
     def advance(self) -> int:
         """Time one more vector; return the cycle at which it is stored."""
         end = 0
-        for step in self._instructions:
-            sources = self._accumulators if step.opcode is Opcode.CONVERT else self._registers
-            target = self._registers if step.opcode in (Opcode.LOAD, Opcode.CONVERT) else self._accumulators
-            ports = self._ports[_UNITS.get(step.opcode, "lanes")]
+        for instruction in self._instructions:
+            sources = self._accumulators if instruction.opcode is Opcode.CONVERT else self._registers
+            target = self._registers if instruction.opcode in (Opcode.LOAD, Opcode.CONVERT) else self._accumulators
+            ports = self._ports[_UNITS.get(instruction.opcode, "lanes")]
             port = min(range(len(ports)), key=ports.__getitem__)
-            start = max(ports[port], *(sources.ready(name) for name in step.reads), 0)
-            if step.opcode in _ACCUMULATES:
-                start = max(start, target.ready(step.to))
-            elif step.opcode is not Opcode.STORE:
-                start = max(start, target.allocate(step.to))
-            done = start + self._latency.get(step.opcode, 1)
+            start = max(ports[port], *(sources.ready(name) for name in instruction.reads), 0)
+            if instruction.opcode in _ACCUMULATES:
+                start = max(start, target.ready(instruction.to))
+            elif instruction.opcode is not Opcode.STORE:
+                start = max(start, target.allocate(instruction.to))
+            done = start + self._latency.get(instruction.opcode, 1)
             ports[port] = start + 1
-            for name in step.reads:
+            for name in instruction.reads:
                 sources.read(name, start)
-            if step.opcode is not Opcode.STORE:
-                target.write(step.to, done)
+            if instruction.opcode is not Opcode.STORE:
+                target.write(instruction.to, done)
             end = max(end, done)
         return end
 
     def state(self) -> tuple[int, ...]:
-        """Return all that decides what comes, in cycles from the first port that is free."""
+        """Return the state that decides all later times, in cycles after the first port is free."""
         now = min(cycle for ports in self._ports.values() for cycle in ports)
         ports = (cycle - now for name in self._ports for cycle in sorted(self._ports[name]))
         return (*ports, *self._registers.state(now), *self._accumulators.state(now))
 
 
 class _File:
-    """Registers handed out in turn, with the cycles at which they can be read and written."""
+    """Registers allocated in turn, with the cycles from which they can be read and written."""
 
     def __init__(self, size: int) -> None:
         self._turn = 0
@@ -394,11 +398,11 @@ class _File:
         return max(self._last_read[at] + 1, self._ready[at])
 
     def write(self, name: str, ready: int) -> None:
-        """Note when what a name holds can be read."""
+        """Note the cycle from which a name's register can be read."""
         self._ready[self._at[name]] = ready
 
     def ready(self, name: str) -> int:
-        """Return when what a name holds can be read."""
+        """Return the cycle from which a name's register can be read."""
         return self._ready[self._at[name]]
 
     def read(self, name: str, cycle: int) -> None:
@@ -407,7 +411,7 @@ class _File:
         self._last_read[at] = max(self._last_read[at], cycle)
 
     def state(self, now: int) -> Iterator[int]:
-        """Yield what decides what comes: registers from the next one on, in cycles from `now`."""
+        """Yield when each register can be written, from the next one to allocate on, in cycles after `now`."""
         size = len(self._ready)
         for i in range(size):
             at = (self._turn + i) % size
@@ -415,7 +419,7 @@ class _File:
 
 
 def _written(name: str, drops: int) -> list[Instruction]:
-    """Return what ends every program: D_CNV, and the store."""
+    """Return the instructions that end each program: D_CNV and the store."""
     return [
         Instruction(Opcode.CONVERT, "result", (name,), shift=drops),
         Instruction(Opcode.STORE, "memory", ("result",), base="out"),
@@ -440,7 +444,8 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
             f"`rounding` of D_CNV must not be stochastic, got {str(rounding)!r}; choose another one, e.g. nearest_even"
         )
     low, high = target.min_raw, target.max_raw
-    kept, place, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
+    # as in the rounding table: 0 exact, 1 below half, 2 half, 3 above half
+    kept, remainder, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
     if drops <= 0:
         up = min(-drops, MAX_SHIFT)
         beyond = (words > high >> up) | (words < -(-low >> up))
@@ -448,8 +453,8 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
     else:
         drops = min(drops, MAX_SHIFT)
         kept, rest, half = kept >> drops, kept & ((1 << drops) - 1), 1 << (drops - 1)
-        place = (rest > 0) + (rest >= half).astype(np.int64) + (rest > half)
-    steps = np.array(rounding.meaning.fixed.table)
-    rounded = kept + steps[place + 4 * (kept & 1) + 8 * (words < 0)]
+        remainder = (rest > 0) + (rest >= half).astype(np.int64) + (rest > half)
+    increments = np.array(rounding.meaning.fixed.table)
+    rounded = kept + increments[remainder + 4 * (kept & 1) + 8 * (words < 0)]
     signed = np.where(words < 0, -rounded, rounded)
     return np.where(beyond, np.where(words > 0, high, low), np.clip(signed, low, high))

@@ -16,7 +16,7 @@ __all__ = ["Residual"]
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """The sum of a body's and a shortcut's results for the same input; an empty shortcut returns the input.
+    """The sum of the results of a body and a shortcut for the same input; an empty shortcut returns the input.
 
     Source: He, Zhang, Ren & Sun, CVPR 2016.
     """
@@ -47,7 +47,7 @@ class Residual(Layer):
 
     @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
-        """Return those of body and shortcut; a sum is no function."""
+        """Return those of body and shortcut; the sum itself is no elementary function."""
         yield from function_tensors(self.body, feeding)
         yield from function_tensors(self.shortcut, feeding)
 

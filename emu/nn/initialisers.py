@@ -30,12 +30,12 @@ def initialise(
     """Return the initial values of a parameter.
 
     Args:
-        name: of the parameter: its own random stream.
+        name: name of the parameter, which chooses its random stream.
         kind: he, xavier, zero or one.
-        shape: of the parameter.
+        shape: shape of the parameter.
         fan_in: inputs that contribute to one output.
         fan_out: outputs to which one input contributes.
-        seed: of the run.
+        seed: seed of the run.
 
     Returns:
         float64, shape `shape`, uniform in +-bound, symmetric, never 0 for he and xavier.
@@ -57,5 +57,6 @@ def initialise(
         return np.full(shape, float(kind == "one"))
     bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))
     u = random_integers(math.prod(shape), RANDOM_BITS, seed=seed, stream=stream_of(name, "initial"), step=0, draw=0)
+    # odd multiples of 2**-32 in (-1, 1): symmetric, never 0, and exact in float64
     uniform = (2 * u + 1) * 2.0**-RANDOM_BITS - 1.0
     return np.asarray(uniform * bound, dtype=np.float64).reshape(shape)

@@ -1,11 +1,11 @@
-"""What every layer is: fields, parameters, shapes, and the answers that the rest of the package asks of it.
+"""The base of layers: fields, parameters, shapes, and the answers that other packages ask of a layer.
 
 A layer is one frozen dataclass. Its fields are also the keys that a recipe writes: `emu.training.layers` makes a table
-of configuration from them. So nothing about a layer stands in a second place:
+of configuration from them. So each fact about a layer is written once:
 
     field(metadata=key(ge=1))         a recipe gives it; the limits are checked there
     field(metadata=from_input(-1))    a recipe does not give it: it is an extent of the layer's input
-    anything else                     can be set from Python alone
+    any other field                   can be set from Python alone
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from emu.formats.integers import LARGEST, as_integer
 
 __all__ = ["Layer", "Moment", "Parameter", "Parameters", "every"]
 
-#: Shape of one input of a layer: an image, a sequence or a feature vector, without the batch.
+#: Shape of an input or result of a layer for one example, without the batch: an image, a sequence, a feature vector.
 Shape: TypeAlias = tuple[int, ...]
 
 _KEY, _AXIS = "key", "axis"
@@ -32,11 +32,11 @@ class Parameter:
 
     Attributes:
         part: "weight" or "bias": its role and the end of its name.
-        shape: of the array.
-        initialiser: how it begins.
+        shape: shape of the array.
+        initialiser: name of the rule for its first values.
         fan_in: inputs that contribute to one output.
         fan_out: outputs to which one input contributes.
-        by_rows: whether a pass reads, and changes, only some of its rows: those of inputs that are not 0.
+        by_rows: whether a step reads and changes only some of its rows: those of inputs that are not 0.
     """
 
     part: Literal["weight", "bias"]
@@ -53,8 +53,8 @@ class Moment:
 
     Attributes:
         part: "mean" or "variance": the end of its name.
-        shape: of the array.
-        start: what every element begins with.
+        shape: shape of the array.
+        start: first value of each element.
     """
 
     part: Literal["mean", "variance"]
@@ -67,11 +67,11 @@ Parameters: TypeAlias = Mapping[str, Mapping[str, Tensor]]
 
 
 class Key(NamedTuple):
-    """What a recipe may write for a field.
+    """The key that a recipe writes for a field.
 
     Attributes:
-        type: what its value must be; None is the field's own type.
-        name: of the key; "" is the field's own name.
+        type: type of its value; None is the field's own.
+        name: name of the key; "" is the field's own.
         like: field whose value it gets if the recipe does not give it; "" is none.
         limits: `ge`, `gt`, `le`, `lt`, `min_length`, as pydantic's `Field` takes them.
     """
@@ -93,7 +93,7 @@ def from_input(axis: int) -> Mapping[str, int]:
 
 
 def keys_of(kind: type[Layer]) -> dict[str, Key]:
-    """Return what a recipe may write for a layer, by the name of the field."""
+    """Return the keys that a recipe may write for a layer, by the name of the field."""
     return {item.name: item.metadata[_KEY] for item in fields(kind) if _KEY in item.metadata}
 
 
@@ -103,7 +103,7 @@ def extents_of(kind: type[Layer], shape: Shape) -> dict[str, int]:
 
 
 class Takes(NamedTuple):
-    """Which shapes a layer takes.
+    """The shapes that a layer takes.
 
     Attributes:
         shapes: the names of the axes, for each number of axes that it takes.
@@ -118,7 +118,7 @@ class Takes(NamedTuple):
         return " or ".join(f"({', '.join(axes)}{',' * (len(axes) == 1)})" for axes in self.shapes)
 
     def fits(self, shape: Shape) -> bool:
-        """Return whether a shape has as many axes as one of these."""
+        """Return whether a shape has as many axes as one of the layer's shapes."""
         return len(shape) in map(len, self.shapes)
 
 
@@ -128,10 +128,10 @@ def misfit(layer: str, type_name: str, need: object, shape: Shape, remedy: str) 
 
 
 class FunctionTensor(NamedTuple):
-    """A tensor that an elementary function reads or writes; float64, which computes it, must hold its format exactly.
+    """A tensor that an elementary function reads or writes: float64, which computes it, must hold its format exactly.
 
     Attributes:
-        layer: name that the tensor goes by.
+        layer: name of the tensor.
         role: its role.
         why: the end of "must fit float64 exactly ...".
     """
@@ -145,17 +145,18 @@ class FunctionTensor(NamedTuple):
 class Layer:
     """Base of layers.
 
-    The class attributes, and the methods below, are everything that is asked about a layer. Each has a default, so a
-    layer says only what is special about it.
+    The class attributes and methods are all that other packages ask of a layer. Each has a default, so a layer defines
+    only those that differ.
 
     Attributes:
-        name: unique in its network; formats, registers and parameters go by it.
-        type_names: what a recipe writes as `type`; none if recipes cannot name the layer.
+        name: unique in its network; formats, registers and parameters are found by it.
+        type_names: values of `type` in a recipe; none if recipes cannot name the layer.
         takes: shapes that it takes; None takes any.
         reads_sparse: whether its input is a sparse matrix.
-        accepts_sparse: whether it can be the first layer for sparse data: reads the matrix, or the zeros as well.
-        only_moves: whether it moves values and writes none, so that no format belongs to it.
-        has_units: whether several devices can divide its outputs among them, and add up their parts of its error.
+        accepts_sparse: whether it can be the first layer for sparse data: it reads the matrix, or a dense copy.
+        only_moves: whether it moves values and writes none, so that it needs no format.
+        has_units: whether it has neurons or output channels that several devices can divide among them, which then add
+            up their parts of its error.
 
     Raises:
         ShapeError: a size is not an integer, or below 1 (`padding`: below 0).
@@ -181,12 +182,12 @@ class Layer:
 
     @property
     def type_name(self) -> str:
-        """What a recipe calls this layer, or its class if recipes cannot name it."""
+        """The layer's `type` in a recipe, or its class if recipes cannot name it."""
         return self.type_names[0] if self.type_names else type(self).__name__
 
     @property
     def token_count(self) -> int | None:
-        """How many tokens the layer tells apart, if it reads tokens."""
+        """Number of different tokens that the layer reads; None if it reads no tokens."""
         return None
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -198,7 +199,7 @@ class Layer:
         return ()
 
     def parts(self) -> tuple[Layer, ...]:
-        """Return the layers inside this one, in the order they are applied."""
+        """Return the layers inside this one, in the order in which they are applied."""
         return ()
 
     def results(self) -> tuple[str, ...]:
@@ -210,10 +211,10 @@ class Layer:
         return ()
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape that the layer makes of one input, whose axes are one of `takes`.
+        """Return the shape of the result for an input of a shape, whose axes are those of one of `takes`.
 
         Raises:
-            ConfigError: the layer cannot take this shape; names the layer and both shapes.
+            ConfigError: the layer cannot take this shape; the message names the layer and both shapes.
         """
         return shape
 

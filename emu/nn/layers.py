@@ -142,7 +142,7 @@ class Conv2d(_Windowed):
 
 @dataclass(frozen=True)
 class _Pool(_Windowed):
-    """Attributes: extent of a window, and from one window to the next; what fills no window is dropped."""
+    """Pooling over square windows, `stride` apart; rows and columns that fill no window are dropped."""
 
     window: int = field(metadata=key(ge=1))
     stride: int = field(metadata=key(like="window", ge=1))
@@ -217,7 +217,7 @@ class Flatten(Layer):
 
     @override
     def output(self, shape: Shape) -> Shape:
-        """Return one number: how many values."""
+        """Return the shape of a vector of all values."""
         return (math.prod(shape),)
 
     @override

@@ -50,7 +50,7 @@ class Network:
         """Check that no two tensors have the same name.
 
         Raises:
-            ConfigError: two layers, or tensors inside them, have one name, or one is kept for the network's own.
+            ConfigError: two layers, or tensors inside them, have one name, or a name is kept for the network's own.
         """
         taken: dict[str, str] = dict.fromkeys((INPUT_LAYER, LOSS_LAYER), "is kept for the network's own tensors")
         for layer in every(self.layers):
@@ -77,7 +77,7 @@ class Network:
         return x
 
     def apply_loss(self, graph: Graph, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a batch: of results (..., classes) with labels (...), over all of them."""
+        """Return the mean loss over all results (..., classes) of a batch, with labels (...)."""
         if len(output.shape) > 2:
             rows = math.prod(output.shape[:-1])
             output = graph.apply("reshape", output, layer=LOSS_LAYER, shape=(rows, output.shape[-1]))

@@ -1,4 +1,4 @@
-"""Normalisation and dropout: layers that help training, and compute otherwise in it than after it.
+"""Normalisation and dropout: layers that compute one thing in training and another afterwards.
 
 Normalisation brings results to mean 0 and variance 1, then scales and shifts them by trained numbers.
 """
@@ -27,7 +27,7 @@ class _Normalised(Layer):
 
     @override
     def function_tensors(self, feeding: str) -> Iterable[FunctionTensor]:
-        """Return the tensor of moments: they take a root."""
+        """Return the tensor of moments, because the host computes roots of them."""
         return (FunctionTensor(self.name, "loss", "to normalise"),)
 
 

@@ -1,11 +1,11 @@
 """What an operation is: one row of one table.
 
-    row.py     the columns: on a datapath, in float64, what it asks, which part computes it, its energy
+    row.py     the columns: on a datapath, in float64, its work, which part of a machine computes it, its energy
     table.py   OPERATIONS, gathered from the families
     asked.py   result shape, multiply-adds, passes of the host
     kinds.py   forward, backward or update: from the role of the result
 
-A file for each family has the functions and the rows of its operations side by side:
+Each family of operations has a file with its functions and rows:
 
     elementwise.py   functions.py   products.py    convolution.py     sums.py     selections.py
     embedding.py     dropout.py     softmax.py     normalisation.py   losses.py   (host.py, operands.py: shared)

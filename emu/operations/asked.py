@@ -1,4 +1,4 @@
-"""What an operation asks of a machine, from the shapes of its operands alone: no number is computed."""
+"""The work that an operation asks of a machine, from the shapes of its operands alone: no number is computed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Options: TypeAlias = Mapping[str, Any]
 
 
 class Asked(NamedTuple):
-    """What an operation asks.
+    """The work of an operation.
 
     Attributes:
-        shape: shape of what it writes.
+        shape: shape of its result.
         multiply_adds: multiply-adds of its products and sums.
         passes: passes of the host over the largest operand; 0 if the device does everything.
     """
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
     passes: int = 0
 
 
-#: A column of the table: what an operation asks, from the shapes of its operands and its options.
+#: A column of the table: the work of an operation, from the shapes of its operands and its options.
 Rule: TypeAlias = Callable[[Sequence[Shape], Options], Asked]
 
 
@@ -36,17 +36,17 @@ def size_of(shape: Shape) -> int:
 
 
 def broadcast(operands: Sequence[Shape], options: Options) -> Asked:
-    """Return the shape that all operands broadcast to."""
+    """Ask for a result of the shape that all operands broadcast to."""
     return Asked(np.broadcast_shapes(*operands))
 
 
 def as_first(operands: Sequence[Shape], options: Options) -> Asked:
-    """Return the shape of the first operand."""
+    """Ask for a result of the shape of the first operand."""
     return Asked(operands[0])
 
 
 def as_second(operands: Sequence[Shape], options: Options) -> Asked:
-    """Return the shape of the second operand."""
+    """Ask for a result of the shape of the second operand."""
     return Asked(operands[1])
 
 

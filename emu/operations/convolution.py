@@ -51,21 +51,21 @@ def _conv2d_asks(operands: Sequence[Shape], options: Options) -> Asked:
 def _input_gradient(role: Role, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
     """The errors, spread by the stride and padded, convolved with the flipped kernels.
 
-    One product per result, as a Mac runs it.
+    So each result is one sum of products, in the order in which a Mac adds them.
     """
     kernel = w.shape[2:]
     spread = namespace(g.array).zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
-    here, there = zip(
+    source, target = zip(
         *(_overlap(g.shape[2 + i], spread.shape[2 + i], stride[i], kernel[i] - 1 - padding[i]) for i in (0, 1)),
         strict=True,
     )
-    spread[:, :, there[0], there[1]] = g.array[:, :, here[0], here[1]]
+    spread[:, :, target[0], target[1]] = g.array[:, :, source[0], source[1]]
     flipped = w.with_array(w.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
     return _conv2d(role, g.with_array(spread), flipped, stride=(1, 1), padding=(0, 0))
 
 
 def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, slice]:
-    """Return which of `size` elements land inside `room` when element i goes to offset + i * stride, and where."""
+    """Return which of `size` elements are within `room` when element i moves to offset + i * stride, and where to."""
     first = max(0, -(offset // stride))
     last = min(size - 1, (room - 1 - offset) // stride)
     start = offset + first * stride

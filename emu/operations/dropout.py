@@ -18,7 +18,7 @@ MASK_BITS = 32
 
 
 def _dropout(role: Role, x: Value, *, rate: float) -> Value:
-    """X times 1 / (1 - rate), a float32, where a random number is at least `rate`, else +0; and where that is."""
+    """X times 1 / (1 - rate), a float32, if a random number is at least `rate`, else +0; and the mask of the kept."""
     random = role.on_host("mask").random
     assert isinstance(random, Philox)
     address = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
@@ -28,7 +28,7 @@ def _dropout(role: Role, x: Value, *, rate: float) -> Value:
 
 
 def _dropout_float64(xp: Any, x: Any, *, rate: float) -> Any:
-    """Return what is kept, by numbers that are the same at every call, and where that is."""
+    """Return the result and the mask, whose random numbers are the same in each call."""
     drawn = random_integers(x.size, MASK_BITS, seed=0, stream=0, step=0, draw=0).reshape(x.shape)
     kept = xp.asarray(drawn >= round(rate * 2**MASK_BITS))
     return _gradient_float64(xp, x, saved=kept, rate=rate), kept

@@ -35,7 +35,7 @@ def _negate(role: Role, x: Value) -> Value:
 
 
 def _divide_by(role: Role, x: Value, *, divisor: int) -> Value:
-    """Divide by an integer: a multiplication where its reciprocal is exact."""
+    """Divide by an integer; a power of two has an exact reciprocal, so a multiplication gives the same bits."""
     if divisor & (divisor - 1) == 0:
         return multiply(role, x, number(1 / divisor))
     return divide(role, x, number(divisor))
@@ -45,7 +45,7 @@ def _divide_by_float64(xp: Any, a: Any, *, divisor: int) -> Any:
     return a / divisor
 
 
-#: An accumulator is set, then added to: sums take two instructions of the lanes.
+#: Sums take two instructions of the lanes: one sets an accumulator, one adds to it.
 _SET_AND_ADD = 2
 
 ROWS = (

@@ -31,13 +31,13 @@ def _embedding_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 
 def _gradient(role: Role, g: Value, tokens: Value, *, rows: int) -> Value:
-    """Errors added up by token: one-hot tokens, transposed, times the errors, tokens in C order along k."""
-    one, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
+    """Errors added up by token: unity-hot tokens, transposed, times the errors, tokens in C order along k."""
+    unity, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
     xp = namespace(errors)
-    chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(one.carrier)[None]
+    chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(unity.carrier)[None]
     shape = (rows, g.shape[-1])
-    matrices = Matrices(chosen, errors, None, (one, g.format, None), shape)
-    return role.value(write_product(role.unit(one, g.format).description, matrices))
+    matrices = Matrices(chosen, errors, None, (unity, g.format, None), shape)
+    return role.value(write_product(role.unit(unity, g.format).description, matrices))
 
 
 def _gradient_float64(xp: Any, g: Any, tokens: Any, *, rows: int) -> Any:
@@ -53,6 +53,6 @@ def _gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 ROWS = (
     Row("embedding", _embedding, _embedding_float64, _embedding_asks, DoneBy.SELECTION, MOVES),
-    # factors of 1 and 0 are no multiplications: a machine adds the chosen errors up
+    # a machine multiplies by no 1 and 0: it adds the chosen errors up
     Row("embedding_gradient", _gradient, _gradient_float64, _gradient_asks, DoneBy.UNIT, SUMS),
 )

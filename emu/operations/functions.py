@@ -44,7 +44,7 @@ def _negated(y: Value) -> Value:
 
 
 def _gelu_slope(role: Role, x: Value) -> Value:
-    """Phi(x) + x * phi(x): the last step rounded once into the stage, the others on the host."""
+    """Phi(x) + x * phi(x): the host computes both functions, one fused multiply-add writes the result."""
     error = role.on_host("error function").erf(role.on_host("scaled").multiply(x, rounded(math.sqrt(0.5))))
     share = role.on_host("share").fma(error, number(0.5), number(0.5))
     halved = role.on_host("halved square").multiply(role.on_host("square").multiply(x, x), number(-0.5))

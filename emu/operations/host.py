@@ -1,4 +1,4 @@
-"""What operations of the host have in common.
+"""Functions that operations of the host share.
 
 An accelerator leaves losses, softmax, normalisation and the slope of gelu to its host. Their arithmetic runs in the
 format of role `loss`, with pairwise sums in C order (docs/concepts/roles.md, "Our choices"). A result that leaves the
@@ -17,7 +17,7 @@ from emu.operations.row import Role
 
 
 def largest(role: Role, x: Value, array: Any) -> Value:
-    """Return the largest values along the last axis, that axis kept: found as pooling finds them, by their bits."""
+    """Return the largest values along the last axis, that axis kept, as pooling chooses them, by their bits."""
     return x.with_array(max_pool(array, backend=role.backend)[0][..., None])
 
 
@@ -27,7 +27,7 @@ def column(x: Value) -> Value:
 
 
 def as_saved(role: Role, array: Any) -> Value:
-    """Return what an operation of the host kept for the way back, as a value."""
+    """Return an array that an operation of the host saved for the backward pass, as a value."""
     return Value(array, role.host_stage.format)
 
 

@@ -3,8 +3,8 @@
     kind_of    what its time and energy count as, in the simulation and the cost of a device
     pass_of    in which pass a device of a cluster runs it: operations of one layer and pass run as one task
 
-They differ in what runs during a pass and belongs to the update: working copies of parameters, which follow from the
-update before, and the loss scale that is taken out of gradients as soon as a layer's are complete.
+They differ for operations that run during a pass and belong to the update: the writing of working copies, and the
+removal of the loss scale from gradients, as soon as those of a layer are complete.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from emu.operations.row import SUMS, TABLE_AND_LINE, DoneBy, Role, Row, one_arra
 
 
 def _softmax_cross_entropy(role: Role, x: Value, labels: Value) -> Value:
-    """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, to go back."""
+    """The mean of log(sum(exp(z))) - z[label], z = x - max(x); and the probabilities, for the backward pass."""
     shifted = role.on_host("shifted").subtract(x, largest(role, x, x.array))
     exponentials = role.on_host("exponentials").exp(shifted)
     sums = role.on_host("sums").total(exponentials, 1)
@@ -52,7 +52,7 @@ def _softmax_cross_entropy_gradient_float64(xp: Any, g: Any, x: Any, labels: Any
 
 
 def _mse(role: Role, x: Value, labels: Value) -> Value:
-    """The mean of squared differences from one-hot targets; and the differences, to go back."""
+    """The mean of squared differences from one-hot targets; and the differences, for the backward pass."""
     difference = role.on_host("difference").subtract(x, _one_hot(x, labels))
     return _mean_loss(role, role.on_host("squares").multiply(difference, difference), difference)
 
@@ -72,7 +72,7 @@ def _mse_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -
 
 
 def _euclidean(role: Role, x: Value, labels: Value) -> Value:
-    """The mean distance from one-hot targets; and the directions, to go back.
+    """The mean distance from one-hot targets; and the directions, for the backward pass.
 
     A direction is difference / distance, and 0 where the distance is 0.
     """
@@ -80,18 +80,18 @@ def _euclidean(role: Role, x: Value, labels: Value) -> Value:
     sums = role.on_host("sums").total(role.on_host("squares").multiply(difference, difference), 1)
     distances = role.on_host("distances").sqrt(sums)
     xp, far = namespace(distances.array), column(distances).array
-    is_there = far != 0
-    numerators = difference.with_array(xp.where(is_there, difference.array, xp.zeros((), difference.array.dtype)))
-    some = xp.asarray(float(distances.format.max), far.dtype)  # 0 over it is 0, and no flag says otherwise
-    directions = role.on_host("directions").divide(numerators, distances.with_array(xp.where(is_there, far, some)))
+    is_apart = far != 0
+    numerators = difference.with_array(xp.where(is_apart, difference.array, xp.zeros((), difference.array.dtype)))
+    divisor = xp.asarray(float(distances.format.max), far.dtype)  # a divisor that gives 0 for 0 and raises no flag
+    directions = role.on_host("directions").divide(numerators, distances.with_array(xp.where(is_apart, far, divisor)))
     return _mean_loss(role, distances, directions)
 
 
 def _euclidean_float64(xp: Any, x: Any, labels: Any) -> Any:
     difference = x - _one_hot_float64(xp, x, labels)
     distances = xp.sqrt((difference * difference).sum(axis=1, keepdims=True))
-    is_there = distances != 0
-    return distances.mean(), xp.where(is_there, difference, 0.0) / xp.where(is_there, distances, 1.0)
+    is_apart = distances != 0
+    return distances.mean(), xp.where(is_apart, difference, 0.0) / xp.where(is_apart, distances, 1.0)
 
 
 def _euclidean_gradient(role: Role, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
@@ -107,7 +107,7 @@ def _euclidean_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: 
 
 
 def _mean_loss(role: Role, losses: Value, saved: Value) -> Value:
-    """Return the mean of losses, and what goes back with it."""
+    """Return the mean of losses, and an array saved for the backward pass."""
     total = role.on_host("total").total(losses)
     mean = role.unit().divide(total, number(losses.array.size))
     return Value((mean.array, saved.array), mean.format)

@@ -22,7 +22,7 @@ def _normalise(
     """Gamma * (x - mean) / sqrt(variance + eps) + beta, moments over `axes`, or the running ones outside training.
 
     Returns:
-        The result; what goes back with: normalised values, 1 / deviation; the running moments after this batch.
+        The result; normalised values and 1 / deviation, for the backward pass; the running moments after this batch.
     """
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     if training or not running:
@@ -118,7 +118,7 @@ def _summed(role: Role, x: Value, along: int) -> Value:
 
 
 def _along(parameter: Any, along: int, dimensions: int) -> Any:
-    """Return one number per place of an axis, shaped to broadcast along it."""
+    """Return a vector, shaped so that it broadcasts along one axis."""
     shape = [1] * dimensions
     shape[along] = parameter.size
     return parameter.reshape(shape)
@@ -136,6 +136,6 @@ ROWS = (
     Row("normalise", _normalise, _normalise_float64, _normalise_asks, DoneBy.HOST, SUMS, beside=_beside),
     Row("normalise_gradient", _gradient, _gradient_float64, as_first_on_host(9, sums=2), DoneBy.HOST, SUMS),
     Row("gamma_gradient", _gamma_gradient, _gamma_gradient_float64, _gradient_of_parameter(1), DoneBy.HOST, SUMS),
-    # one sum and no pass before it: a machine may leave it to a unit that adds
+    # a sum without a pass before it: a unit that adds may compute it, and the host need not
     Row("beta_gradient", _beta_gradient, _beta_gradient_float64, _gradient_of_parameter(0), DoneBy.HOST, SUMS),
 )

@@ -20,7 +20,7 @@ def number(x: float) -> Value:
 
 
 def rounded(x: float) -> Value:
-    """Return a constant as hosts have it: rounded to float32."""
+    """Return a constant rounded to float32, as hosts have constants."""
     return number(float(np.float32(x)))
 
 

@@ -31,7 +31,7 @@ def _matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 
 def _sparse_matmul(role: Role, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
-    """Each result over the entries of its row, in storage order."""
+    """Each result is the sum over the entries of its row, in storage order."""
     matrix = _matrix(x)
     return role.value(write_sparse(role.unit(x.format, w.format).description, matrix, w, bias, matrix.by_rows))
 
@@ -46,7 +46,7 @@ def _sparse_matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 
 def _sparse_transposed_matmul(role: Role, x: Value, g: Value, *, entries: int) -> Value:
-    """Each result over the entries of its column, row by row: rows of columns without entries are zeros."""
+    """Each result is the sum over the entries of its column, row by row; without entries it is 0."""
     matrix = _matrix(x)
     pattern = matrix.by_columns(role.backend)
     written = write_sparse(role.unit(x.format, g.format).description, matrix, g, None, pattern)

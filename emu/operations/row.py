@@ -1,8 +1,8 @@
-"""A row of the table of operations: everything the project knows about one operation.
+"""A row of the table of operations: all facts about one operation.
 
     datapath   what it computes with a layer's units         emu.precision.DatapathRunner
     float64    the same mathematics, nothing rounded         emu.autodiff.PlainRunner
-    asks       shape of the result, and what it costs        emu.precision.shapes.ShapeRunner
+    asks       shape of the result, and its work             emu.precision.shapes.ShapeRunner
     done_by    which part of a machine computes it           all of these, and the report of measured time
     energy     how its energy is counted                     emu.hardware.energy
     the rest   what few operations need, with a default
@@ -25,7 +25,7 @@ from emu.operations.asked import Rule
 
 
 class Role(Protocol):
-    """Where an operation writes its result: a role of a layer (`emu.precision.layer_role.LayerRole`).
+    """A role of a layer, for which an operation writes its result (`emu.precision.layer_role.LayerRole`).
 
     Attributes:
         stage: the output stage of the result.
@@ -36,7 +36,7 @@ class Role(Protocol):
     backend: str
 
     def unit(self, *factors: Format) -> Unit:
-        """Return the unit that writes and observes the result; formats of factors choose its Mac."""
+        """Return the unit that writes and observes the result; its Mac depends on the formats of the factors."""
         ...
 
     def on_host(self, name: str) -> Unit:
@@ -57,7 +57,7 @@ class Role(Protocol):
         ...
 
 
-#: An operation in float64; all but the last spell out what a lambda in a row takes.
+#: An operation in float64; all but the last are there for the type checker, which needs the parameters of lambdas.
 Float64: TypeAlias = (
     Callable[[Any, Any], Any]
     | Callable[[Any, Any, Any], Any]
@@ -73,11 +73,11 @@ class DoneBy(Enum):
     UNIT = "unit"
     #: Lanes, element by element, through the output stage.
     LANES = "lanes"
-    #: A table, or a fixed sequence of steps, for an elementary function.
+    #: A table, or a fixed sequence of instructions, for an elementary function.
     FUNCTION = "function"
     #: Selects values of the first operand, and writes them only if the layer has another format.
     SELECTION = "selection"
-    #: Moves values and writes nothing: nothing is counted, and the format stays.
+    #: Moves values and writes none: nothing is counted, and the format stays.
     MOVE = "move"
     #: The host, in passes over the operands, in the format of role `loss`.
     HOST = "host"
@@ -106,18 +106,18 @@ PRODUCTS = Energy(pairs=True)
 #: Multiply-adds of single terms, or nothing: the result is only rounded.
 SUMS = ROUNDS = Energy()
 ADDS, MULTIPLIES = Energy(additions=1), Energy(multiplications=1)
-#: A division, a root or a function: a table and a line through two of its points.
+#: A division, a root or a function: interpolated linearly between two entries of a table.
 TABLE_AND_LINE = Energy(multiplications=1, additions=1)
 MOVES, COMPARES = Energy(moves=True), Energy(moves=True, compares=True)
 
 
 def nothing(written: Any, operands: Sequence[Value]) -> tuple[Any, ...]:
-    """Return what most operations return beside the written array."""
+    """Return no arrays beside the written one, as most operations do."""
     return ()
 
 
 def one_array(written: Any, operands: Sequence[Value]) -> tuple[Any, ...]:
-    """Return one array beside the result: the way back needs it."""
+    """Return one array beside the written one, which the backward pass needs."""
     return (written,)
 
 
@@ -132,10 +132,10 @@ class Row:
         asks: (shapes, options) -> `Asked`.
         done_by: which part of a machine computes it.
         energy: which parts of a datapath it uses.
-        beside: (written array, operands) -> what the result's `array` holds after the written array, for the way back;
-            empty if it is the written array alone. Used where only shapes are known.
+        beside: (written array, operands) -> the arrays that the result's `array` has after the written one, for the
+            backward pass; empty if it is the written array alone. Used if only shapes are known.
         lane_instructions: instructions of the lanes for a vector of results.
-        takes_any_format: whether a unit computes it whatever the formats of its operands are.
+        takes_any_format: whether each unit computes it for operands of any format.
     """
 
     name: str
@@ -155,5 +155,5 @@ class Row:
 
     @property
     def keeps_format(self) -> bool:
-        """Whether a value that is in a format of the layer stays as it is."""
+        """Whether a value that has the layer's format is not written again."""
         return self.done_by in (DoneBy.SELECTION, DoneBy.MOVE)

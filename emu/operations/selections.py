@@ -1,6 +1,6 @@
-"""Operations that select or move values: relu, pooling by the largest value, and their ways back.
+"""Operations that select or move values: relu, pooling by the largest value, and their gradients.
 
-A selection rounds, and is observed, only where the layer has another format than the operand.
+A selection rounds, and is observed, only if the layer has another format than the operand.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def windows_of(x: Any, window: int, stride: int) -> Any:
 
 
 def _max_pool(role: Role, x: Value, *, window: int, stride: int) -> Value:
-    """The largest value of each window, and its index, for the way back."""
+    """The largest value of each window, and its index, for the backward pass."""
     sizes = tuple(convolved_size(size, window, stride, 0) for size in x.shape[2:])
     best, index = (
         array.reshape(*x.shape[:2], *sizes)
@@ -66,7 +66,7 @@ def _max_pool_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 
 def _unpool(role: Role, g: Value, x: Value, *, saved: Any, window: int, stride: int) -> Value:
-    """Gradients of maxima at the places of these, zeros elsewhere; windows do not overlap."""
+    """Gradients of maxima at their positions, zeros elsewhere; windows do not overlap."""
     positions = positions_of_windows(x.array, window, stride)
     moved = engine.unpool(g.array, saved, positions, backend=role.backend, check=False)
     return g.with_array(moved.reshape(x.shape))
@@ -74,12 +74,12 @@ def _unpool(role: Role, g: Value, x: Value, *, saved: Any, window: int, stride: 
 
 def _unpool_float64(xp: Any, g: Any, x: Any, *, saved: Any, window: int, stride: int) -> Any:
     spread = xp.zeros(x.shape, dtype=g.dtype)
-    for place in range(window * window):
-        down, right = (
-            slice(at, at + stride * (size - 1) + 1, stride)
-            for at, size in zip(divmod(place, window), g.shape[2:], strict=True)
+    for index in range(window * window):
+        rows, columns = (
+            slice(first, first + stride * (size - 1) + 1, stride)
+            for first, size in zip(divmod(index, window), g.shape[2:], strict=True)
         )
-        spread[:, :, down, right] = xp.where(saved == place, g, 0.0)
+        spread[:, :, rows, columns] = xp.where(saved == index, g, 0.0)
     return spread
 
 

@@ -1,8 +1,8 @@
-"""Optimisers with master weights: every step of the update goes through the datapath with its role.
+"""Optimisers with master weights: each operation of the update goes through the datapath with its role.
 
     gradient -> (momentum | moments) -> update = -rate * direction -> master + update -> reduced copy
 
-optimiser.py         the base of all optimisers
+optimiser.py         the protocol of optimisers, and a parameter's state
 gradient_descent.py  SGD, momentum
 adaptive.py          AdaGrad, Adam
 clipping.py          gradients shortened to a norm, before the optimiser's step

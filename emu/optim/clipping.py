@@ -22,9 +22,9 @@ from emu.backends.arrays import on_host
 from emu.formats import Fixed, Float, Format
 from emu.optim.optimiser import ParameterState, UpdateRunner, constant, scalar
 
-#: The layer that the norm of all parameters is counted under.
+#: Name of the layer under which the norm of all parameters is counted.
 EVERYWHERE = "loss"
-#: Leading bits that a sum of squares in fixed point has at least, unless the threshold is far above it.
+#: Least number of significant bits of a sum of squares in fixed point, unless the threshold is far above it.
 _FIXED_BITS = 12
 
 
@@ -42,7 +42,7 @@ def clip_by_norm(
         runner: the datapath.
 
     Returns:
-        The gradients by parameter name; the ones given if their norm is not above the threshold.
+        The gradients by parameter name; the given ones if their norm is not above the threshold.
     """
     if not states:
         return gradients
@@ -62,7 +62,7 @@ class _Norm(NamedTuple):
 
     Attributes:
         root: the norm as the host wrote it.
-        sums: the sums of squares of each parameter, and those joined so far; each may have overflowed.
+        sums: the sums of squares of each parameter, and the partial sums over parameters; each may have overflowed.
     """
 
     root: Value

@@ -1,4 +1,4 @@
-"""What every optimiser is: state beside a parameter, and one step of it through the datapath."""
+"""The protocol of optimisers: state beside a parameter, and one step of it through the datapath."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ParameterState:
     """A parameter between two steps.
 
     Attributes:
-        layer: the layer it belongs to.
+        layer: layer of the parameter.
         part: "weight" or "bias".
         master: high-precision copy.
-        slots: what the optimiser keeps beside it, by name.
-        by_rows: whether its gradients may have some rows only.
+        slots: arrays that the optimiser keeps beside it, by name.
+        by_rows: whether its gradients may have only some of its rows.
     """
 
     layer: str
@@ -41,7 +41,7 @@ class ParameterState:
         return f"{self.layer}.{self.part}"
 
     def rows(self, chosen: Any) -> ParameterState:
-        """Return a copy of some rows: an optimiser moves these, then `put` writes them back."""
+        """Return a copy of some rows: an optimiser moves them, and `put` writes them back."""
 
         def copied(value: Value) -> Value:
             return value.with_array(value.array[namespace(value.array).asarray(chosen)])
@@ -50,7 +50,7 @@ class ParameterState:
         return ParameterState(self.layer, self.part, copied(self.master), slots)
 
     def put(self, chosen: Any, moved: ParameterState) -> None:
-        """Write the rows that `rows` returned back to where they were; no other row is read or written."""
+        """Write the rows that `rows` returned back; no other row is read or written."""
         self.master = _written(self.master, chosen, moved.master)
         for slot, value in moved.slots.items():
             self.slots[slot] = _written(self.slots[slot], chosen, value)
@@ -60,7 +60,7 @@ def _written(whole: Value, chosen: Any, rows: Value) -> Value:
     """Return `whole` with new rows, on the device where they were computed; its array is written in place."""
     xp = namespace(rows.array)
     array = xp.asarray(whole.array)
-    # a read-only array may belong to somebody else as well
+    # a read-only array may be shared with another owner
     if array is whole.array and not getattr(array.flags, "writeable", True):
         array = array.copy()
     array[xp.asarray(chosen)] = rows.array
@@ -71,7 +71,7 @@ class Optimiser(Protocol):
     """Moves parameters along their gradients."""
 
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
-        """Put the optimiser's own arrays beside a parameter.
+        """Create the optimiser's own arrays for a parameter.
 
         Args:
             state: the parameter.
@@ -98,7 +98,7 @@ class Optimiser(Protocol):
             state: the parameter; its master and slots are replaced.
             gradient: of the parameter's shape, times `scale`.
             rate: learning rate of this step.
-            step: how many steps came before it.
+            step: number of steps before this one.
             runner: the datapath.
             scale: S, the factor in gradient and slots; the parameter moves as if it were 1.
         """
@@ -106,19 +106,19 @@ class Optimiser(Protocol):
 
 
 class UpdateRunner:
-    """The unit that updates one parameter: operations in a role of its layer, each step of them by its name."""
+    """Runs the operations that update one parameter, in a role of its layer."""
 
     def __init__(self, runner: Runner, state: ParameterState) -> None:
         self.runner, self.state = runner, state
 
     def run(self, name: str, role: str, *operands: Value, step: str = "") -> Value:
-        """Run an operation; `step` tells operations of one role apart, so that each has its own random numbers."""
+        """Run an operation; `step` names it among those of its role, so that each has its own random numbers."""
         state = self.state
         return self.runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
 
 
 def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runner: Runner) -> None:
-    """Give a parameter's slots the values that they would have if all gradients had been `ratio` times as large.
+    """Change a parameter's slots to the values that they would have if all gradients had been `ratio` times as large.
 
     Args:
         state: the parameter; its slots are replaced.
@@ -135,12 +135,12 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
 
 
 def scalar(number: float) -> Value:
-    """Return a constant of the optimiser as hardware holds it: rounded to float32."""
+    """Return a constant of the optimiser rounded to float32, as hardware stores it."""
     return Value(np.float32(number), FP32)
 
 
 def constant(number: float) -> Value:
-    """Return a constant that is not rounded: float32 where that holds it, else float64."""
+    """Return a constant that is not rounded: float32 if that is exact, else float64."""
     single = scalar(number) if abs(number) <= FP32.max else None
     return single if single and float(single.array) == number else Value(np.float64(number), PRESETS["fp64"])
 

@@ -191,7 +191,7 @@ shapes = ShapeRunner(Policy(device.precision))
 tensor = Value(ShapeArray((8, 8), float), emu.parse("fix16f8"))
 shapes.run(Operation("square", (tensor,), {}), "activation", "square")
 asked = shapes.demands[0]
-assert Machine(device).cost(asked).duration_ps > 0
+assert Machine(device).time_of(asked).duration_ps > 0
 x = np.random.default_rng(1).normal(size=(3, 4))
 tape, difference = check_gradient(lambda graph, inputs: graph.apply("square", *inputs, layer="l"), [x])
 print(json.dumps([emu.__file__, "square" in run.info["layers"], [asked.results, asked.kind], tape / difference]))

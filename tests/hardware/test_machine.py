@@ -30,17 +30,23 @@ def elementwise(results: int, *formats: Format) -> Demand:
 
 def test_a_large_product_takes_the_lanes_of_its_unit():
     """1024**3 multiply-adds on 7168 lanes: 149 797 cycles of 1.48 GHz."""
-    cost = Machine(load_device("p100")).cost(product(1024, 1024, 1024, FP16))
-    assert (cost.unit, cost.cycles, cost.unit_ps) == ("fp16", 149797, 101214190)
-    assert cost.bytes == 3 * 2 * 1024**2
-    assert cost.duration_ps == cost.unit_ps > cost.memory_ps
+    time = Machine(load_device("p100")).time_of(product(1024, 1024, 1024, FP16))
+    assert (time.unit, time.cycles, time.unit_ps) == ("fp16", 149797, 101214190)
+    assert time.bytes == 3 * 2 * 1024**2
+    assert time.duration_ps == time.unit_ps > time.memory_ps
+
+
+def test_the_former_name_of_an_operations_time_warns_and_returns_the_same():
+    machine, demand = Machine(load_device("p100")), product(8, 8, 8, FP16)
+    with pytest.warns(emu.EmuWarning, match=r"^Machine\.cost is called Machine\.time_of now"):
+        assert machine.cost(demand) == machine.time_of(demand)
 
 
 def test_an_elementwise_operation_takes_the_memorys_time():
     """3 * 4 MiB at 732 GB/s: 17.2 us; 293 cycles of 3584 lanes: 0.2 us."""
-    cost = Machine(load_device("p100")).cost(elementwise(2**20, FP32, FP32))
-    assert (cost.unit, cost.cycles, cost.bytes) == ("fp32", 293, 12 * 2**20)
-    assert cost.duration_ps == cost.memory_ps == -(-12 * 2**20 * 10**12 // (732 * 10**9))
+    time = Machine(load_device("p100")).time_of(elementwise(2**20, FP32, FP32))
+    assert (time.unit, time.cycles, time.bytes) == ("fp32", 293, 12 * 2**20)
+    assert time.duration_ps == time.memory_ps == -(-12 * 2**20 * 10**12 // (732 * 10**9))
 
 
 @pytest.mark.parametrize(("device", "demand", "unit"), [
@@ -68,7 +74,7 @@ def test_the_host_moves_words_and_keeps_floats():
         "loss", "error", "softmax_cross_entropy_gradient", 80, 0, 4, ((WORD, 80), (FP32, 80), (None, 8)), WORD
     )
     assert machine.host_bytes(demand) == (160, 160)
-    assert machine.cost(demand).operations == 4 * 80
+    assert machine.time_of(demand).operations == 4 * 80
     assert machine.transfer_ps(7880) == 10**6 + 10**6
     assert machine.decision_bytes() == (39 + 1) * 4
 
@@ -89,7 +95,7 @@ def test_roofs_are_lanes_times_clock_and_the_memory():
 
 def test_a_partial_vector_takes_as_long_as_a_full_one():
     machine = Machine(load_device("dlu8"))
-    cycles = [machine.cost(product(1, 5, results, WORD)).cycles for results in (1, 8, 9)]
+    cycles = [machine.time_of(product(1, 5, results, WORD)).cycles for results in (1, 8, 9)]
     assert cycles == [11, 11, 16]
 
 
@@ -132,15 +138,15 @@ def with_compute(compute: dict[str, Any]) -> Machine:
 
 def test_a_product_with_a_transpose_moves_operands_results_and_indices_once_e1():
     """24 bytes of entries, 32 of errors, 32 of results, 24 of columns and 40 of row starts; 12 products on 4 lanes."""
-    cost = with_compute(BYTES).cost(BY_HAND)
-    assert (cost.bytes, cost.memory_ps, cost.cycles, cost.duration_ps) == (152, 152_000, 3, 152_000)
+    time = with_compute(BYTES).time_of(BY_HAND)
+    assert (time.bytes, time.memory_ps, time.cycles, time.duration_ps) == (152, 152_000, 3, 152_000)
 
 
 def test_a_transposed_copy_reads_the_matrix_and_writes_19_words_e1():
     """24 bytes of entries, 24 of columns, 40 of row starts in; 6 entries, 6 rows and 7 column starts out: 76 bytes."""
-    cost = with_compute(BYTES).transposed_copy(BY_HAND, 6)
-    assert (cost.bytes, cost.memory_ps, cost.cycles, cost.duration_ps) == (88 + 76, 164_000, 2, 164_000)
-    assert (cost.unit, cost.operations) == ("vector", 6)
+    time = with_compute(BYTES).transposed_copy(BY_HAND, 6)
+    assert (time.bytes, time.memory_ps, time.cycles, time.duration_ps) == (88 + 76, 164_000, 2, 164_000)
+    assert (time.unit, time.operations) == ("vector", 6)
 
 
 def test_a_copy_writes_where_every_column_begins_not_only_those_with_entries_e1():
@@ -149,16 +155,16 @@ def test_a_copy_writes_where_every_column_begins_not_only_those_with_entries_e1(
 
 
 def test_a_copy_of_narrow_entries_moves_fewer_bytes_of_them():
-    cost = with_compute(BYTES).transposed_copy(BY_HAND._replace(operands=((FP16, 6), (FP16, 8))), 6)
-    assert cost.bytes == 12 + 64 + 12 + 4 * 13
+    time = with_compute(BYTES).transposed_copy(BY_HAND._replace(operands=((FP16, 6), (FP16, 8))), 6)
+    assert time.bytes == 12 + 64 + 12 + 4 * 13
 
 
 def test_without_a_bandwidth_a_copy_takes_the_cycles_of_its_entries_and_on_a_host_those_of_its_lanes():
     silent = with_compute({name: value for name, value in BYTES.items() if name.startswith(("clock", "units"))})
     assert silent.transposed_copy(BY_HAND, 6).duration_ps == 2000
     host = Machine(load_device("dlu16"))
-    cost = host.transposed_copy(BY_HAND, 6)  # float32 is the host's
+    time = host.transposed_copy(BY_HAND, 6)  # float32 is the host's
     lanes = load_device("dlu16").compute.units["host"].lanes
     assert lanes is not None
-    assert (cost.unit, cost.bytes, cost.memory_ps) == (host.host, 164, 0)
-    assert cost.cycles == -(-6 // int(lanes.value))
+    assert (time.unit, time.bytes, time.memory_ps) == (host.host, 164, 0)
+    assert time.cycles == -(-6 // int(lanes.value))

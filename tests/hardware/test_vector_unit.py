@@ -100,7 +100,7 @@ def test_a_whole_layer_of_lenet_writes_and_counts_what_the_engine_does():
     assert_counts_are_the_registers(statistics, (0, 1), register, 24)
     operands = ((word, x.size), (word, w.size), (Fixed(32, 24), 6))
     demand = Demand("conv1", "activation", "conv2d", results, results * 25, 0, operands, target)
-    assert cycles == Machine(load_device("dlu16")).cost(demand).cycles == results // 8 * 26 + 6
+    assert cycles == Machine(load_device("dlu16")).time_of(demand).cycles == results // 8 * 26 + 6
 
 
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
@@ -156,7 +156,7 @@ def test_simulated_time_of_elementwise_operations_counts_the_cycles_of_the_model
     program = unit.elementwise(Opcode(name), results, word, 8 if name == "multiply" else 0)
     cycles = unit.run(program, np.zeros(3 * results, np.int64), StatisticsUnit())
     demand = Demand("fc1", "update", name, results, 0, 0, ((word, results), (word, results)), word)
-    assert Machine(load_device("dlu16")).cost(demand).cycles == cycles
+    assert Machine(load_device("dlu16")).time_of(demand).cycles == cycles
 
 
 def test_the_statistics_unit_takes_one_stream_however_the_model_is_computed():
@@ -215,8 +215,8 @@ def test_simulated_time_counts_the_cycles_of_the_model(ports: int, depth: int):
         cycles = unit.run(unit.product(rows, depth, 13, word, 12), memory, StatisticsUnit())
         operands = ((word, rows * depth), (word, depth * 13))
         demand = Demand("fc1", "activation", "matmul", rows * 13, rows * 13 * depth, 0, operands, word)
-        assert machine.cost(demand).cycles == cycles
-        assert machine.cost(demand).unit_ps == cycles * 1000
+        assert machine.time_of(demand).cycles == cycles
+        assert machine.time_of(demand).unit_ps == cycles * 1000
 
 
 def test_parts_that_do_not_fit_are_named():

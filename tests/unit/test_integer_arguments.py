@@ -167,8 +167,8 @@ def test_a_float_poisons_no_cache_of_a_shape_that_comes_for_the_first_time(kind:
 def test_the_cost_of_a_demand_is_not_that_of_one_with_floats():
     fp32, machine = emu.parse("fp32"), Machine(load_device("p100"))
     with pytest.raises(emu.ConfigError, match=r"`results` must be an integer, got 8\.0; write a whole number"):
-        machine.cost(Demand("l", "gradient", "add", 8.0, 12, 0, ((fp32, 6),), fp32))  # type: ignore[arg-type]
-    found = machine.cost(Demand("l", "gradient", "add", 8, 12, 0, ((fp32, 6),), fp32))
+        machine.time_of(Demand("l", "gradient", "add", 8.0, 12, 0, ((fp32, 6),), fp32))  # type: ignore[arg-type]
+    found = machine.time_of(Demand("l", "gradient", "add", 8, 12, 0, ((fp32, 6),), fp32))
     assert [type(n) for n in found[1:]] == [int] * (len(found) - 1)
 
 

@@ -169,19 +169,19 @@ def parts_of(
         summed = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
         sizes = (machine.decision_bytes(), _POINT_BYTES) if decided_on_host and machine.host else ()
         return _without_nothing([*summed, *((HOST_LINK, machine.transfer_ps(size)) for size in sizes)])
-    cost = machine.cost(demand)
-    if cost.unit != machine.host:
-        return _without_nothing([(DEVICE, cost.duration_ps)])
+    time = machine.time_of(demand)
+    if time.unit != machine.host:
+        return _without_nothing([(DEVICE, time.duration_ps)])
     up, down = (machine.transfer_ps(size) if size else 0 for size in machine.host_bytes(demand))
-    return _without_nothing([(HOST_LINK, up), (HOST_UNIT, cost.unit_ps), (HOST_LINK, down)])
+    return _without_nothing([(HOST_LINK, up), (HOST_UNIT, time.unit_ps), (HOST_LINK, down)])
 
 
 def prepare_of(machine: Machine, batch_elements: int, batch_bytes: int) -> tuple[tuple[str, int], ...]:
     """Return how long the host takes to prepare the next batch, and to send it; nothing without a host."""
     if machine.host is None or not batch_elements:
         return ()
-    cost = machine.cost(Demand("", "", "prepare", batch_elements, 0, 1, (), None))
-    return ((HOST_UNIT, cost.unit_ps), (HOST_LINK, machine.transfer_ps(batch_bytes)))
+    time = machine.time_of(Demand("", "", "prepare", batch_elements, 0, 1, (), None))
+    return ((HOST_UNIT, time.unit_ps), (HOST_LINK, machine.transfer_ps(batch_bytes)))
 
 
 def _without_nothing(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

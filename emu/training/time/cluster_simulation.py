@@ -164,7 +164,7 @@ class ClusterSimulation(Simulation):
         return of_one(demands, models, {*varying, INPUT_LAYER} if varying else varying, self._duration_ps)
 
     def _duration_ps(self, demand: Demand) -> int:
-        return self.machine.cost(demand).duration_ps
+        return self.machine.time_of(demand).duration_ps
 
     @override
     def _play(self, work: tuple[Demand, ...]) -> PlayedStep:

@@ -178,7 +178,7 @@ class Simulation:
         machine = self.machine
         if machine.host is None:
             return 0
-        cost = machine.cost(Demand("", "", "prepare", self._batch_elements, 0, 1, (), None))
+        cost = machine.time_of(Demand("", "", "prepare", self._batch_elements, 0, 1, (), None))
         done = timeline.book(machine.host, f"prepare {name}", cost.unit_ps, kind=ON_HOST)
         size = self._batch_bytes + more_bytes
         return timeline.book(LINK, f"send {name}", machine.transfer_ps(size), after=done, kind=TRANSFER, bytes=size)
@@ -201,7 +201,7 @@ class Simulation:
                 return now
             now = self._transfer(timeline, spent, demand, "register", machine.decision_bytes(), now)
             return self._transfer(timeline, spent, demand, "point", POINT_BYTES, now)
-        cost = machine.cost(demand)
+        cost = machine.time_of(demand)
         name = f"{demand.layer} {demand.role}"
         about: dict[str, Any] = {
             "operation": demand.operation,

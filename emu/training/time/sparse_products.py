@@ -64,7 +64,7 @@ def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str,
     for demand in work:
         if not is_sparse_gradient(demand):
             continue
-        product = machine.cost(demand)
+        product = machine.time_of(demand)
         spent = SparseSpent(0, 0, product.duration_ps, 0, product.bytes, 0)
         if not demand.again:
             copy = machine.transposed_copy(demand, columns[demand.layer])

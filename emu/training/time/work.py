@@ -229,7 +229,7 @@ def longest(passes: Sequence[Sequence[Demand]], machine: Machine) -> list[Demand
         machine: machine that each model runs on.
     """
     return [
-        same[0] if len(set(same)) == 1 else max(same, key=lambda demand: machine.cost(demand).duration_ps)
+        same[0] if len(set(same)) == 1 else max(same, key=lambda demand: machine.time_of(demand).duration_ps)
         for same in zip(*passes, strict=True)
     ]
 
