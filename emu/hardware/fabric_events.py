@@ -22,7 +22,7 @@ class _Part(NamedTuple):
     kind: str
     path: Path
     device: Integers
-    held: Held
+    times: Held
 
 
 def events_of(
@@ -43,15 +43,15 @@ def events_of(
     chosen = np.isin(np.arange(fabric.processors) // fabric.devices, list(nodes))
     events: list[Event] = []
     for part in _parts(fabric, done):
-        device = np.broadcast_to(part.device, part.held.begin_ps.shape)
-        for at in map(tuple, np.argwhere((part.held.begin_ps >= 0) & chosen[device])):
+        device = np.broadcast_to(part.device, part.times.begin_ps.shape)
+        for at in map(tuple, np.argwhere((part.times.begin_ps >= 0) & chosen[device])):
             number = int(device[at])
             about: dict[str, Any] = {"bytes": int(done.size_bytes[at])}
             if isinstance(done, Sent):
                 about |= {"sender": int(at[-1]), "receiver": int(done.to[at])}
             own = not part.path.per_node and fabric.devices > 1
             resource = f"{part.resource}, device {number % fabric.devices}" if own else part.resource
-            begin, end = int(part.held.begin_ps[at]), int(part.held.end_ps[at])
+            begin, end = int(part.times.begin_ps[at]), int(part.times.end_ps[at])
             node = fabric.node_of(number)
             events.append(Event(resource, name, begin, end - begin, part.kind, {**about, **details}, node))
     return events
@@ -62,8 +62,8 @@ def _parts(fabric: Fabric, done: Sent | Copied) -> Iterator[_Part]:
     own = np.arange(fabric.processors)
     if isinstance(done, Copied):
         assert host is not None
-        held = Held(done.begin_ps, done.end_ps)
-        yield _Part(_called("host link", host, outward=done.to_host), COPY, host, own, held)
+        times = Held(done.begin_ps, done.end_ps)
+        yield _Part(_called("host link", host, outward=done.to_host), COPY, host, own, times)
         return
     if host is not None and done.up is not None:
         yield _Part(_called("host link", host, outward=True), COPY, host, own, done.up)

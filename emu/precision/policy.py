@@ -9,9 +9,9 @@ from emu.formats import DynamicFixed, Fixed, Float, Format
 from emu.hardware import PrecisionTable
 from emu.hardware.precision_table import LayerTables
 
-#: Roles that have no table of their own, and the role whose format they take: the slope of an activation function is
-#: held like an activation; momentum and what decays into it, and gradients that loss scaling or clipping touched, like
-#: the master weights; the moments of adaptive optimisers and norms like what the host computes.
+#: Roles without a table of their own, and the role whose format they have: the slope of an activation function has that
+#: of an activation; momentum with its decay, and gradients after loss scaling or clipping, that of the master weights;
+#: moments of adaptive optimisers, and norms, that of the host's arithmetic.
 DERIVED_ROLES = {
     "slope": "activation",
     "unscaled": "master",
