@@ -37,6 +37,8 @@ CHUNK_VECTORS = 8192
 WORD_LIMIT = 2**31
 #: Longest shift of an int64 that is computed; a longer one is computed as this one.
 MAX_SHIFT = 62
+#: Bits of the widest accumulator: its content, up to 2**(A - 1), and a shifted word, up to 2**A, have a sum in int64.
+MAX_BITS = 62
 
 
 class Opcode(StrEnum):
@@ -119,7 +121,7 @@ class VectorUnit:
 
     Attributes:
         lanes: results per vector.
-        accumulator_bits: A; each add saturates to so many bits.
+        accumulator_bits: A, 1..62; each add saturates to so many bits.
         read_ports: vectors that memory delivers per cycle.
         write_ports: vectors that memory takes per cycle.
         registers: registers of the register file, each with a word per lane.
@@ -144,7 +146,8 @@ class VectorUnit:
         """Take every size as Python's integer."""
         for item in fields(self):
             if item.type == "int":
-                number = as_integer(item.name, getattr(self, item.name), 1, error=ConfigError)
+                most = MAX_BITS if item.name == "accumulator_bits" else None
+                number = as_integer(item.name, getattr(self, item.name), 1, most, error=ConfigError)
                 object.__setattr__(self, item.name, number)
 
     # ---- programs ----
@@ -324,7 +327,8 @@ class VectorUnit:
                 f"a word must be shifted to the left when it is added to an accumulator, got {shift} bits; give the "
                 "accumulator at least as many fraction bits as its operands have"
             )
-        most = (1 << self.accumulator_bits) >> min(shift, MAX_SHIFT)
+        # what the clip changes lies beyond the accumulator in any case; from a shift of A bits on, so does 1
+        most = max((1 << self.accumulator_bits) >> min(shift, MAX_SHIFT), 1)
         return np.clip(words, -most, most) << min(shift, MAX_SHIFT)
 
     # ---- time ----

@@ -159,6 +159,20 @@ def test_simulated_time_of_elementwise_operations_counts_the_cycles_of_the_model
     assert Machine(load_device("dlu16")).time_of(demand).cycles == cycles
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("shift", [30, 31, 32, 33, 62])
+def test_the_widest_accumulator_saturates_where_int64_would_wrap(sign: int, shift: int):
+    memory = np.array([sign * 2**30, sign * 2**30, 0], np.int64)
+    unit = VectorUnit(accumulator_bits=62)
+    unit.run(unit.elementwise(Opcode.ADD, 1, Fixed(62, 0), 0, (shift, shift)), memory)
+    assert memory[2] == min(max(sign * 2 ** (31 + shift), -(2**61)), 2**61 - 1)
+
+
+def test_an_accumulator_wider_than_int64_holds_is_refused():
+    with pytest.raises(ConfigError, match=r"`accumulator_bits` must be in 1..62, got 63; choose a smaller one"):
+        VectorUnit(accumulator_bits=63)
+
+
 def test_the_statistics_unit_takes_one_stream_however_the_model_is_computed():
     unit, statistics, results = VectorUnit(), StatisticsUnit(), 8 * (2 * CHUNK_VECTORS + 3)
     unit.run(unit.elementwise(Opcode.ADD, results, Fixed(16, 8), 0), np.zeros(3 * results, np.int64), statistics)
@@ -166,8 +180,10 @@ def test_the_statistics_unit_takes_one_stream_however_the_model_is_computed():
 
 
 @pytest.mark.parametrize(
-    ("word", "shift", "stored"), [(2**30, 34, 2**31 - 1), (-(2**30), 34, -(2**31)), (0, 62, 1), (3, 2, 13)]
-)
+    ("word", "shift", "stored"), [(2**30, 34, 2**31 - 1), (-(2**30), 34, -(2**31)), (0, 62, 1), (3, 2, 13),
+     (5, 40, 2**31 - 1), (1, 40, 2**31 - 1), (1, 39, 2**31 - 1), (5, 41, 2**31 - 1), (-5, 41, -(2**31)), (1, 62, 2**31 - 1),
+     (-1, 99, -(2**31)), (-1, 41, -(2**31))],
+)  # fmt: skip
 def test_a_shift_beyond_the_accumulator_saturates(word: int, shift: int, stored: int):
     memory = np.array([word, 1, 0], np.int64)
     unit = VectorUnit()
