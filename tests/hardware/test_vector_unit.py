@@ -180,9 +180,12 @@ def test_the_statistics_unit_takes_one_stream_however_the_model_is_computed():
 
 
 @pytest.mark.parametrize(
-    ("word", "shift", "stored"), [(2**30, 34, 2**31 - 1), (-(2**30), 34, -(2**31)), (0, 62, 1), (3, 2, 13),
-     (5, 40, 2**31 - 1), (1, 40, 2**31 - 1), (1, 39, 2**31 - 1), (5, 41, 2**31 - 1), (-5, 41, -(2**31)), (1, 62, 2**31 - 1),
-     (-1, 99, -(2**31)), (-1, 41, -(2**31))],
+    ("word", "shift", "stored"),
+    [
+        (2**30, 34, 2**31 - 1), (-(2**30), 34, -(2**31)), (0, 62, 1), (3, 2, 13),
+        (1, 39, 2**31 - 1), (1, 40, 2**31 - 1), (5, 40, 2**31 - 1), (5, 41, 2**31 - 1), (1, 62, 2**31 - 1),
+        (-1, 41, -(2**31)), (-5, 41, -(2**31)), (-1, 99, -(2**31)),
+    ],
 )  # fmt: skip
 def test_a_shift_beyond_the_accumulator_saturates(word: int, shift: int, stored: int):
     memory = np.array([word, 1, 0], np.int64)
