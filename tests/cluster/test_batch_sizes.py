@@ -25,7 +25,7 @@ from emu.training.folders.tables import TABLES
 from emu.training.loop import Loop
 from emu.training.loop.steps import Steps
 from emu.training.loop.summary import described
-from emu.training.systems import batch_search
+from emu.training.systems import batch_sizes
 from emu.training.workbench import Workbench
 
 SMALL: dict[str, Any] = {
@@ -233,7 +233,7 @@ def test_a_run_whose_every_trial_is_rejected_is_one_without_a_search_c8(
         tried.append(dict(criteria))
         return last
 
-    monkeypatch.setattr(batch_search, "kept_size", rejected)
+    monkeypatch.setattr(batch_sizes, "kept_size", rejected)
     plain = trained(**KINDS[kind], cluster__nodes=2)
     searched = trained(**KINDS[kind], **SEARCH)
     assert [list(criteria) for criteria in tried] == [[8, 12, 16]] * 2, "there must have been something to reject"
@@ -301,7 +301,7 @@ def test_criteria_are_mean_losses_of_training_on_the_same_examples_c8(tmp_path: 
 
 def test_sizes_grow_by_half_octaves_and_fall_again_c8(monkeypatch: pytest.MonkeyPatch):
     wanted = iter((12, 16, 8))
-    monkeypatch.setattr(batch_search, "kept_size", lambda criteria, last, tolerance: next(wanted))
+    monkeypatch.setattr(batch_sizes, "kept_size", lambda criteria, last, tolerance: next(wanted))
     found = trained(13, **SEARCH)
     assert sizes_of(found, 13) == [8] * 4 + [12] * 4 + [16] * 4 + [8]
     rows = found.log.history._columns["search"]
