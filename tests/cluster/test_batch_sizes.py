@@ -163,7 +163,7 @@ def test_mini_batches_of_any_size_take_the_examples_of_an_epoch_in_their_order_c
     batches.resize(3, 200)
     batches.resize(5, 600)
     places = [(0, 0), (0, 100), (0, 200), (0, 300), (0, 500), (0, 700), (1, 0), (1, 600), (2, 0)]
-    assert [batches.place(step) for step in range(9)] == places
+    assert [batches.position(step) for step in range(9)] == places
     mixed = np.concatenate([batches.batch(step)[1] for step in range(6)])
     np.testing.assert_array_equal(mixed, epoch[:1300])
     assert [len(batches.batch(step)[1]) for step in range(7)] == [100] * 3 + [200] * 2 + [600] * 2
@@ -194,7 +194,7 @@ def test_a_run_in_epochs_takes_fewer_steps_of_larger_mini_batches_c8():
     n = found.bench.batches.examples
     assert plain.steps.planned == 2 * (n // 64)
     assert found.steps.done == 5 + (n - 5 * 64) // 128 + n // 128
-    assert found.bench.batches.place(found.steps.done) == (2, 0), "two epochs, and no more"
+    assert found.bench.batches.position(found.steps.done) == (2, 0), "two epochs, and no more"
     in_first = 5 + (n - 5 * 64) // 128
     rates = [found.steps.rate(step) for step in range(found.steps.done)]
     assert rates == [0.05] * in_first + [0.05 * 0.1] * (found.steps.done - in_first), (
