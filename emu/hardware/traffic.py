@@ -148,6 +148,7 @@ class Traffic:
             ShapeError: as of `send`.
             ConfigError: as of `send`.
         """
+        from emu.backends.numba.compiling import only_read
         from emu.hardware.fabric_rounds import pass_rounds
 
         fabric = self.fabric
@@ -155,9 +156,9 @@ class Traffic:
         times = np.empty((7 if fabric.over_hosts else 3, *receivers.shape), np.int64)
         rule = ARBITRATIONS.index(fabric.arbitration)
         pass_rounds(
-            ready,
-            receivers,
-            size,
+            only_read(ready),
+            only_read(receivers),
+            only_read(size),
             chunks,
             fabric.over_hosts,
             rule,
@@ -173,6 +174,7 @@ class Traffic:
     def _checked(
         self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int
     ) -> tuple[Integers, Integers, Integers]:
+        from emu.backends.numba.compiling import only_read
         from emu.hardware.fabric_rounds import first_wrong
 
         processors, receivers = self.fabric.processors, _integers(to, "to")
@@ -187,7 +189,7 @@ class Traffic:
             for values, name in ((ready_ps, "ready_ps"), (size_bytes, "size_bytes"))
         )
         most = LONGEST_S * min(path.bytes_per_s for path in (self.fabric.port, self.fabric.host) if path)
-        wrong, r, i = first_wrong(ready, receivers, size, most)
+        wrong, r, i = first_wrong(only_read(ready), only_read(receivers), only_read(size), most)
         if wrong:
             rules: tuple[tuple[Integers, str], ...] = (
                 (receivers, f"receivers must be -1 for nothing, or 0..{processors - 1}"),

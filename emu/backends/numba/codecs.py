@@ -15,7 +15,7 @@ from emu.backends.codecs import MEANS, MIDDLES, Coded, ColumnsCode, code_words
 from emu.backends.memory import empty
 from emu.backends.numba.codecs_in_loops import Columns, Encoding, decode_and_add_range, decode_range, encode_range
 from emu.backends.numba.codecs_of_sides import decode_and_add_sides_range, decode_sides_range, encode_sides_range
-from emu.backends.numba.compiling import GRAIN, over_ranges
+from emu.backends.numba.compiling import GRAIN, only_read, over_ranges
 from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.vector.lanes import LANES as VECTOR_LANES
 from emu.backends.reference.column_sums import LANES
@@ -47,10 +47,10 @@ class NumbaCodecs:
             else levels
         )
         task = Columns(
-            np.ascontiguousarray(gradients),
+            only_read(np.ascontiguousarray(gradients)),
             residual,
-            np.zeros(columns, gradients.dtype) if limits is None else np.ascontiguousarray(limits),
-            np.zeros((1, 0), np.bool_) if counted is None else np.ascontiguousarray(counted),
+            only_read(np.zeros(columns, gradients.dtype) if limits is None else np.ascontiguousarray(limits)),
+            only_read(np.zeros((1, 0), np.bool_) if counted is None else np.ascontiguousarray(counted)),
             np.ascontiguousarray(used),
             np.empty(columns, gradients.dtype),
             empty((columns, code_words(rows, code.bits)), np.uint32),
@@ -72,7 +72,7 @@ class NumbaCodecs:
         self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
     ) -> Array:
         """Return what codes stand for, or `total` after adding it."""
-        code_rows, tables = np.ascontiguousarray(words), np.ascontiguousarray(levels)
+        code_rows, tables = only_read(np.ascontiguousarray(words)), only_read(np.ascontiguousarray(levels))
         out = empty((len(words), rows), np.float32) if total is None else total
         sides = bits == 1 and has_vectors()
         # Stores past the caches must be aligned: each column must begin at a whole vector, as the first one does.

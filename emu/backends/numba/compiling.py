@@ -53,6 +53,19 @@ def kernel(
     return cached(_NJIT, function, options)
 
 
+def only_read(x: Any) -> Any:
+    """Return an array as one that is only read.
+
+    Numba compiles a kernel once for arrays that may be written and again for those that may not, in every combination
+    of its operands. A user has both: values are read-only, results are not.
+    """
+    if not x.flags.writeable:
+        return x
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
 @lru_cache(maxsize=1)
 def thread_count() -> int:
     """Return how many threads kernels use: `EMU_THREADS`, or the processors this process may run on.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, only_read, over_ranges
 
 Array = NDArray[Any]
 #: Elements below which a second thread is not worth waking.
@@ -26,10 +26,10 @@ def _gather_rows(data: Any, batch_stride: int, rows: Any, columns: Any, out: Any
 def materialised(x: Gathered) -> Array:
     """Return gathered matrices as an array, (B, M, K); one matrix if all are the same."""
     batches = x.batches if x.batch_stride else 1
-    out = empty((batches * x.rows.size, x.columns.size), x.dtype)
+    data, out = only_read(x.data), empty((batches * x.rows.size, x.columns.size), x.dtype)
     grain = max(1, GRAIN_ELEMENTS // max(x.columns.size, 1))
     over_ranges(
-        lambda _, start, stop: _gather_rows(x.data, x.batch_stride, x.rows, x.columns, out, start, stop),
+        lambda _, start, stop: _gather_rows(data, x.batch_stride, x.rows, x.columns, out, start, stop),
         out.shape[0],
         1,
         grain,

@@ -26,7 +26,7 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba import single_column
-from emu.backends.numba.compiling import over_ranges, thread_count
+from emu.backends.numba.compiling import only_read, over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products, has_pair_products
 from emu.backends.numba.stage import Writer
 from emu.backends.numba.vector import integer_products as loops
@@ -228,7 +228,7 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
     raws = empty((x.data.size + packing.SLACK,), np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
     # Raws of at most 16 bits are exact in float32; only their scale may be beyond it.
-    data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
+    data = only_read(x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64))
     scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
     largest = [0] * (thread_count() + 1)
 

@@ -16,7 +16,7 @@ from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.blocks import Stage
-from emu.backends.numba.compiling import BLOCK, GRAIN, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, GRAIN, only_read, over_ranges, thread_count
 from emu.backends.numba.operation_loops import write_operation
 from emu.backends.numba.prepared import prepare
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
@@ -109,7 +109,7 @@ class Writer:
                 operands = [x[start - origin : stop - origin].astype(np.float64) for x in operands]
             origin = start
         # A missing operand is the first one: it is not read.
-        a, b, c = [*operands, operands[0], operands[0]][:3]
+        a, b, c = map(only_read, [*operands, operands[0], operands[0]][:3])
         random = self.random
         top = write_operation(
             k.OPERATIONS[self.operation],

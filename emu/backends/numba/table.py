@@ -13,7 +13,7 @@ from emu.backends.interface import FormatCode, Outcome, Write
 from emu.backends.memory import empty
 from emu.backends.numba import integers
 from emu.backends.numba.codecs import NumbaCodecs
-from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.ending import Ended, EndedSparse
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.in_doubles import decides, scales_exactly
@@ -140,13 +140,13 @@ class NumbaKernels(NumbaCodecs, HostKernels):
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
-        flat, out = np.ascontiguousarray(x).reshape(-1), empty((x.size,), x.dtype)
+        flat, out = only_read(np.ascontiguousarray(x).reshape(-1)), empty((x.size,), x.dtype)
         over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK, GRAIN_ELEMENTS)
         return out.reshape(x.shape)
 
     def relu_gradient(self, g: Array, x: Array) -> Array:
         """Return g where x > 0, else +0."""
-        errors, inputs = (np.ascontiguousarray(part).reshape(-1) for part in (g, x))
+        errors, inputs = (only_read(np.ascontiguousarray(part).reshape(-1)) for part in (g, x))
         out = empty((g.size,), g.dtype)
         over_ranges(
             lambda _, start, stop: relu_gradient_range(errors, inputs, out, start, stop), g.size, BLOCK, GRAIN_ELEMENTS
@@ -158,7 +158,10 @@ class NumbaKernels(NumbaCodecs, HostKernels):
         shape = windows.shape[:-1]
         if not isinstance(windows, Gathered):
             windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
-        count, elements = math.prod(shape), (windows.data, windows.batch_stride, windows.rows, windows.columns)
+        count, elements = (
+            math.prod(shape),
+            (only_read(windows.data), windows.batch_stride, windows.rows, windows.columns),
+        )
         dtype = code_dtype_for((windows.columns.size - 1).bit_length())
         best, index = empty((count,), windows.dtype), empty((count,), dtype)
         pool = max_pool_in_lanes if has_vectors() and windows.dtype.kind == "f" else max_pool_range
@@ -170,7 +173,7 @@ class NumbaKernels(NumbaCodecs, HostKernels):
 
         Windows never overlap; an index outside the window writes nothing.
         """
-        flat, position = np.ascontiguousarray(values).reshape(-1), np.ascontiguousarray(index).reshape(-1)
+        flat, position = (only_read(np.ascontiguousarray(part).reshape(-1)) for part in (values, index))
         spread, offsets = empty((windows.data.size,), values.dtype), (windows.rows, windows.columns)
         spread[...] = 0
         stride = windows.batch_stride

@@ -20,7 +20,7 @@ from emu.backends.interface import Outcome, Write, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import draws
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
-from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.stage import recorded_bits, signed
 from emu.backends.proofs import SAFE_EXPONENT
@@ -136,7 +136,7 @@ def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
     if abs(code.quantum) > SAFE_EXPONENT or not code.has_zero:  # without a zero, code 0 is the smallest value
         return table.outcome(x, write)
     stage, random, register = write
-    flat, values = np.ascontiguousarray(x).reshape(-1), empty((x.size,), table.values.dtype)
+    flat, values = only_read(np.ascontiguousarray(x).reshape(-1)), empty((x.size,), table.values.dtype)
     bins = 0 if register is None else register.bins
     size = 0 if register is None else 2 * bins + 5
     # For each thread, how often each of the 2**8 patterns of flags was read, and each position of the register.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import N_FLAGS, FormatCode, MacCode, StageCode, Write
 from emu.backends.numba.bits import add_to_odd, fma_to_odd
-from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
+from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.prepared import supports
@@ -260,7 +260,7 @@ def contents(product: Product, write: Write) -> Contents:
     high, low = in_two_parts(addend, formats[2])
     events = schedule_for(mac.order, mac.lanes, a.shape[2], has_addend=addend is not None)
     dtype = np.result_type(a, b)
-    a, b = np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype)
+    a, b, high, low = map(only_read, (np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype), high, low))
     sums = np.empty((a.shape[0], a.shape[1], b.shape[2]))
     touched = np.empty(sums.shape, np.uint8)
     out, marks = sums.reshape(-1), touched.reshape(-1)

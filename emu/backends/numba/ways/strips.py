@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import MacCode, StageCode, Write
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, over_ranges, thread_count
+from emu.backends.numba.compiling import kernel, only_read, over_ranges, thread_count
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.strips import gather_row, spread_row
@@ -215,8 +215,8 @@ def contents(product: SparseProduct, write: Write) -> Contents:
     # Contents of a fixed accumulator are integers in float64, those of the others are float32.
     dtype = DTYPES[path] if unit is None else np.dtype(np.float64 if limited else np.float32)
     sums, touched = empty(shape, dtype), np.zeros(shape, np.uint8) if limited else None
-    data, dense = np.ascontiguousarray(data), np.ascontiguousarray(dense)
-    start = np.zeros((1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
+    data, dense = only_read(np.ascontiguousarray(data)), only_read(np.ascontiguousarray(dense))
+    start = only_read(np.zeros((1, 1), np.float32) if addend is None else np.ascontiguousarray(addend))
     threads = thread_count() if data.size * shape[1] >= GRAIN_MACS else 1
     width = strip_width(shape[1], threads, dtype.itemsize)
     entries = (pattern.starts, pattern.index)
@@ -272,7 +272,7 @@ def _contents_of_blocks(
 
 def _add_rows(pattern: Pattern, data: Array, dense: Array, first: int, width: int, strip: Array) -> None:
     add = _spread_rows if pattern.by_columns else _gather_rows
-    add(pattern.starts, pattern.index, data, dense, first, width, strip)
+    add(pattern.starts, pattern.index, only_read(data), only_read(dense), first, width, strip)
 
 
 def strip_width(columns: int, threads: int, itemsize: int) -> int:

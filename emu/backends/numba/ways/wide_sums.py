@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, RandomCode, StageCode, Write, encode_format
-from emu.backends.numba.compiling import BLOCK, over_ranges
+from emu.backends.numba.compiling import BLOCK, only_read, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.digits import NO_TOP, Writing
 from emu.backends.numba.gathering import materialised
@@ -232,7 +232,7 @@ def quotients(sums: Array, stage: StageCode, divisor: int) -> Array:
 
 
 def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCode, divisor: int) -> Contents:
-    left, right = terms.left, terms.right
+    left, right, *addend = map(only_read, (terms.left, terms.right, *terms.addend))
     layout = _windows(terms, needs_odd, stage, divisor)
     cutters = np.ldexp(1.5, layout.lowest + 52 + layout.width * np.arange(layout.windows - 1, -1, -1))
     contents = np.empty((left.shape[0], left.shape[1], right.shape[2]))
@@ -242,7 +242,7 @@ def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCod
     out, quotients_out, draws = contents.reshape(-1), written.reshape(-1), draws_of(random)
 
     def work(_: int, start: int, stop: int) -> None:
-        sum_range(left, right, *terms.addend, cutters, out, quotients_out, start, stop, layout, product, draws)
+        sum_range(left, right, *addend, cutters, out, quotients_out, start, stop, layout, product, draws)
 
     over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(left.shape[2], 1)))
     return Contents(contents, None, written if differs else None)
