@@ -123,9 +123,7 @@ def tables(path: Path) -> dict[str, Any]:
     "case",
     CASES,
     keep=[
-        "one bit", "momentum at owners", "one step late", "random codecs", "units of nodes", "S moves",
-        "points that all decide", "simulated time", "simulated time of some rows", "clipped",
-        "controllers",
+        "one bit", "one step late", "S moves", "points that all decide", "simulated time", "clipped", "controllers",
     ],
 )  # fmt: skip
 def test_ranks_end_like_one_process_that_simulates_their_nodes(case: str, tmp_path: Path):
