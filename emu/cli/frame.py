@@ -12,7 +12,7 @@ from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
 BAD_INPUT = 2
-#: A message is cut to about this many characters.
+#: A message is cut to about this many characters: it may quote input, which may be of any length.
 MOST_CHARACTERS = 800
 
 
@@ -37,7 +37,7 @@ def run(app: typer.Typer, name: str) -> None:
         if _rank() is not None:
             from emu.cluster.mpi import failed
 
-            failed(error)
+            failed(error)  # else the other ranks would wait for this one
         raise
 
 
@@ -53,6 +53,7 @@ def _refuse(message: str) -> NoReturn:
     """Print a message as one line, without its middle if it is very long; end with exit code 2."""
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
+        # what must be and what was given stand at the start of a message, what to do at its end
         line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 4 :]}"
     if (rank := _rank()) is not None:
         from emu.cluster.mpi import end_job
@@ -63,8 +64,9 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-    if _rank():
-        return  # rank 0 prints it
+    """Print emu's own warning as one line, and any other as Python does; of several ranks, rank 0 alone prints it."""
+    if _rank():  # neither rank 0 nor None, the only process
+        return
     if issubclass(category, EmuWarning):
         print("emu: warning:", " ".join(str(message).split()), file=sys.stderr)
     else:

@@ -5,8 +5,8 @@
 Every row has a confidence. "very high" and "high" are models that reproduce outputs recorded on the device, or that two
 publications share. Lower ones are models without a recording. `min_exponent` is of low confidence in every row: the
 publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
-recording reaches it. It matters only if all terms of a block lie below it. FP8 rows have none, because FP8 products
-are never that small.
+recording reaches it. It matters only if all terms of a block lie below it. Rows of FP8, those of t4, and fp32 results of
+v100 have none, because their terms are never below the published values.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
 MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.
@@ -54,7 +54,7 @@ class MatrixUnit:
 
     @property
     def overflow(self) -> str | None:
-        """Rule of every sum; None is that of floats."""
+        """Rule of every sum; None is the float format's own."""
         if self.output != "int32":
             return None
         return "saturate" if self.instruction == "mma.satfinite" else "wrap"
@@ -73,7 +73,7 @@ INT32 = "fix32f0"
 #: The FP8 instructions without a unit of their own: operands become binary16, two blocks of 16, then an ordinary add.
 #: The conversion normalises e4m3 subnormals and cannot change a bit: terms are multiples of 2**-18, and one with a
 #: subnormal operand has an exponent of at most 2, too low for the alignment to cut anything.
-CONVERTED = Blocks(16, 25, "alternating_pairs", "after")
+CONVERTED = Blocks(16, 25, index_order="alternating_pairs", addend="after")
 
 #: gpu, inputs, output, instructions, accumulator, order, source, confidence
 _ROWS: tuple[tuple[str, str, str, str, str, Order, str, str], ...] = (
@@ -124,7 +124,7 @@ MATRIX_UNITS = tuple(
 )
 
 
-#: Formats that `find_unit` takes if none is given: binary16 operands, summed in binary32, which every unit here has.
+#: Formats that `find_unit` takes if none is given: binary16 operands, summed in binary32, as every GPU here can.
 DEFAULT_INPUTS, DEFAULT_OUTPUT = "fp16", "fp32"
 INTEGER_INPUTS, INTEGER_OUTPUT = "int8", "int32"
 

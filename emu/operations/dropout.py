@@ -18,8 +18,8 @@ MASK_BITS = 32
 
 
 def _dropout(role: Role, x: Value, *, rate: float) -> Value:
-    """X times 1 / (1 - rate), a float32, if a random number is at least `rate`, else +0; and the mask of the kept."""
-    random = role.on_host("mask").random
+    """Return x * float32(1 / (1 - rate)) where a random number is at least `rate`, else +0; beside it the mask."""
+    random = role.on_host("mask").random  # nothing is written by this unit: its address gives the mask's own bits
     assert isinstance(random, Philox)
     address = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
     drawn = random_integers(x.array.size, MASK_BITS, **address).reshape(x.shape)
@@ -28,13 +28,14 @@ def _dropout(role: Role, x: Value, *, rate: float) -> Value:
 
 
 def _dropout_float64(xp: Any, x: Any, *, rate: float) -> Any:
-    """Return the result and the mask, whose random numbers are the same in each call."""
+    """Return the result and the mask, which is the same in each call: without a role there is no address."""
     drawn = random_integers(x.size, MASK_BITS, seed=0, stream=0, step=0, draw=0).reshape(x.shape)
     kept = xp.asarray(drawn >= round(rate * 2**MASK_BITS))
     return _gradient_float64(xp, x, saved=kept, rate=rate), kept
 
 
 def _gradient(role: Role, g: Value, *, saved: Any, rate: float) -> Value:
+    """Return g * float32(1 / (1 - rate)) where the mask `saved` is true, else +0: backward as forward."""
     xp = namespace(g.array)
     chosen = g.with_array(xp.where(saved, g.array, xp.zeros((), g.array.dtype)))
     return multiply(role, chosen, rounded(1 / (1 - rate)))

@@ -12,7 +12,7 @@ from emu.formats import Format, Value
 from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
 
-#: Name of the result itself, in place of an intermediate result's.
+#: Stands for the result itself where intermediate results are known by their names.
 RESULT = ""
 
 
@@ -24,7 +24,7 @@ class LayerRole:
         backend: backend that computes.
         step: training step, part of every random number's address.
         log: gets a record of each product on the way to the result; None keeps none.
-        passes: intermediate results that the host wrote since this was set to 0.
+        passes: passes of the host, one for each intermediate result; the runner sets it to 0 before each operation.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class LayerRole:
             stream_number: returns the random stream of an intermediate result by its name, and that of the result for
                 `RESULT`. Each has a stream of its own, so that their stochastic roundings are independent.
             counters: table with the result's register and flags; None observes nothing.
-            log: see above.
+            log: list for records of products; None keeps none.
             point: fraction bits of the result, if its format leaves them open.
-            counted_as: name of its counts; None is the layer's.
+            counted_as: name of its counts in the table, where counts are kept by tensor; None is the layer's name.
         """
         self.stage = policy.stage(layer, role, point)
         self.backend, self.log, self.step, self.passes = backend, log, 0, 0
@@ -105,7 +105,7 @@ class LayerRole:
         return self._policy.stage(self._layer, "loss")
 
     def reduced(self) -> Unit:
-        """Return the unit that writes the result as a sum of intermediate results."""
+        """Return the unit that writes the result as a pairwise sum of intermediate results."""
         return Unit.of(self.unit().description._replace(mac=self._policy.reduction(self._layer)))
 
     def _new_unit(self, name: str, stage: OutputStage, mac: Mac) -> Unit:
@@ -117,10 +117,10 @@ class LayerRole:
         return Value(array, self.stage.format)
 
 
-def _at_step(unit: UnitDescription, step: int) -> UnitDescription:
-    """Return the same unit with the random bits of a training step."""
-    assert unit.address is not None
-    if unit.address.step == step:
-        return unit
+def _at_step(description: UnitDescription, step: int) -> UnitDescription:
+    """Return the same unit with the random bits of a training step; the given object if it has them."""
+    assert description.address is not None
+    if description.address.step == step:
+        return description
     # the step is a 32-bit word of Philox's counter
-    return unit._replace(address=unit.address._replace(step=step % 2**32))
+    return description._replace(address=description.address._replace(step=step % 2**32))

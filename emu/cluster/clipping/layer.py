@@ -1,4 +1,4 @@
-"""The gradients of a layer of one worker, before and after a rule.
+"""The gradients of a layer of one worker, before and after a rule of clipping (`rules.py`).
 
 Parts (weight, bias) are arrays (columns, rows): a column has the weights that lead to one output, and a bias is one
 column. A layer has one pair of thresholds: its parts are joined in their order before they are measured.
@@ -33,10 +33,10 @@ class LayerGradients:
 
     Attributes:
         gradients: float32, or float64 for carriers of wide formats, (columns, rows), by part.
-        carried: what gradients are multiplied by: S, and a worker's share of the sum.
+        carried: what gradients are multiplied by: the loss scale S times a worker's share of the sum.
         masters: masters of the parameters, like the gradients; empty if no rule reads them.
         buffers: momentum of the optimiser, like the gradients; empty if it has none.
-        buffers_carry: S that the momentum is multiplied by.
+        buffers_carry: the loss scale that the momentum is multiplied by.
     """
 
     gradients: Mapping[str, Array]
@@ -47,7 +47,7 @@ class LayerGradients:
 
     @property
     def number(self) -> Any:
-        """The NumPy type of all arithmetic for this layer."""
+        """The NumPy type of all arithmetic for this layer: float64 if one of its parts is, else float32."""
         return np.result_type(*self.gradients.values()).type
 
 
@@ -74,7 +74,7 @@ def joined(parts: Mapping[str, Array], number: Any) -> Array:
 
 
 def mean_and_variance(values: Array) -> tuple[Any, Any] | None:
-    """Return mean and variance of the finite values, sums in 64 lanes; None if one of them is not finite.
+    """Return mean and variance of the finite values, sums in 64 lanes; None if there are none, or either overflows.
 
     Args:
         values: float32 or float64, (1, elements).
@@ -116,9 +116,9 @@ class Norms(NamedTuple):
     """Norms of columns as 2**exponents * norms, so that no square overflows.
 
     Attributes:
-        scaled: the columns divided by 2**exponents: exact, and at most 1 in magnitude.
+        scaled: the columns divided by 2**exponents: below 1 in magnitude, and rounded only where that is subnormal.
         norms: norms of the scaled columns, (columns,).
-        exponents: exponents of the largest magnitude of each column, (columns,).
+        exponents: of the least power of two above each column's largest magnitude, 0 if that is 0, (columns,).
     """
 
     scaled: Array

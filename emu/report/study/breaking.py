@@ -15,7 +15,7 @@ from emu.report.evidence import Evidence, gather
 from emu.report.run_data import Tensor
 from emu.report.words import percent
 
-#: Flags that count as wrong arithmetic, each from a share of a tensor's results on.
+#: Flags that count as wrong arithmetic if more than this share of a tensor's results raises them.
 _LIMITS = {"invalid": 0.0, "overflow": OVERFLOW_NOTABLE, "underflow": UNDERFLOW_NOTABLE}
 
 
@@ -28,7 +28,7 @@ class Break:
         flag: flag that its results raised.
         share: share of its results in the interval that raised the flag.
         step: last step of that interval.
-        register: range of the leading bits of all its results, in words.
+        register: range and median of the leading bits of its results in the whole run, in words.
     """
 
     tensor: Tensor
@@ -68,6 +68,7 @@ def first_break(folder: Path) -> Break | None:
 
 
 def _register(evidence: Evidence, tensor: Tensor) -> str:
+    """Return range and median of a tensor's leading bits in words, or why there are none."""
     if evidence.run.registers is None:
         return f"its register is unknown: {evidence.run.missing['registers.parquet']}"
     bits = evidence.bits.get(tensor)
@@ -75,6 +76,7 @@ def _register(evidence: Evidence, tensor: Tensor) -> str:
     if bits is None or seen is None:
         return "its register is empty"
     totals: NDArray[np.int64] = bits.counts.sum(axis=0)
+    # the median: the first exponent up to which at least half of the results are counted
     middle = bits.lowest + int((2 * np.cumsum(totals) < totals.sum()).sum())
     low, high = (power_of_two(exponent) for exponent in seen)
     return f"leading bits from {low} to {high}, half of them below {power_of_two(middle + 1)}"

@@ -19,10 +19,10 @@ from emu.testing.contract.clauses import rules_of
 from emu.testing.contract.finding import KNOWN_ORDERS
 from emu.testing.hard import negated
 from emu.testing.vectors.definition import answer, answer_without_sticky
-from emu.testing.vectors.description import Codes, Description, MacTable, Vectors
+from emu.testing.vectors.description import NAMES, Codes, Description, MacTable, Vectors
 
 Hypothesis = tuple[str, Codes]
-#: Points that are misread: one place to either side.
+#: Fraction bits by which a binary point is mistaken: one place to either side.
 OFF_BY = (1, -1)
 #: Bits by which an accumulator is too wide or too narrow.
 OFF_BY_BITS = (-1, -2, 1, 2)
@@ -45,7 +45,7 @@ def hypotheses(vectors: Vectors, modes: Sequence[Rounding] = tuple(Rounding)) ->
 
 def _other_rules(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypothesis]:
     d, stage = vectors.description, vectors.description.stage
-    for mode in sorted(modes, key=lambda mode: mode not in _MODES):
+    for mode in sorted(modes, key=lambda mode: mode not in _MODES):  # truncation first: hardware's most likely fault
         if mode is not stage.rounding and not mode.draws:
             name = _MODES.get(mode, f"rounding {mode.value}")
             yield f"{name} instead of {stage.rounding.value}", _answer(vectors, replace(stage, rounding=mode))
@@ -80,13 +80,14 @@ def _zeros_and_subnormals(vectors: Vectors) -> Iterator[Hypothesis]:
 
 
 def _flushed(fmt: Format) -> Format:
-    """Return an operand's format as if its subnormals counted as 0, if it has other values."""
+    """Return an operand's format with `daz`, if a format may have it: it needs a zero and normal values."""
     return replace(fmt, daz=True) if isinstance(fmt, Float) and fmt.zero and fmt.has_normals else fmt
 
 
 def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:
     """Yield the codes of a unit that looks at nothing below the guard bit: numbers above a half then round as ties."""
     d = vectors.description
+    # the guard bit is the result's: an integer is rounded elsewhere, and sums of a unit that is not exact before it
     if d.is_stochastic or d.operation == "round_to_integral":
         return
     if d.operation == "matmul" and not d.mac.mac().is_exact:
@@ -95,6 +96,11 @@ def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:
 
 
 def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
+    """Yield the codes of operands in another order, and of a binary point one place off in a result or an operand.
+
+    A code written with a fraction bit too many is twice the value in the true format: its point is too far right. A
+    code read with one too many is half the value: too far left.
+    """
     d = vectors.description
     if len(vectors.operands) > 1 and d.operation != "matmul":
         for i, j in ((0, 1), (0, 2), (1, 2)):
@@ -103,7 +109,7 @@ def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
                 operands[i], operands[j] = operands[j], operands[i]
                 formats[i], formats[j] = formats[j], formats[i]
                 swapped = answer(d, tuple(operands), vectors.rbits, formats=tuple(formats))
-                yield f"operands {'abc'[i]} and {'abc'[j]} swapped", swapped.codes
+                yield f"operands {NAMES[i]} and {NAMES[j]} swapped", swapped.codes
     fmt = d.stage.format
     if isinstance(fmt, Fixed):
         for off in OFF_BY:
@@ -117,7 +123,7 @@ def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
                 formats[i] = replace(operand, frac_bits=operand.frac_bits + off)
                 side = "right" if off < 0 else "left"
                 yield (
-                    f"operand {'abc'[i]} with its binary point one place too far to the {side}",
+                    f"operand {NAMES[i]} with its binary point one place too far to the {side}",
                     _answer(vectors, formats=tuple(formats)),
                 )
 
@@ -129,9 +135,9 @@ def _other_operations(vectors: Vectors) -> Iterator[Hypothesis]:
         other = "subtract" if d.operation == "add" else "add"
         confused = answer(_like(d, operation=other), vectors.operands, vectors.rbits)
         yield f"{other} instead of {d.operation}", confused.codes
-    *factors, c = vectors.operands
-    if len(factors) != len(("a", "b")):
+    if len(vectors.operands) < len(NAMES):  # no addend
         return
+    *factors, c = vectors.operands
     subtracted = answer(d, (*factors, negated(d.operand_formats[-1], c)), vectors.rbits)
     yield "an addend subtracted instead of added", subtracted.codes
     if d.operation == "fma" and not d.is_stochastic:
@@ -148,6 +154,7 @@ def _rounded_twice(vectors: Vectors) -> Iterator[Hypothesis]:
     for name in WIDER:
         wider = parse(name)
         assert isinstance(wider, Float)
+        # a single operand that has the wider format already is not rounded by a pass through it
         if wider.fraction_bits > fmt.fraction_bits and wider.width_bits > fmt.width_bits and d.formats != (name,):
             first = _answer(vectors, OutputStage.of(wider, d.stage.rounding))
             narrowing = _like(d, operation="quantize", formats=(name,), depth=1, mac={})
@@ -161,7 +168,7 @@ def _like(description: Description, **changes: Any) -> Description:
 def _other_units(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypothesis]:
     if vectors.description.operation != "matmul":
         return
-    unit = MacTable.of(vectors.description.mac.mac())
+    unit = MacTable.of(vectors.description.mac.mac())  # with all defaults in words, which a change then leaves alone
     for name, changes in _changed_units(vectors.description, modes):
         try:
             mac = unit.model_copy(update=changes).mac()

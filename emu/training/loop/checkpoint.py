@@ -1,7 +1,7 @@
 """The checkpoint of a run: everything that its next step depends on, and what was counted so far.
 
-state ──► arrays: parameters, slots, moments, arrays of systems (`key/name`)
-plain data: steps done, log, update, batches, systems by key
+Arrays: master parameters, the optimiser's slots, running moments of normalisation, arrays of systems (`key/name`).
+Plain data: steps done, log, update, batches, systems by key.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Checkpoint:
     def load(self, arrays: dict[str, Array], state: dict[str, Any]) -> None:
         """Take what `state` returned."""
         bench = self._bench
-        bench.runners.flush()
+        bench.runners.flush()  # counts that runners still keep would else be added to the loaded ones later
         bench.model.load(arrays)
         self._steps.done = state["step"]
         self._log.load(state)
@@ -74,7 +74,7 @@ class Checkpoint:
             if state.get(system.key) is not None:
                 system.load(state[system.key])
             own = f"{system.key}/"
-            system.load_arrays({n.removeprefix(own): array for n, array in arrays.items() if n.startswith(own)})
+            system.load_arrays({key.removeprefix(own): array for key, array in arrays.items() if key.startswith(own)})
         self._steps.are_stopped = any(system.is_over for system in self._systems)
 
     @contextmanager
@@ -96,7 +96,7 @@ class Checkpoint:
     # ---- in a folder ----
 
     def save(self, folder: RunFolder) -> None:
-        """Write the tables, then the checkpoint: so the tables are never older, even if the run is killed between."""
+        """Write the tables, then the checkpoint: a resumed run can cut tables that are newer, but not extend older ones."""
         self._bench.runners.flush()
         self._log.write(folder)
         arrays, state = self.state()
@@ -107,7 +107,7 @@ class Checkpoint:
         """Take everything from the checkpoint of a folder.
 
         Raises:
-            ConfigError: it is damaged, or belongs to another recipe, device, data or number of nodes.
+            ConfigError: the checkpoint is damaged, or belongs to another recipe, device, data or number of nodes.
         """
         arrays, state = folder.load_checkpoint()
         self.identity.require(state, folder.path)

@@ -12,7 +12,8 @@ class Runners:
     Attributes:
         backend: backend that computes.
         counters: registers and flags since the last log point.
-        pass_counters: counters of passes. The same as `counters`, unless passes may be repeated.
+        pass_counters: registers and flags of passes: the same object as `counters`, unless passes may be repeated. Then
+            loss scaling puts a table of its own here, and adds the counts of the pass that it keeps to `counters`.
         profile: times of operations since the last log point.
     """
 
