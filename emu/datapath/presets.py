@@ -5,8 +5,8 @@
 Every row has a confidence. "very high" and "high" are models that reproduce outputs recorded on the device, or that two
 publications share. Lower ones are models without a recording. `min_exponent` is of low confidence in every row: the
 publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
-recording reaches it. It matters only if all terms of a block lie below it. Rows of FP8, those of t4, and fp32 results of
-v100 have none, because their terms are never below the published values.
+recording reaches it. It matters only if all terms of a block lie below it. Rows of FP8, those of t4, and fp32 results
+of v100 have none, because their terms are never below the published values.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
 MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.

@@ -96,7 +96,7 @@ class Checkpoint:
     # ---- in a folder ----
 
     def save(self, folder: RunFolder) -> None:
-        """Write the tables, then the checkpoint: a resumed run can cut tables that are newer, but not extend older ones."""
+        """Write the tables, then the checkpoint: a resumed run cuts newer tables, but could not extend older ones."""
         self._bench.runners.flush()
         self._log.write(folder)
         arrays, state = self.state()
