@@ -71,7 +71,7 @@ class Value(Drawn):
         return self._moved(self.array.reshape(*shape))
 
     def _moved(self, array: Any) -> Value:
-        """Return elements of this value: read-only if it is, even if NumPy had to copy them."""
+        """Return selected elements as a value, read-only if this one is, even if NumPy copied them."""
         if _is_read_only(self.array):
             _protect(array)
         return self.with_array(array)
@@ -144,7 +144,10 @@ class Value(Drawn):
         return Value(array, self.format)
 
     def holding(self, results: Value) -> Value:
-        """Return the elementwise results of an operation as a value of this kind."""
+        """Return an operation's results, one for each stored element, as a value of this class.
+
+        Values that store only some elements (`emu.sparse`) add the positions.
+        """
         return results
 
     @property

@@ -18,21 +18,22 @@ from emu.operations.row import SUMS, DoneBy, Role, Row
 def _softmax(role: Role, x: Value, *, scale: float, causal: bool) -> Value:
     """exp(z) over its sum along the last axis, z = scale * x less its largest; with `causal`, 0 where column > row."""
     scaled = x if scale == 1 else role.on_host("scaled").multiply(x, rounded(scale))
-    seen, hidden = scaled.array, None
-    xp = namespace(seen)
+    visible, hidden = scaled.array, None  # `visible`: what the largest value is chosen from
+    xp = namespace(visible)
     if causal:
-        rows, columns = (xp.arange(n) for n in seen.shape[-2:])
+        rows, columns = (xp.arange(n) for n in visible.shape[-2:])
         hidden = columns > rows[:, None]
-        least = -np.inf if seen.dtype.kind == "f" else np.iinfo(seen.dtype).min
-        seen = xp.where(hidden, xp.asarray(least, seen.dtype), seen)
-    shifted = role.on_host("shifted").subtract(scaled, largest(role, scaled, seen))
+        least = -np.inf if visible.dtype.kind == "f" else np.iinfo(visible.dtype).min
+        visible = xp.where(hidden, xp.asarray(least, visible.dtype), visible)
+    shifted = role.on_host("shifted").subtract(scaled, largest(role, scaled, visible))
+    # A hidden difference may be large: exp takes 0 in its place, and exp(0) = 1 is cleared again.
     exponentials = _cleared(role.on_host("exponentials").exp(_cleared(shifted, hidden)), hidden)
     sums = role.on_host("sums").total(exponentials, len(exponentials.shape) - 1)
     return role.unit().divide(exponentials, column(sums))
 
 
 def _cleared(x: Value, hidden: Any) -> Value:
-    """Return zeros where values are hidden, which are neither computed nor counted."""
+    """Return x with 0 where `hidden` is true; None hides nothing."""
     if hidden is None:
         return x
     xp = namespace(x.array)
@@ -47,7 +48,7 @@ def _softmax_float64(xp: Any, x: Any, *, scale: float, causal: bool) -> Any:
 
 
 def _gradient(role: Role, g: Value, y: Value, *, scale: float) -> Value:
-    """Scale * y * (g - sum(g * y)) along the last axis."""
+    """Return scale * y * (g - sum(g * y)), the sum along the last axis."""
     shares = role.on_host("shares").total(role.on_host("products").multiply(g, y), len(y.shape) - 1)
     difference = role.on_host("difference").subtract(g, column(shares))
     if scale == 1:
@@ -60,7 +61,12 @@ def _gradient_float64(xp: Any, g: Any, y: Any, *, scale: float) -> Any:
 
 
 def _asks(passes: int, summed: int) -> Rule:
-    """Return the rule of a softmax or its gradient: one more pass if there is a scale."""
+    """Return the rule of a softmax or its gradient.
+
+    Args:
+        passes: passes of the host without a scale, which takes one more.
+        summed: index of an operand with the shape of what is summed, which is the result's too.
+    """
 
     def rule(operands: Sequence[Shape], options: Options) -> Asked:
         return Asked(operands[summed], size_of(operands[summed]), passes + (options["scale"] != 1))

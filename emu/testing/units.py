@@ -13,7 +13,10 @@ from emu.testing.random_formats import formats, load
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+#: Limits of what is drawn, far below those of `emu.datapath.order`: short products fill several lanes and blocks.
 MAX_LANES, MAX_BLOCK, MAX_FRACTION_BITS = 9, 16, 30
+#: Lowest `min_exponent` that is drawn: just below float32's smallest number, 2**-149.
+_LOWEST_EXPONENT = -150
 
 
 def macs(
@@ -43,22 +46,22 @@ def macs(
         FormatError: the options leave no format.
     """
     st = load("hypothesis.strategies")
-    registers = formats(fixed=fixed, floats=floats, max_width_bits=max_width_bits, zeroless=False)
+    words = formats(fixed=fixed, floats=floats, max_width_bits=max_width_bits, zeroless=False)
     modes = [mode for mode in Rounding if stochastic or not mode.draws]
 
     def draw_mac(draw: Any) -> Mac:
-        product = draw(st.one_of(st.just("exact"), registers)) if products else "exact"
-        accumulator = draw(st.one_of(st.just("exact"), registers) if exact else registers)
+        product = draw(st.one_of(st.just("exact"), words)) if products else "exact"
+        accumulator = draw(st.one_of(st.just("exact"), words) if exact else words)
         order: Order = draw(_orders(st))
         return Mac(product, accumulator, order, draw(st.sampled_from(modes)), draw(_rules(st, product, accumulator)))
 
-    def draw_blocks(draw: Any) -> Mac:
+    def draw_matrix_unit(draw: Any) -> Mac:
         accumulator = draw(formats(fixed=False, max_width_bits=max_width_bits, unsigned=False))
         rule = draw(_rules(st, "exact", accumulator))
         return Mac("exact", accumulator, draw(_blocks(st)), draw(st.sampled_from(modes)), rule)
 
     plain = st.composite(draw_mac)()
-    return st.one_of(plain, st.composite(draw_blocks)()) if blocks else plain
+    return st.one_of(plain, st.composite(draw_matrix_unit)()) if blocks else plain
 
 
 def _orders(st: Any) -> Any:
@@ -74,15 +77,15 @@ def _blocks(st: Any) -> Any:
             if index_order == "alternating_pairs"
             else draw(st.integers(1, MAX_BLOCK))
         )
-        floor = draw(st.one_of(st.none(), st.integers(-150, 0)))
+        min_exponent = draw(st.one_of(st.none(), st.integers(_LOWEST_EXPONENT, 0)))
         addend = draw(st.sampled_from(["aligned", "after"]))
-        return Blocks(n, draw(st.integers(0, MAX_FRACTION_BITS)), index_order, addend, floor)
+        return Blocks(n, draw(st.integers(0, MAX_FRACTION_BITS)), index_order, addend, min_exponent)
 
     return st.composite(draw_blocks)()
 
 
 def _rules(st: Any, product: Any, accumulator: Any) -> Any:
-    """Return the overflow rules that fit both formats: the default alone if they are of both families."""
+    """Return the overflow rules that fit both formats; None is the default, and alone if no other rule fits."""
     families = {isinstance(fmt, Fixed) for fmt in (product, accumulator) if fmt != "exact"}
     if families == {True}:
         return st.sampled_from([None, *FIXED_RULES])

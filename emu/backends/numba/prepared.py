@@ -12,7 +12,7 @@ from emu.backends.interface import StageCode
 from emu.backends.numba.blocks import Stage
 from emu.backends.proofs import SAFE_EXPONENT, has_normals
 
-#: Bits of the widest word whose values a mode may move to a neighbour that float64 holds.
+#: Bits of the widest fixed-point word that a mode may write if it moves even exact results to a neighbour.
 FIXED_BITS = bounded(52, 1, 52, "a raw and its neighbour are below 2**53")
 
 
@@ -28,6 +28,8 @@ def prepare(stage: StageCode) -> Stage:
         high = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
         low = -high if fmt.signed else 0.0
         infinity = math.inf if fmt.has_infinity else math.nan
+        # Finite results overflow to the largest value if the rule says so (it clamps), or if the mode rounds toward it.
+        # Infinities depend on the rule alone.
         clamps, (stays_above, stays_below) = stage.overflow != k.IEEE, modes.meaning_of(stage).stays
         above = high if clamps or stays_above else infinity
         below = low if clamps or stays_below else -infinity if fmt.signed else math.nan
@@ -60,11 +62,11 @@ def supports(stage: StageCode) -> bool:
     fmt = stage.format
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
     if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
-        return False  # from 2**53 on, a step is not exact; if it saturates, only its size matters
-    plain = not fmt.is_float or (bool(fmt.signed) and has_normals(fmt))
-    if not fmt.has_zero or not (plain or stage.tininess == k.BECAME_ZERO):
-        return False  # formats without zero, and those of which a tiny result may overflow
-    # With one significant bit, ties look at the exponent's last bit, which the loops do not.
+        return False  # from 2**53 on a step is inexact; `wrap` needs its last bits, saturation only its size
+    tiny_fits = not fmt.is_float or (bool(fmt.signed) and has_normals(fmt))
+    if not fmt.has_zero or not (tiny_fits or stage.tininess == k.BECAME_ZERO):
+        return False  # formats without zero; and IEEE 754's underflow in formats in which a tiny result may overflow
+    # With one significant bit, a tie to even is decided by the exponent's last bit, at which the loops do not look.
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT
 
 

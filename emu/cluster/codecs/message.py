@@ -2,8 +2,8 @@
 
     a column    its levels, float32 │ its codes, b bits each, from bit 0 of the first 32-bit word on
 
-With one bit, a column takes 64 + 32 * ceil(rows / 32) bits: with 2048 rows, 31.03 times less than in float32. All words
-are little-endian.
+A column is a line of gradients that share levels, the numbers for which codes stand. With one bit, it has two levels
+and takes 64 + 32 * ceil(rows / 32) bits: with 2048 rows, 31.03 times less than in float32. All words are little-endian.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Message(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes, columns: int, levels: int, words: int) -> Message:
-        """Return the message of bytes.
+        """Read a message back.
 
         Args:
             data: what `to_bytes` returned.
-            columns: how many.
-            levels: levels of a column.
-            words: words of codes of a column.
+            columns: number of columns.
+            levels: number of levels of each column.
+            words: number of words that hold each column's codes.
 
         Raises:
             ShapeError: there are more or fewer bytes.

@@ -11,8 +11,8 @@
     of a layer, by a controller:     added within the node ─► encode ─► to the controller ─► mean ─► update
                                      ─► parameters to all
 
-A controller is the only owner of a layer: it updates where other owners encode. A node that computes nothing keeps the
-time of the first node that does.
+A controller is the only owner of a layer: it updates where other owners encode. The clock of a node that computes no
+gradients follows the first node that does.
 
 Kernels of an exchange run on the unit that computes, between two operations. The rounds of a phase go to the fabric
 together, phases in the order in which they are ready on the first device.
@@ -35,8 +35,8 @@ from emu.hardware import Event, Sent, Traffic, events_of
 from emu.operations.kinds import BACKWARD, FORWARD, UPDATE
 
 Flags = npt.NDArray[np.bool_]
-#: Steps that are played with double buffering: the first waits for no exchange, and each step after the second takes as
-#: long as the one before it, so the time between the last two ends is that of a step.
+#: Steps that are played with double buffering. The first waits for no exchange, and the first exchange for none before
+#: it. From the third on all steps take the same time, which is that between the last two ends.
 _BUFFERED_STEPS = 4
 #: Nodes that a trace shows.
 TRACED_NODES = 16
@@ -82,6 +82,7 @@ class _Playback:
         busy_ps = compute + quantise + update + (clip if self._clips_on_device else 0)
         busiest = int(busy_ps.argmax())
         moving = {} if self.traffic is None else self.traffic.busy_ps
+        # what ports send: "port out", or "port" if both directions share it
         ports = [times for name, times in moving.items() if name.startswith("port") and not name.endswith(" in")]
         send_ps = max((int(times.max()) for times in ports), default=0) // self.steps
         return StepTime(
@@ -116,6 +117,7 @@ class _Playback:
             batch_ready = yield from self._prepared(now)
             signals = _Signals(schedule)
             before = arrivals[-1] if arrivals else []
+            # an update waits until gradients are exchanged; if none are, until they are clipped
             arrivals.append(list(signals.done.values()) or list(signals.clipped.values()))
             now = yield from self._pass(now, signals, before)
             due = step - 1 if schedule.double_buffering and schedule.groups else step
@@ -137,6 +139,7 @@ class _Playback:
     def _pass(self, now: Times, signals: _Signals, before: Sequence[Signal]) -> Generator[Times | Signal, None, Times]:
         """Run forward and backward, and begin exchanges as gradients become complete; return when the pass is done."""
         missing = {group.name: set(group.layers) for group in self.schedule.groups}
+        # a layer whose partial errors are on their way; the next layer needs their sum
         partial: tuple[str, Signal] | None = None
         self._begin_clipping(signals)
         for task in self.schedule.program.passes:
@@ -177,6 +180,7 @@ class _Playback:
         return begun
 
     def _compute(self, task: Task, now: Times, works: Flags | None = None) -> Generator[Times, None, Times]:
+        """Run a task on the devices that `works` marks, None for all; return when each is done."""
         for resource, duration in task.parts:
             yield now
             durations = duration if works is None else np.where(works, duration, 0)
@@ -185,6 +189,7 @@ class _Playback:
         return now
 
     def _of_workers(self, duration: int) -> int | Times:
+        """Return a duration on devices that compute gradients, 0 on others."""
         return duration if self._all_compute else np.where(self.teams.computes, duration, 0)
 
     def _of_computing(self, before: Times, now: Times) -> Times:
@@ -194,6 +199,7 @@ class _Playback:
         return np.where(self.teams.computes, now, np.maximum(before, now[self.teams.computes].min()))
 
     def _at_device(self, device: int | None, duration: int | Times) -> int | Times:
+        """Return a duration on one device of each model, 0 on others; None leaves it on all."""
         return duration if device is None else np.where(self.teams.part == device, duration, 0)
 
     def _shared(self, task: Task, now: Times) -> Times:
@@ -218,6 +224,7 @@ class _Playback:
         ready = yield from _at(signals.ready[layers[awaited]])
         device = clips.device_of.get(layer)
         duration = self._at_device(device, self._of_workers(clips.of([layer])))
+        # if all devices have the layer, it is clipped after those before it, even if that takes no time
         done = self._clipped(layer, duration, ready, in_turn=device is None)
         self.processes.set(signals.clipped[layer], done)
 
@@ -225,8 +232,8 @@ class _Playback:
         resource = DEVICE if self._clips_on_device else CLIPPER
         return self.timelines.book(resource, f"{name}: clip", duration, ready, CLIP, in_turn=in_turn)
 
-    def _received(self, group: Group, arrived: Times, signals: _Signals) -> Generator[Times | Signal, None, Times]:
-        """Clip what all workers have sent, when all groups have arrived; return when a group is clipped."""
+    def _owners_clip(self, group: Group, arrived: Times, signals: _Signals) -> Generator[Times | Signal, None, Times]:
+        """Clip what workers have sent of a group, when all groups have arrived; return when owners have clipped it."""
         clips, teams = self.schedule.clips, self.teams
         assert clips is not None
         self.processes.set(signals.at_owners[group.name], arrived)
@@ -234,7 +241,8 @@ class _Playback:
             arrived = np.maximum(arrived, (yield from _at(signal)))
         yield arrived
         share = teams.contributions * clips.of(group.layers) * group.messages.numbers
-        duration = np.where(self._leads, (-(-share // max(group.numbers, 1)))[teams.team], 0)
+        owner_ps = -(-share // max(group.numbers, 1))  # rounded up
+        duration = np.where(self._leads, owner_ps[teams.team], 0)
         return self._clipped(group.name, self._at_device(group.device, duration), arrived)
 
     # ---- devices that share a model ----
@@ -245,16 +253,17 @@ class _Playback:
             return np.maximum(ready, self._between_neighbours(task.gathered_bytes, ready, f"{task.name}: gather"))
         sends = self.teams.computes & (self.teams.part == task.source)
         to = np.where(sends, np.arange(len(sends)) - task.source + task.device, -1)
-        return self._sent((to, task.gathered_bytes), ready, f"{task.name}: gather")
+        return self._arrived((to, task.gathered_bytes), ready, f"{task.name}: gather")
 
     def _between_neighbours(self, size_bytes: int, ready: Times, name: str) -> Times:
         """Send so many bytes to each other device of the same model; return when each has those of all others."""
         arrived = ready
         for to in self.teams.neighbours():
-            arrived = np.maximum(arrived, self._sent((to, size_bytes), ready, name))
+            arrived = np.maximum(arrived, self._arrived((to, size_bytes), ready, name))
         return arrived
 
     def _partial_errors(self, task: Task, ready: Times, signal: Signal) -> Process:
+        """Exchange partial errors among the devices of a model, and add them up; then set the signal."""
         yield ready
         arrived = self._between_neighbours(task.partial_bytes, ready, f"{task.name}: parts")
         yield arrived
@@ -265,8 +274,9 @@ class _Playback:
     # ---- an exchange ----
 
     def _exchange(self, group: Group, ready: Times, signals: _Signals, before: Sequence[Signal]) -> Process:
-        """Exchange a group's gradients when they are clipped, after all exchanges of the step before."""
+        """Exchange a group's gradients when they are clipped, after all exchanges of the step before (`before`)."""
         kernels, messages, teams = self.schedule.kernels, group.messages, self.teams
+        within = f"{group.name}: within the node"
         if self.schedule.clips is not None and not self.schedule.clips_at_receivers:
             before = (*(signals.clipped[layer] for layer in group.layers), *before)
         for earlier in before:
@@ -277,9 +287,7 @@ class _Playback:
             size = NUMBER_BYTES * group.sent_numbers
             arrived = ready
             for to in teams.to_leader():
-                arrived = np.maximum(
-                    arrived, self._sent((self._of(group, to), size), ready, f"{group.name}: within the node")
-                )
+                arrived = np.maximum(arrived, self._arrived((self._of(group, to), size), ready, within))
             yield arrived
             added = self._of_workers(kernels.add_ps(teams.members, group.sent_numbers))
             sent = ready = self._kernel(group, "add", added, arrived)
@@ -291,7 +299,7 @@ class _Playback:
             arrived, sent = self._to_owners(group, coded)
             self.processes.set(signals.sent[group.name], sent)
             if self.schedule.clips_at_receivers:
-                arrived = yield from self._received(group, arrived, signals)
+                arrived = yield from self._owners_clip(group, arrived, signals)
             yield arrived
             sums = kernels.sum_ps(teams.contributions, messages.numbers, messages.up_bytes, messages.down_bytes)
             summed = self._kernel(group, "sum", sums[teams.team], arrived)
@@ -304,8 +312,9 @@ class _Playback:
         size = group.down_bytes
         for to in teams.from_leader():
             yield ready
-            ready = np.maximum(ready, self._sent((self._of(group, to), size), ready, f"{group.name}: within the node"))
+            ready = np.maximum(ready, self._arrived((self._of(group, to), size), ready, within))
         yield ready
+        # within one node gradients are not encoded
         decode = self._at_device(group.device, kernels.decode_ps(group.numbers, size) if teams.count > 1 else 0)
         self.processes.set(
             signals.done[group.name], self.timelines.book(DEVICE, f"{group.name}: decode", decode, ready, QUANTISE)
@@ -317,7 +326,7 @@ class _Playback:
         return self.timelines.book(DEVICE, f"{group.name}: {name}", durations, ready, QUANTISE)
 
     def _of(self, group: Group, to: Numbers) -> Numbers:
-        """Return receivers, -1 for devices that have nothing of a group."""
+        """Return receivers by device, -1 for devices that have nothing of a group."""
         return to if group.device is None else np.where(self.teams.part == group.device, to, -1)
 
     def _to_owners(self, group: Group, ready: Times) -> tuple[Times, Times]:
@@ -329,18 +338,18 @@ class _Playback:
         to, sizes = self._of(group, self.teams.receivers), group.messages.up_bytes
         if not self._all_compute:
             to = np.where(self.teams.computes, to, -1)
-        return self._passed(_only(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
+        return self._send(_without_empty(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
 
     def _to_all(self, group: Group, ready: Times) -> Times:
         """Phase 2: in round r, owner i sends to node i + r; return when each node has everything."""
         to, sizes = self._of(group, self.teams.receivers), group.messages.down_bytes
-        return self._sent(_only(to, sizes, sizes[self.teams.team]), ready, f"{group.name}: to all")
+        return self._arrived(_without_empty(to, sizes, sizes[self.teams.team]), ready, f"{group.name}: to all")
 
-    def _sent(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> Times:
+    def _arrived(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> Times:
         """Send a round, or rounds, of (receivers, sizes); return when each device has all that was sent to it."""
-        return self._passed(messages, ready, name)[0]
+        return self._send(messages, ready, name)[0]
 
-    def _passed(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> tuple[Times, Times]:
+    def _send(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> tuple[Times, Times]:
         """Send a round, or rounds; return when each device has received everything, and has finished sending."""
         assert self.traffic is not None
         to = np.atleast_2d(messages[0])
@@ -399,8 +408,8 @@ def _at(signal: Signal) -> Generator[Signal, None, Times]:
     return signal.at_ps
 
 
-def _only(to: Numbers, by_owner: Numbers, size: Numbers) -> tuple[Numbers, Numbers]:
-    """Return receivers, -1 if the message to or from an owner is empty, and sizes."""
-    if by_owner.all():
+def _without_empty(to: Numbers, by_owner: Numbers, size: Numbers) -> tuple[Numbers, Numbers]:
+    """Return receivers and sizes of messages, with receiver -1 for empty messages."""
+    if by_owner.all():  # no owner has an empty message
         return to, size
     return np.where(np.broadcast_to(size, to.shape) > 0, to, -1), size

@@ -1,6 +1,6 @@
 """Which devices of a cluster belong together: to one model, to one node, to one exchange.
 
-part d % M of replica d // M                      model striping: M neighbours share a model
+device d: part d % M of replica d // M            model striping: M neighbours share a model
 units neighbouring replicas are a node            their gradients are added within the node
 first replicas of all nodes, of one part          exchange gradients with each other, in rounds
 """
@@ -40,7 +40,7 @@ class Teams:
             nodes: nodes that exchange gradients.
             units: replicas of each.
             parts: devices that share a model.
-            rounds: rounds of a phase if two nodes stand for more; None is one less than the nodes.
+            rounds: rounds of a phase, if these nodes stand for more; None is one less than the nodes.
             workers: nodes that compute gradients; empty is all.
         """
         self.count, self.members, self.parts = nodes, units, parts
@@ -50,6 +50,7 @@ class Teams:
         self.team = replica // units
         self.leads = replica % units == 0
         self.computes = np.isin(self.team, list(workers)) if workers else np.ones(len(every), np.bool_)
+        # not `nodes`: two nodes may stand for rounds + 1
         self.contributions = len(workers) or self.rounds + 1
 
     @property
@@ -69,18 +70,22 @@ class Teams:
     @cached_property
     def receivers(self) -> Numbers:
         """The device that each device sends to in each round of an exchange, (rounds, devices); -1 for none."""
+        # 1, 2, ..., count - 1, and again from 1 if these nodes stand for more
         distance = np.arange(self.rounds)[:, None] % max(self.count - 1, 1) + 1
         leader = (self.team + distance) % self.count * self.members * self.parts + self.part
         return np.where(self.leads, leader, -1)
 
     def to_leader(self) -> Iterator[Numbers]:
-        """Yield receivers by device, once for each further replica of a node, which sends to the first one."""
+        """Yield receivers by device, for each replica of a node but the first, to which it sends its gradients."""
         for member in range(1, self.members):
             sends = self.computes & (np.arange(len(self.part)) // self.parts % self.members == member)
             yield np.where(sends, np.arange(len(self.part)) - member * self.parts, -1)
 
     def from_leader(self) -> Iterator[Numbers]:
-        """Yield receivers by device, once for each further replica of a node, to which the first one sends."""
+        """Yield receivers by device, for each replica of a node but the first, which sends it the results.
+
+        Replicas that compute no gradients receive results all the same: they update their parameters, too.
+        """
         for member in range(1, self.members):
             yield np.where(self.leads, np.arange(len(self.part)) + member * self.parts, -1)
 

@@ -1,4 +1,4 @@
-"""The definition's answers, one per vector: codes, flags, and the exact result as a fraction."""
+"""What the definition answers for each vector: codes, flags, and the exact result as a fraction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import RandomCode as Random
-from emu.backends.interface import StageCode, encode_format, encode_mac, encode_stage
+from emu.backends.interface import RandomCode, StageCode, encode_format, encode_mac, encode_stage
 from emu.backends.product import ProductCode
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
@@ -28,7 +27,7 @@ _INEXACT, _OVERFLOW, _INVALID = (
     np.array(1 << TESTFLOAT_FLAGS.index(name), np.uint64) for name in ("inexact", "overflow", "invalid")
 )
 _NONE = np.array(0, np.uint64)
-#: Bits of an exact square root that are shown and decided by.
+#: Bits to which an irrational square root is computed, to be shown and to check its rounding; a sticky bit follows.
 ROOT_BITS = 256
 
 
@@ -55,15 +54,16 @@ def answer(
         description: the operation.
         operands: codes of each operand.
         rbits: random bits.
-        stage: instead of the description's.
-        formats: instead of the operands'.
-        mac: instead of the unit.
-        tininess: IEEE 754's underflow of that choice instead of the description's.
+        stage: output stage that replaces the description's.
+        formats: formats that replace the operands'.
+        mac: unit that replaces the description's.
+        tininess: when a result is tiny, for IEEE 754's underflow; it replaces the description's.
     """
     stage, formats = stage or description.stage, formats or description.operand_formats
     code = counting(encode_stage(stage), tininess or description.tininess)
     carriers = [fmt.decode(x) for fmt, x in zip(formats, operands, strict=True)]
     with np.errstate(all="ignore"):
+        # `touched`: where the accumulator overflowed; `u`: random bits; `moved`: where rounding to integers was inexact
         exact, touched = _exact(description.operation, carriers, formats, code, mac or description.mac.mac())
         u = None if rbits is None else rbits.astype(np.int64).reshape(exact.kind.shape)
         moved = None
@@ -79,8 +79,8 @@ def answer(
         named["division_by_zero"] |= arithmetic.divides_by_zero(tuple(carriers), operand_codes)
     flags = np.zeros(description.count, np.uint64)
     for bit, name in enumerate(TESTFLOAT_FLAGS):
-        emus = "division_by_zero" if name == "infinite" else name
-        flags |= named[emus].reshape(-1).astype(np.uint64) << np.uint64(bit)
+        own_name = "division_by_zero" if name == "infinite" else name
+        flags |= named[own_name].reshape(-1).astype(np.uint64) << np.uint64(bit)
     if touched is not None:
         flags |= touched.reshape(-1).astype(np.uint64) << np.uint64(ACCUMULATOR_BIT)
     return Answer(stage.format.encode(values.reshape(-1)).astype(np.uint64), flags)
@@ -101,6 +101,7 @@ def ieee_flags(vectors: Vectors) -> Codes:
         invalid |= _infinity_times_zero(vectors)
     if d.operation == "quantize" and isinstance(d.operand_formats[0], Float) and _is_integer(d.stage.format):
         beyond = flags & (_OVERFLOW | _INVALID) != 0
+        # Only inexact (within the range) and invalid (outside) are flags of a conversion to an integer.
         flags, invalid = flags & _INEXACT & ~np.where(beyond, _INEXACT, _NONE), invalid | beyond
     return flags | np.where(invalid, _INVALID, _NONE)
 
@@ -128,18 +129,20 @@ def _is_integer(fmt: Format) -> bool:
 def _exact(
     operation: str, carriers: list[Array], formats: tuple[Format, ...], stage: StageCode, mac: Mac
 ) -> tuple[Exact, Array | None]:
+    """Return exact results before the output stage, and where an accumulator overflowed (None if none can)."""
     codes = tuple(encode_format(fmt) for fmt in formats)
-    if operation in ("quantize", "round_to_integral"):  # the operand, which is rounded to an integer then
+    if operation in ("quantize", "round_to_integral"):  # the operand itself: callers round it
         return arithmetic.exact_of(carriers[0], codes[0]), None
     if operation != "matmul":
         return arithmetic.compute(operation, tuple(carriers), codes, stage), None
     a, b = carriers[0][:, None, :], carriers[1][:, :, None]
     addend = carriers[2][:, None, None] if len(carriers) > 2 else None
-    three = (codes[0], codes[1], codes[2] if len(codes) > 2 else None)
+    with_addend = (codes[0], codes[1], codes[2] if len(codes) > 2 else None)
     if mac.is_exact:
-        return products.exact_sums(a, b, addend, three), None
-    product = ProductCode(three, encode_mac(mac), "definition", a.shape[2])
-    return products.ordered_sums(a, b, addend, product, Random(0, 0, 0, 0, None))
+        return products.exact_sums(a, b, addend, with_addend), None
+    product = ProductCode(with_addend, encode_mac(mac), "definition", a.shape[2])
+    no_random_bits = RandomCode(0, 0, 0, 0, None)  # a description's unit does not round stochastically
+    return products.ordered_sums(a, b, addend, product, no_random_bits)
 
 
 def answer_without_sticky(description: Description, operands: tuple[Codes, ...]) -> Codes:
@@ -149,6 +152,8 @@ def answer_without_sticky(description: Description, operands: tuple[Codes, ...])
     with np.errstate(all="ignore"):
         exact, _ = _exact(description.operation, carriers, formats, encode_stage(stage), Mac())
         fmt, leading = stage.format, exact.leading
+        # `last` is the exponent of each result's last place, for fixed formats the same everywhere; the guard bit is
+        # the next one
         last = (
             leading * 0 - fmt.frac_bits if isinstance(fmt, Fixed) else np.maximum(leading, fmt.emin) - fmt.fraction_bits
         )
@@ -161,7 +166,7 @@ def answer_without_sticky(description: Description, operands: tuple[Codes, ...])
 def exact_value(description: Description, operands: tuple[Codes, ...], index: int) -> Fraction | None:
     """Return the exact result of one vector before anything rounds, None if it is no number.
 
-    A square root is cut after 256 bits, its last one sticky.
+    An irrational square root is cut after about 256 bits, and a sticky bit is appended.
     """
     parts: list[list[Fraction]] = []
     for fmt, codes in zip(description.operand_formats, operands, strict=True):
@@ -193,11 +198,11 @@ def exact_value(description: Description, operands: tuple[Codes, ...], index: in
 
 
 def last_place(exact: Fraction, fmt: Format) -> int:
-    """Return the exponent of the last place a format has for a number other than 0, however large."""
+    """Return the exponent of a nonzero number's last place in a format, as if the format had no largest value."""
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits
     magnitude = abs(exact)
-    # n/d lies between 2**(e-1) and 2**(e+1), e the difference of their lengths
+    # n/d lies between 2**(e-1) and 2**(e+1) if n has e more bits than d
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
     exponent -= magnitude < Fraction(2) ** exponent
     return max(exponent, fmt.emin) - fmt.fraction_bits
@@ -217,8 +222,8 @@ def _fraction(fmt: Format, code: int) -> Fraction | None:
 
 def _root(x: Fraction) -> Fraction:
     length = x.numerator.bit_length() - x.denominator.bit_length()
-    up = max(ROOT_BITS - length // 2, 0)  # the root of x has about length / 2 bits before its point
-    scaled = x * 2 ** (2 * up)
+    shift = max(ROOT_BITS - length // 2, 0)  # the root has about length / 2 bits left of its binary point
+    scaled = x * 2 ** (2 * shift)
     root = math.isqrt(scaled.numerator // scaled.denominator)
     sticky = root * root != scaled
-    return Fraction(2 * root + sticky, 2 ** (up + 1))
+    return Fraction(2 * root + sticky, 2 ** (shift + 1))

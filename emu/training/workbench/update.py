@@ -1,7 +1,8 @@
 """One update of all parameters: the loss scale taken out, gradients clipped, the optimiser.
 
-    ["gradient"]        g = gS / S                         clip at c          decay lambda         rate
-    others              gS as it is                        clip at S * c      decay S * lambda     rate / S
+    compensation        gradient g, which arrives as gS    clip threshold c   weight decay         learning rate
+    ["gradient"]        gS / S                             c                  lambda               rate
+    any other           gS as it is                        S * c              S * lambda           rate / S
 
 Both are the same update, and in float32 the same bits, unless something over- or underflows.
 """
@@ -20,7 +21,7 @@ from emu.training.recipe import Recipe
 
 def compensation_of(scaling: LossScaling) -> Sequence[str]:
     """Return where S is divided out again: `gradient`, or `learning_rate` and what depends on it."""
-    return getattr(scaling, "compensation", ("gradient",))
+    return getattr(scaling, "compensation", ("gradient",))  # `NoScaling` has none
 
 
 def leaves_gradients(scaling: LossScaling) -> bool:
@@ -41,7 +42,7 @@ class Update:
         in_gradient: whether the scale is divided out of the gradients; if not, out of the learning rate.
         clip_norm: threshold of the norm; None clips nothing.
         applied: number of updates so far.
-        slot_scale: S that the optimiser's slots carry.
+        slot_scale: S by which gradients in the optimiser's slots are multiplied.
     """
 
     def __init__(self, optimiser: Optimiser, compensation: Sequence[str], clip_norm: float | None) -> None:
@@ -70,7 +71,7 @@ class Update:
             if scale != 1:
                 gradients = {state.name: unscaled(state, gradients[state.name], scale, runner) for state in states}
             scale = 1.0
-        elif scale != self.slot_scale:  # gradients and slots carry S: a new S multiplies the slots
+        elif scale != self.slot_scale:  # new gradients carry another S than the slots: these are rescaled
             for state in states:
                 rescale(state, self.optimiser.slot_powers, scale / self.slot_scale, runner)
             self.slot_scale = scale

@@ -29,11 +29,13 @@ from emu.backends.proofs import has_normals
 
 #: Significant bits of float32: it holds integers up to 2**24, the scale of 24 random bits too.
 FLOAT32_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
-#: Lowest binary point of fixed formats that float32 lanes write.
+#: Lowest quantum (exponent of the last place) of fixed formats that float32 lanes write.
 FLOAT32_QUANTUM = bounded(-126, -126, 0, "in units of it, normal and subnormal numbers are scaled exactly")
+#: Bias of a lane's exponents: vector code reads positions of the register from the exponent's field.
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
-#: Words of a register, usual and most; positions that they have beside the tallies and `above`, the last position.
+#: 32-bit words of a register, usually and at most; and the positions for which they have room, beside the tallies and
+#: the last position, `above`.
 WORDS, MAX_WORDS = 2, 3
 BINS, MAX_BINS = (words * leading_bits.WORD_BITS - stage.TALLY_BITS - 1 for words in (WORDS, MAX_WORDS))
 
@@ -59,7 +61,8 @@ def shape_for(
     """
     fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
     # Left to plain loops: modes without code of their own, recorded bits, float formats without a sign or without
-    # normal numbers, and IEEE 754's underflow, for which results may be rounded again.
+    # normal numbers, or with a quantum above 1 (small numbers divided by it leave the exponent's field), and IEEE 754's
+    # underflow, for which results may be rounded again.
     if (
         not has_vectors()
         or code.rounding >= HAND_WRITTEN
@@ -71,9 +74,9 @@ def shape_for(
         or code.tininess != k.BECAME_ZERO
     ):
         return None
-    if register is not None and not _counts(register):
+    if register is not None and not _can_count(register):
         return None
-    # Operations are rounded to odd in float64: only what is read as it is may be rounded in float32.
+    # Results of operations are float64, rounded to odd. Only `quantize`, which computes nothing, may round in float32.
     narrow = operation == "quantize" and sources[0] == np.float32 and _fits_float32(code)
     return Shape(
         operation,
@@ -100,8 +103,9 @@ def _float_overflow(code: StageCode) -> int:
     return stage.MAKES_NAN * makes_nan + stage.FLUSHES * fmt.ftz + stage.ONE_ZERO * (not fmt.has_negative_zero)
 
 
-def _counts(register: RegisterCode) -> bool:
-    # What lies below all positions is raw -1 of a fixed accumulator: they must begin at its last place.
+def _can_count(register: RegisterCode) -> bool:
+    # The raw -1 of a fixed accumulator has no leading bit. Vector code counts it as lying below all positions, which
+    # is right only if they begin at the accumulator's last place.
     fixed = register.fixed_quantum != NO_QUANTUM
     return register.bins <= MAX_BINS and (not fixed or register.fixed_quantum == register.lowest)
 
@@ -116,6 +120,7 @@ def _fits_float32(code: StageCode) -> bool:
 
 
 def _fields(n_rbits: int) -> int:
+    """Return how many random numbers 128 bits are cut into: of 32, 16 or 8 bits each."""
     return 4 if n_rbits > 16 else 8 if n_rbits > 8 else 16
 
 
@@ -128,9 +133,9 @@ def parameters(
     Args:
         shape: from `shape_for`.
         code: the stage.
-        limits: high, low, modulus, what is written above and below.
-        register: positions of the statistics register.
-        scale: power of two by which results are multiplied first (fixed formats).
+        limits: `high`, `low`, `modulus`, `above` and `below` of the prepared `Stage`.
+        register: positions of the statistics register; None if there is none.
+        scale: power of two by which results are multiplied first; float formats ignore it.
     """
     block = np.zeros(stage.N_NUMBERS + stage.N_INTEGERS, np.int64)
     _put_numbers(block[: stage.N_NUMBERS].view(np.float64), code, limits, scale)
@@ -161,6 +166,6 @@ def _put_numbers(numbers: NDArray[np.float64], code: StageCode, limits: tuple[fl
     numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
     numbers[stage.INVERSE] = 1.0 / modulus
     positive, negative = TIES.get(code.rounding, (0.0, 0.0))
-    # The sign bit turns the tie of negative numbers (`rounding.rounded`).
+    # -0.0 is a sign bit alone: it turns the tie of negative numbers (`rounding.rounded`).
     numbers[[stage.TIE, stage.TIE_SIGN]] = [positive, -0.0 if positive != negative else 0.0]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)
