@@ -16,7 +16,10 @@ from emu.operations.row import SUMS, DoneBy, Role, Row
 
 
 def _softmax(role: Role, x: Value, *, scale: float, causal: bool) -> Value:
-    """exp(z) over its sum along the last axis, z = scale * x less its largest; with `causal`, 0 where column > row."""
+    """Return exp(z) / sum(exp(z)) along the last axis, where z is scale * x minus its largest value.
+
+    With `causal`, values whose column is greater than their row are hidden: 0, and in no sum.
+    """
     scaled = x if scale == 1 else role.on_host("scaled").multiply(x, rounded(scale))
     visible, hidden = scaled.array, None  # `visible`: what the largest value is chosen from
     xp = namespace(visible)
