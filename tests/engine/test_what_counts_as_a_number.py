@@ -126,6 +126,11 @@ def test_a_list_of_narrow_floats_is_carried_as_an_array_of_them(dtype: type, bac
         assert emu.relu(given, backend=backend).dtype == (np.float64 if dtype is np.float64 else np.float32)
 
 
+def test_integers_beyond_64_bits_that_a_word_holds_are_its_raws(backend: str):
+    given = [2**70, 3 * 2**69, -5 * 2**69]
+    assert emu.quantize(given, "fp64", backend=backend).tolist() == [2.0**70, 3 * 2.0**69, -5 * 2.0**69]
+
+
 def test_a_negative_zero_is_zero_beside_numbers_that_only_a_word_holds(backend: str):
     together = np.array([0.5, 2**53 + 1, -0.0], object)
     written = emu.add(together, -0.0, out_format="fp64", backend=backend)
