@@ -22,7 +22,7 @@ from emu.errors import FormatError
 from emu.formats import PRESETS, Fixed, Float, Format, Value, parse
 from emu.formats.arrays import require_all
 from emu.formats.fixed import FRAC_BITS_LIMIT
-from emu.formats.numbers import as_fraction, as_numbers, as_words, nearest_floats, shown
+from emu.formats.numbers import as_floats, as_fraction, as_numbers, as_words, shown
 
 Array = NDArray[Any]
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -168,8 +168,8 @@ def as_native(x: Any, name: str) -> Array:
         words = _words_at(array, 0)
         if words is not None:
             return words
-        floats = nearest_floats(array)
-        if all(_is_exactly(f, e) for f, e in zip(floats.flat, array.flat, strict=True)):  # such as 2**1023
+        floats = as_floats(list(array.flat), array.shape)  # such as 2**1023
+        if floats is not None:
             return floats
         raise _inexact(array, name, "float64 or an integer of 64 bits")
     array = x.astype(x.dtype.newbyteorder("="), copy=False)
@@ -203,17 +203,11 @@ def _words_at(exact: Array, frac_bits: int) -> Array | None:
 
 
 def _inexact(exact: Array, name: str, holders: str) -> FormatError:
-    floats = nearest_floats(exact)
-    lost = next((e for f, e in zip(floats.flat, exact.flat, strict=True) if not _is_exactly(f, e)), exact.flat[0])
+    lost = next((e for e in exact.flat if as_floats([e], ()) is None), exact.flat[0])
     return FormatError(
         f"`{name}` must hold numbers that {holders} holds exactly, all of them together, got {shown(lost)}; round it "
         "first, by float()"
     )
-
-
-def _is_exactly(x: Any, number: Any) -> bool:
-    """Return whether an element of a float array is a Python number; NaN, which differs from itself, is NaN."""
-    return float(x) == number or number != number
 
 
 def _last_place(e: Any) -> int | None:

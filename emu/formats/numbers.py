@@ -111,6 +111,14 @@ def as_words(integers: list[int], shape: tuple[int, ...]) -> Array | None:
     return None
 
 
+def as_floats(numbers: list[Any], shape: tuple[int, ...]) -> Array | None:
+    """Return numbers of Python as float64, in a shape; None if it does not hold each of them exactly."""
+    near = [_as_float(e) for e in numbers]
+    if all(n is not None and (n == e or n != n) for n, e in zip(near, numbers, strict=True)):  # NaN is NaN
+        return np.array(near, np.float64).reshape(shape)
+    return None
+
+
 def as_codes(fmt: Format, codes: Any) -> NDArray[np.uint64]:
     """Return codes of a format.
 
@@ -201,9 +209,9 @@ def _of_objects(array: Array, name: str) -> Array:
     if all(isinstance(e, int) for e in exact):
         words = as_words([int(e) for e in exact], shape)
         return _objects(exact, shape) if words is None else words  # raws, if a carrier holds raws
-    near = [_as_float(e) for e in exact]
-    if all(n is not None and (n == e or n != n) for n, e in zip(near, exact, strict=True)):
-        return np.array(near, np.float64).reshape(shape)
+    floats = as_floats(exact, shape)
+    if floats is not None:
+        return floats
     return _objects([e if as_fraction(e) is None else Fraction(e) for e in exact], shape)
 
 

@@ -68,6 +68,7 @@ class Measured(NamedTuple):
 class NoScaling(Table):
     """No loss scaling: the loss as it is."""
 
+    compensation: ClassVar[tuple[str, ...]] = ("gradient",)
     policy: Literal["none"] = "none"
 
 

@@ -277,7 +277,7 @@ class Recipe(Table):
 
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:
-        compensation = getattr(self.loss_scaling, "compensation", ("gradient",))
+        compensation = self.loss_scaling.compensation
         if "gradient" in compensation:
             return self
         decays = not isinstance(self.training.optimiser, Adam) and self.training.optimiser.weight_decay > 0

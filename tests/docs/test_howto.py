@@ -61,6 +61,13 @@ def no_repository(folder: Path) -> dict[str, str]:
     return {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
 
 
+def python_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on the copy of the package in a folder."""
+    environment = {**no_repository(folder), "PYTHONPATH": str(folder)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 def test_every_page_but_the_list_is_followed():
     assert {page.name for page in (ROOT / "docs" / "howto").glob("*.md")} == {page.name for page in PAGES} | {
         "index.md"
@@ -114,14 +121,7 @@ def test_a_way_takes_two_files_and_has_the_definitions_bits(tmp_path: Path):
     page = ROOT / "docs" / "howto" / "way.md"
     apply_changes(tmp_path, [page])
     [script] = [block.text for block in blocks_of(page) if block.language == "py"]
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={**no_repository(tmp_path), "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python_in(tmp_path, "-c", script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("; one multiplication a result\n")
 
@@ -153,11 +153,7 @@ def test_a_layer_takes_one_file_and_a_recipe_trains_with_it(tmp_path: Path):
         "try: emu.train(recipe.with_settings(settings), 'float32', out=sys.argv[1] + '2', backend='reference')\n"
         "except emu.ConfigError as refused: print(refused)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "run")],
-        cwd=tmp_path, env={**no_repository(tmp_path), "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    done = python_in(tmp_path, "-c", script, str(tmp_path / "run"))
     assert done.stdout.splitlines() == [
         f"{tmp_path / 'emu' / '__init__.py'} True",
         "['input', 'flatten1', 'swish1.gate', 'swish1', 'linear1', 'loss'] 1",
@@ -203,14 +199,7 @@ def test_a_network_trains_with_the_primitive_that_a_reader_adds(tmp_path: Path):
     for part in PACKAGE:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     apply_changes(tmp_path, [ROOT / "docs" / "howto" / "primitive.md"])
-    done = subprocess.run(
-        [sys.executable, "-c", SQUARED],
-        cwd=tmp_path,
-        env={**no_repository(tmp_path), "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python_in(tmp_path, "-c", SQUARED)
     assert done.returncode == 0, done.stderr
     path, has_layer, asked, ratio = json.loads(done.stdout.splitlines()[-1])
     assert path == str(tmp_path / "emu" / "__init__.py")
@@ -227,14 +216,7 @@ def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     for command in commands:
         name, *arguments = command.split()
         assert name == "emu"
-        done = subprocess.run(
-            [sys.executable, "-m", "emu", *arguments],
-            cwd=package,
-            env={**no_repository(package), "PYTHONPATH": str(package)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python_in(package, "-m", "emu", *arguments)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         printed += done.stdout
     assert "fp6_e3m2" in printed
@@ -263,14 +245,7 @@ def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path)
     shutil.copy(ROOT / "pyproject.toml", package)
     page = ROOT / "docs" / "howto" / "rounding.md"
     [command] = [shlex.split(block.text) for block in blocks_of(page) if block.language == "sh"]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "-n", "0", "-k", "to_even or numbers", "-rp", "--no-header"],
-        cwd=package,
-        env={**no_repository(package), "PYTHONPATH": str(package)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python_in(package, "-m", *command, "-n", "0", "-k", "to_even or numbers", "-rp", "--no-header")
     assert done.returncode == 0, done.stdout + done.stderr
     where = ["to_even-reference", "to_even-plain loops", "to_even-vector code"]
     kernels = ["source-to_even"] if shutil.which("g++") else []

@@ -19,14 +19,9 @@ from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.recipe import Recipe
 
 
-def compensation_of(scaling: LossScaling) -> Sequence[str]:
-    """Return where S is divided out again: `gradient`, or `learning_rate` and what depends on it."""
-    return getattr(scaling, "compensation", ("gradient",))  # `NoScaling` has none
-
-
 def leaves_gradients(scaling: LossScaling) -> bool:
     """Return whether S is divided out of the gradients; if not, it is divided out of the learning rate."""
-    return "gradient" in compensation_of(scaling)
+    return "gradient" in scaling.compensation
 
 
 def gradient_role(scaling: LossScaling) -> str:
@@ -53,7 +48,7 @@ class Update:
     @classmethod
     def of(cls, recipe: Recipe, optimiser: Optimiser) -> Update:
         """Return the update of a recipe."""
-        return cls(optimiser, compensation_of(recipe.loss_scaling), recipe.training.clip_norm)
+        return cls(optimiser, recipe.loss_scaling.compensation, recipe.training.clip_norm)
 
     def apply(
         self, states: list[ParameterState], gradients: dict[str, Value], rate: float, scale: float, runner: Runner

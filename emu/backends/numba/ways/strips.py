@@ -272,7 +272,7 @@ def _contents_of_blocks(
 
 def _add_rows(pattern: Pattern, data: Array, dense: Array, first: int, width: int, strip: Array) -> None:
     add = _spread_rows if pattern.by_columns else _gather_rows
-    add(pattern.starts, pattern.index, only_read(data), only_read(dense), first, width, strip)
+    add(pattern.starts, pattern.index, data, dense, first, width, strip)
 
 
 def strip_width(columns: int, threads: int, itemsize: int) -> int:
@@ -289,6 +289,6 @@ def any_operand(is_special: Callable[[Array], NDArray[np.bool_]], product: Spars
     # The product loops count: with 1 for a special number and 0 for others, against ones.
     for left, right in ((np.ones_like(here), there), (here, np.ones_like(there))):
         counts = np.zeros(seen.shape, np.float64)
-        _add_rows(pattern, left, right, 0, seen.shape[1], counts)
+        _add_rows(pattern, only_read(left), only_read(right), 0, seen.shape[1], counts)
         seen |= counts > 0
     return seen if addend is None else seen | is_special(addend)
