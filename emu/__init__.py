@@ -54,14 +54,14 @@ from emu.errors import BackendUnavailable, ConfigError, EmuError, EmuWarning, Fo
 from emu.formats import DynamicFixed, Fixed, Float, Value, parse
 
 if not TYPE_CHECKING:
-    from emu import backends  # the package is callable: emu.backends()
+    from emu import backends  # the package can be called, emu.backends(); type checkers see the function, below
 
 try:
     __version__ = version("emu-numerics")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-#: Names that load only when used, because they import the whole of training.
+#: Names that load only when used, because they import the machine or the whole of training: name -> module, attribute.
 _LAZY = {
     "device": ("emu.hardware", "load_device"),
     "model": ("emu.training", "load_recipe"),
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
 
 
 def _notebook() -> Drawers:
+    """Return the functions that draw objects, imported when a notebook shows the first one."""
     from emu import notebook
 
     return notebook

@@ -1,4 +1,4 @@
-"""The integers among a primitive's options, checked when it is applied: rules and runners take them as they are."""
+"""Checks the integers among a primitive's options when it is applied, so that rules and runners need not check them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _stride(name: str, value: Any, ndim: int) -> tuple[int, int]:
     return as_pair(name, value, 1)
 
 
-def _margin(name: str, value: Any, ndim: int) -> tuple[int, int]:
+def _padding(name: str, value: Any, ndim: int) -> tuple[int, int]:
     return as_pair(name, value, 0)
 
 
@@ -32,9 +32,10 @@ def _every_axis(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-#: Functions that check and convert options, by primitive and option; they get the number of axes of the first operand.
+#: Functions that check and convert options, by primitive and option. Each gets the option's name and value, and the
+#: number of axes of the first operand.
 _INTEGERS: dict[str, dict[str, Callable[[str, Any, int], Any]]] = {
-    "conv2d": {"stride": _stride, "padding": _margin},
+    "conv2d": {"stride": _stride, "padding": _padding},
     "max_pool": {"window": _size, "stride": _size},
     "avg_pool": {"window": _size, "stride": _size},
     "sum": {"axis": as_axes},
@@ -54,7 +55,7 @@ def with_integers(primitive: str, options: Mapping[str, Any], ndim: int) -> dict
     Raises:
         ShapeError: an option is not an integer, or not in its range; the operand does not have an axis.
     """
-    known = _INTEGERS.get(primitive)
-    if known is None:
+    checks = _INTEGERS.get(primitive)
+    if checks is None:
         return dict(options)
-    return {name: known[name](name, value, ndim) if name in known else value for name, value in options.items()}
+    return {name: checks[name](name, value, ndim) if name in checks else value for name, value in options.items()}

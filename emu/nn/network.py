@@ -12,6 +12,7 @@ from emu.nn.layer import Layer, Moment, Parameter, Parameters, every
 
 __all__ = ["Network"]
 
+#: Names of the network's own tensors in policies, registers and tables, beside those of layers.
 LOSS_LAYER = "loss"
 INPUT_LAYER = "input"
 
@@ -47,7 +48,7 @@ class Network:
         return [(layer, moment) for layer in every(self.layers) for moment in layer.moments()]
 
     def require_own_names(self) -> None:
-        """Check that no two tensors have the same name.
+        """Check that no two tensors have the same name, those of layers inside layers included.
 
         Raises:
             ConfigError: two layers, or tensors inside them, have one name, or a name is kept for the network's own.
@@ -56,7 +57,7 @@ class Network:
         for layer in every(self.layers):
             inside = {name for part in every(layer.parts()) for name in (part.name, *part.results())}
             for name in dict.fromkeys((layer.name, *layer.results())):
-                if name in inside:
+                if name in inside:  # checked when its own layer's turn comes
                     continue
                 if name in taken:
                     raise ConfigError(
@@ -70,14 +71,14 @@ class Network:
         Args:
             graph: tape and runner.
             x: images or features, quantised, or tokens.
-            parameters: and moments, by layer name, then part.
+            parameters: parameters and moments, by layer name, then part.
         """
         for layer in self.layers:
             x = layer.forward(graph, x, parameters)
         return x
 
     def apply_loss(self, graph: Graph, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss over all results (..., classes) of a batch, with labels (...)."""
+        """Return the mean loss of a batch: outputs (..., classes), one label for each (...)."""
         if len(output.shape) > 2:
             rows = math.prod(output.shape[:-1])
             output = graph.apply("reshape", output, layer=LOSS_LAYER, shape=(rows, output.shape[-1]))

@@ -22,8 +22,8 @@ from emu.backends.interface import DIVISION_FLAG, Outcome, Write
 from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
 from emu.backends.reference.stage import finish
 
-#: Exponents outside float64's range (-1074..1023), hence outside every float format's, stand for all that lie farther
-#: out.
+#: Exponents that stand for all numbers beyond float64, and for all below it. They lie outside its range, -1074..1023,
+#: and so outside that of every float format.
 BEYOND, BELOW = 1030, -1100
 
 
@@ -33,7 +33,7 @@ class WideResult:
 
     Attributes:
         doubles: float64, the shape of the argument.
-        exact: the same as exact results, or None if the doubles say everything.
+        exact: the same as exact results, with what doubles cannot say; None if the doubles say everything.
         poles: where the function of 0 is infinite, or None if it nowhere is.
     """
 
@@ -55,7 +55,7 @@ def evaluate_wide(name: str, x: Doubles) -> WideResult:
 
 
 def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
-    """Return where doubles `y` of function `name` at `x` cannot say: too large, too small, a new NaN, a pole.
+    """Return where doubles `y` do not say what function `name` of `x` is: too large, too small, a new NaN, a pole.
 
     Args:
         xp: namespace of the arrays.
@@ -66,17 +66,17 @@ def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any, A
     ordinary = xp.isfinite(x) & (x != 0)
     underflowed = ordinary & (y == 0)
     if name == "log":
-        underflowed = underflowed & (x != 1)
+        underflowed = underflowed & (x != 1)  # log(1) is 0
     return ordinary & xp.isinf(y), underflowed, xp.isnan(y) & ~xp.isnan(x), (x == 0) & xp.isinf(y)
 
 
 def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
-    """Return the result of function `name` whose doubles at `x` are `y`: exact if they cannot say it."""
+    """Return the result of function `name` of `x` from its doubles `y`; exact if some double does not say all."""
     overflowed, underflowed, made_nan, poles = beyond_doubles(np, name, x, y)
     if not (overflowed | underflowed | made_nan).any():
         return WideResult(y, None, poles)
     overflowed, underflowed, made_nan = (np.atleast_1d(mask) for mask in (overflowed, underflowed, made_nan))
-    exact = Exact.from_float(np.atleast_1d(y))  # of one number alone the parts would be scalars
+    exact = Exact.from_float(np.atleast_1d(y))  # without an axis the parts would be scalars, which cannot be changed
     exact.kind[overflowed] = FINITE
     exact.kind[made_nan] = NEW_NAN
     exact.negative[made_nan] = False
@@ -90,11 +90,11 @@ def write_wide(
     quantize: Callable[..., Outcome],
     write: Write,
 ) -> Outcome:
-    """Write the values of a function through an output stage, the exact ones through the definition's.
+    """Write the values of a function through an output stage; exact results take the definition's, the slow way.
 
     Args:
         result: the values.
-        quantize: kernel of a backend on the host, whose counts are at hand.
+        quantize: kernel of a backend on the host: its counts are in NumPy arrays, to which poles are added.
         write: output stage, random bits, register.
     """
     if result.exact is not None:

@@ -1,4 +1,4 @@
-"""What a codec remembers of the columns of one stripe, as checkpoints hold it."""
+"""What a codec remembers of the lines of one stripe, as checkpoints hold it. Codecs call a line a column."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Memory:
         residual: dtype of the gradients, (columns, rows): what has not been sent yet.
         batches: mini-batches so far.
         means: dtype of the gradients, (columns,): means of the mini-batch before; None before the first.
-        levels: float32, (columns, levels of a column): the levels in use, smoothed; None before the first.
-        computed: levels as they were computed, the newest last; as many as smoothing and lag look back.
+        levels: float32, (columns, levels of a column): the levels in use, which may be smoothed; None before the first.
+        computed: levels of the latest mini-batches that computed some, before smoothing, the newest last; as many as
+            the codec's smoothing and lag still read.
     """
 
     residual: Array
@@ -35,11 +36,11 @@ class Memory:
         return cls(np.zeros((columns, rows), dtype))
 
     def of_lines(self, indices: Any) -> Memory:
-        """Return the memory of some columns, for a codec that remembers residuals alone."""
+        """Return the memory of some lines, for a codec that remembers residuals alone."""
         return Memory(self.residual[indices], self.batches)
 
     def put_lines(self, indices: Any, of_lines: Memory) -> None:
-        """Take back the memory that `of_lines` returned, after a message; other columns stay."""
+        """Take back the memory that `of_lines` returned, after a message; other lines stay."""
         self.residual[indices] = of_lines.residual
         self.batches = of_lines.batches
 
@@ -62,6 +63,7 @@ class Memory:
 
     def load(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""
+        # a copy, since codecs write residuals in place; other arrays are replaced as a whole
         self.residual, self.batches = arrays["residual"].copy(), int(arrays["batches"])
         self.means, self.levels = arrays.get("means"), arrays.get("levels")
         count = sum(name.startswith("computed") for name in arrays)

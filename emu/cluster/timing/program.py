@@ -17,12 +17,12 @@ from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.operations.kinds import UPDATE, pass_of
 
-#: Resources of a device: the unit that computes, its host, the link to the host, a separate processor that clips, and
-#: one that stands for waiting while counts of nodes are added up.
+#: Resources of a device: the unit that computes, its host, the link to the host, a separate processor that clips. The
+#: last one computes nothing: it is in use while a device waits until the registers of all nodes are added up.
 DEVICE, HOST_UNIT, HOST_LINK, CLIPPER, COUNTS = "compute", "host", "host link", "clipper", "counts"
 #: Kinds of time besides a layer's forward, its backward and the update.
 QUANTISE, CLIP = "quantise", "clip"
-#: Bytes of a binary point on its way from the host: the largest number of fraction bits, 64, fits one.
+#: Bytes of a binary point on its way from the host. That one is enough, for -128..127 fraction bits, is our choice.
 _POINT_BYTES = 1
 
 
@@ -71,7 +71,7 @@ class Program:
         passes: forward and backward, in order.
         updates: what is done with gradients that have arrived, in order.
         prepare: parts of preparing the next batch meanwhile.
-        layers: layers whose gradients become complete, in that order.
+        layers: layers whose gradients become complete, in that order; always taken from `passes`.
     """
 
     passes: tuple[Task, ...]
@@ -143,16 +143,20 @@ def program_of(
         prepare: parts of preparing the next batch, see `prepare_of`.
     """
     computed = layer_by_layer(computed)
-    last = set(last_gradients(computed).values())
-    passes = (replace(task, completes=i in last) for i, task in enumerate(division.tasks_of(computed)))
+    completing = set(last_gradients(computed).values())
+    passes = (replace(task, completes=i in completing) for i, task in enumerate(division.tasks_of(computed)))
     return Program(merged(passes), merged(map(division.update_of, updated)), prepare)
 
 
 def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
-    """Return the demands of a pass, each layer's loss scale taken out as soon as its gradients are complete."""
+    """Return the demands of a pass; the loss scale leaves a layer's gradients as soon as they are complete.
+
+    A runner notes these demands, of role `unscaled`, after the whole pass. A device need not wait so long.
+    """
     last = {demand.layer: i for i, demand in enumerate(computed) if demand.role == "gradient"}
-    order_of = {demand: last[demand.layer] for demand in computed if demand.role == "unscaled" and demand.layer in last}
-    order = sorted(range(len(computed)), key=lambda i: (order_of.get(computed[i], i), i))
+    moved = {demand: last[demand.layer] for demand in computed if demand.role == "unscaled" and demand.layer in last}
+    # a moved demand has the index of a gradient, and its own, larger one puts it behind that gradient
+    order = sorted(range(len(computed)), key=lambda i: (moved.get(computed[i], i), i))
     return [computed[i] for i in order]
 
 
@@ -164,32 +168,47 @@ def last_gradients(computed: Sequence[Demand]) -> dict[str, int]:
 def parts_of(
     machine: Machine, demand: Demand, decided_on_host: bool = False, counts_ps: int = 0
 ) -> tuple[tuple[str, int], ...]:
-    """Return the resources that an operation uses, and how long: its unit, or the link, the host and the link again."""
+    """Return the resources that an operation uses, and how long.
+
+    It uses its unit, or the link, the host and the link again. The choice of a binary point uses the link alone, to the
+    host and back, if the host chooses; if nodes choose together, a device waits for their sum first.
+    """
     if demand.operation in DECISIONS:
-        summed = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
+        waits = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
         sizes = (machine.decision_bytes(), _POINT_BYTES) if decided_on_host and machine.host else ()
-        return _without_nothing([*summed, *((HOST_LINK, machine.transfer_ps(size)) for size in sizes)])
+        return _that_take_time([*waits, *((HOST_LINK, machine.transfer_ps(size)) for size in sizes)])
     time = machine.time_of(demand)
     if time.unit != machine.host:
-        return _without_nothing([(DEVICE, time.duration_ps)])
+        return _that_take_time([(DEVICE, time.duration_ps)])
+    # no bytes are no transfer, which would take the link's latency
     up, down = (machine.transfer_ps(size) if size else 0 for size in machine.host_bytes(demand))
-    return _without_nothing([(HOST_LINK, up), (HOST_UNIT, time.unit_ps), (HOST_LINK, down)])
+    return _that_take_time([(HOST_LINK, up), (HOST_UNIT, time.unit_ps), (HOST_LINK, down)])
 
 
 def prepare_of(machine: Machine, batch_elements: int, batch_bytes: int) -> tuple[tuple[str, int], ...]:
     """Return how long the host takes to prepare the next batch, and to send it; nothing without a host."""
     if machine.host is None or not batch_elements:
         return ()
-    time = machine.time_of(Demand("", "", "prepare", batch_elements, 0, 1, (), None))
+    one_pass = Demand(
+        layer="",
+        role="",
+        operation="prepare",
+        results=batch_elements,
+        multiply_adds=0,
+        passes=1,
+        operands=(),
+        result_format=None,
+    )
+    time = machine.time_of(one_pass)
     return ((HOST_UNIT, time.unit_ps), (HOST_LINK, machine.transfer_ps(batch_bytes)))
 
 
-def _without_nothing(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _that_take_time(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple((resource, ps) for resource, ps in parts if ps)
 
 
 def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """Return tasks with neighbours of one layer and kind joined if nothing happens between them."""
+    """Return tasks with neighbours of one layer and kind joined, unless a message or exchange comes between them."""
     joined: list[Task] = []
     for task in tasks:
         before = joined[-1] if joined else None
@@ -201,7 +220,7 @@ def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
         if before is None or not joins:
             joined.append(task)
             continue
-        joined[-1] = replace(
+        joined[-1] = replace(  # waits for what the first one waits for, and sends what the last one sends
             before,
             parts=_joined(before.parts + task.parts),
             completes=task.completes,

@@ -15,6 +15,7 @@ from emu.report.words import byte_count, duration, integer, percent
 _TITLE = "Sparse gradients without a transpose"
 _PRODUCT, _COPY = "product", "transposed copy"
 _COLOURS = {_PRODUCT: SERIES_COLOURS[2], _COPY: SERIES_COLOURS[1]}
+#: V1 and V2 are the indices of a sparse gradient, as in docs/sparse.md.
 _READING = (
     "The upper bar of a layer is what the product of its gradient takes on the emulated machine in a step, from the "
     "rows of its input as they lie. The lower bar has what a transposed copy of the input would add before an equal "
@@ -24,7 +25,7 @@ _READING = (
 
 
 class _Layer(NamedTuple):
-    """The gradients of a layer over the whole run; fields are columns of the table `sparse`."""
+    """The gradients of a layer over the whole run; fields but the name are columns of the table `sparse`."""
 
     name: str
     entries: int
@@ -36,7 +37,7 @@ class _Layer(NamedTuple):
 
 
 def section(evidence: Evidence) -> Section | None:
-    """Return bars and a table; None for a run without sparse layers, or on a machine without a clock."""
+    """Return bars and a table, or why they are missing; None for a run without sparse layers or simulated time."""
     columns = evidence.run.table("sparse")
     if columns is None:
         return missing_section("sparse-products", _TITLE, evidence.run.missing.get("sparse.parquet"))
@@ -82,7 +83,7 @@ def _bars(layers: list[_Layer], steps: int, summary: str) -> Chart:
         bars = ((layer.name, _PRODUCT), (copied, _COPY), (copied, _PRODUCT))
         for rank, (name, kind) in enumerate(bars):
             ps = layer.product_ps if kind == _PRODUCT else layer.transpose_ps
-            us = float(f"{ps / steps / 1e6:.4g}")
+            us = float(f"{ps / steps / 1e6:.4g}")  # a bar shows no more digits
             rows.append({"layer": name, "kind": kind, "place": rank, "us": us, "time": _time(ps, steps)})
     names = list(dict.fromkeys(row["layer"] for row in rows))
     tips = {"layer": "gradient", "kind": "work", "time": "per step"}

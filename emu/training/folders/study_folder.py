@@ -38,7 +38,7 @@ def result_in(folder: Path, case: Planned) -> dict[str, Any] | None:
 
 
 class StudyFolder:
-    """A study in a folder.
+    """The folder of a study or a search; a case is one of its runs.
 
     Attributes:
         path: path of the folder.
@@ -55,6 +55,7 @@ class StudyFolder:
             ConfigError: it cannot be written.
         """
         self.path = path
+        # the first attempt makes `attempts`, which is removed once it is empty
         for part in (RUNS, FAILURES, CLAIMS) if make else ():
             try:
                 (path / part).mkdir(parents=True, exist_ok=True)
@@ -104,6 +105,7 @@ class StudyFolder:
 
     def clear(self, case: Planned) -> None:
         """Remove the files of an unfinished run, so that it starts from its first step."""
+        # older versions trained in the folder of the finished run
         for path in (self.run_folder(case), self.attempt(case)):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -24,9 +24,10 @@ from emu.training.systems import Row, System
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass
 
-#: Log points of a run whose recipe has no `log_every`, and the fewest steps between two of them.
+#: Log points of a run whose recipe has no `log_every`, and the fewest steps between two of them: a row has the mean
+#: loss of several mini-batches.
 LOG_POINTS, LOG_STEPS = 40, 5
-#: Log points between two measurements of test accuracy and noise.
+#: Log points between two measurements of test accuracy and noise: they run the whole test set, and a pass in float32.
 LOG_POINTS_PER_TEST = 4
 
 
@@ -49,7 +50,7 @@ class Log:
         Args:
             bench: what is trained; its counters and profile are those of the interval in progress.
             steps: how many are done; the log stops them if a system ends the run.
-            systems: what they measured, and their rows, are written as well.
+            systems: of the run; what they measured is written as well, and each may end the run.
         """
         self._bench, self._steps, self._systems = bench, steps, systems
         self.every = bench.recipe.training.log_every or max(LOG_STEPS, steps.planned // LOG_POINTS)
@@ -83,10 +84,11 @@ class Log:
         """Add the rows of the interval that ends here, ask systems whether the run is over, begin the next interval."""
         steps, runners, history = self._steps, self._bench.runners, self.history
         runners.flush()
-        is_tested = steps.done // self.every % LOG_POINTS_PER_TEST == 0 or steps.are_over
+        log_point = steps.done // self.every
+        is_tested = log_point % LOG_POINTS_PER_TEST == 0 or steps.are_over
         row = self._interval_metrics() | self._test_metrics(is_tested)
-        steps.are_stopped = self._is_stopped(row)
-        if steps.are_stopped and not is_tested:
+        steps.are_stopped = self._tell_systems(row)
+        if steps.are_stopped and not is_tested:  # the last row of a run has results on the test set
             is_tested, row = True, row | self._test_metrics(True)
         history.add("metrics", step=steps.done, **row)
         history.add_counts(steps.done, runners.counters, self._bench.policy.table.register.counter_bits)
@@ -121,7 +123,8 @@ class Log:
             data.test_inputs, data.test_labels, seed=seed, backend=backend, after=self._steps.done - 1
         )
 
-    def _is_stopped(self, row: dict[str, Any]) -> bool:
+    def _tell_systems(self, row: dict[str, Any]) -> bool:
+        """Tell systems what was measured; return whether one of them ends the run."""
         measured = {"seconds": self.seconds} | self.about() | row
         for system in self._systems:
             system.logged(measured)
@@ -151,7 +154,7 @@ class Log:
 
     @property
     def cost(self) -> dict[str, Any] | None:
-        """Energy and area of a step, as `run.json` has them; None for a network that is not the recipe's."""
+        """Energy and area of a step, as `run.json` has them; None if the network was given from Python."""
         return None if self._bench.network else self._cost
 
     @cached_property
@@ -167,7 +170,7 @@ class Log:
         return merged
 
     def metrics(self) -> dict[str, Any]:
-        """Return the newest metrics, and the counts of all systems, whether in use or not."""
+        """Return the newest metrics, the run's rates of flags, and counts of all systems, 0 of those not in use."""
         shares = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
@@ -187,7 +190,7 @@ class Log:
     # ---- checkpoints ----
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data (JSON) that `load` reads back: everything but the tables, which are files of their own."""
+        """Return plain data (JSON) that `load` reads back; the tables are files of their own."""
         return {
             "seconds": self.seconds,
             "losses": self.losses,

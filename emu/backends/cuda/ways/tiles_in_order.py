@@ -16,21 +16,25 @@ from emu.backends.proofs import is_plain
 from emu.formats import PRESETS
 
 _FLOAT32 = encode_format(PRESETS["fp32"])
-#: Results of a result's side from which the larger tiles pay.
+#: Rows and columns of a result from which tiles of 128 x 128 of its elements are taken, since they are faster; smaller
+#: results are computed in tiles of 64 x 64.
 _LARGE_TILES = 512
+#: Threads of a block, as `in_order.cu` divides a tile among them.
+_THREADS = 256
 
 
 class TilesInOrder(Settled):
-    """The processor's own float32 additions, in order."""
+    """The device's own float32 fused multiply-adds, in the order of k."""
 
     @override
     def _takes(self, product: ProductCode) -> bool:
         mac, formats = product.mac, [fmt for fmt in product.formats if fmt is not None]
         narrow = all(carrier_of(fmt) == np.float32 for fmt in formats)
-        # The kernel writes a flushed operand as 0 of its sign.
-        signed = all(fmt.has_negative_zero or not fmt.daz for fmt in formats)
-        adds = mac.product is None and mac.order == SEQUENTIAL and is_plain(mac.accumulator, _FLOAT32)
-        return adds and narrow and signed
+        # The kernel reads a flushed operand as 0 of its sign, so a format that flushes must have -0.
+        keeps_sign = all(fmt.has_negative_zero or not fmt.daz for fmt in formats)
+        # A product of None is exact, as it is in a fused multiply-add.
+        is_fused = mac.product is None and mac.order == SEQUENTIAL and is_plain(mac.accumulator, _FLOAT32)
+        return is_fused and narrow and keeps_sign
 
     @override
     def proof(self, product: ProductCode) -> str:
@@ -39,7 +43,7 @@ class TilesInOrder(Settled):
 
     @override
     def compute(self, product: Product, write: Write) -> Outcome | None:
-        """Write the product; None if an operand has another carrier."""
+        """Write the product; None if an operand's array is not float32, though its format fits."""
         operands = (product.left, product.right, product.addend)
         if any(x.dtype != np.float32 for x in operands if x is not None):
             return None
@@ -48,11 +52,11 @@ class TilesInOrder(Settled):
     @override
     def _sums(self, product: OnDevice) -> Sums:
         launcher, (batches, rows, _, columns) = self._launcher, product.sizes
-        side = 128 if min(rows, columns) >= _LARGE_TILES else 64
+        tile_side = 128 if min(rows, columns) >= _LARGE_TILES else 64
         sums = launcher.xp.empty((batches, rows, columns), np.float32)
         marks = launcher.xp.empty(product.results, np.uint8)
-        sides = (*places(launcher, product.left), *places(launcher, product.right))
-        arguments = (product.task, *sides, product.addend, sums.reshape(-1), marks)
-        tiles = batches * -(-rows // side) * -(-columns // side)
-        launcher.launch("in_order", f"in_order_{side}", tiles, arguments, words=1, threads=256, per_block=1)
+        operands = (*places(launcher, product.left), *places(launcher, product.right))
+        arguments = (product.task, *operands, product.addend, sums.reshape(-1), marks)
+        tiles = batches * -(-rows // tile_side) * -(-columns // tile_side)
+        launcher.launch("in_order", f"in_order_{tile_side}", tiles, arguments, words=1, threads=_THREADS, per_block=1)
         return Sums.of(sums, PACKED_F32, 0, exact=False)._replace(marks=marks)
