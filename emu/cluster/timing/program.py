@@ -22,7 +22,8 @@ from emu.operations.kinds import UPDATE, pass_of
 DEVICE, HOST_UNIT, HOST_LINK, CLIPPER, COUNTS = "compute", "host", "host link", "clipper", "counts"
 #: Kinds of time besides a layer's forward, its backward and the update.
 QUANTISE, CLIP = "quantise", "clip"
-#: Bytes of a binary point on its way from the host. That one is enough, for -128..127 fraction bits, is our choice.
+#: Bytes of a binary point on its way from the host. One byte holds -128..127 fraction bits, which are enough; that is
+#: our choice.
 _POINT_BYTES = 1
 
 
@@ -171,7 +172,7 @@ def parts_of(
     """Return the resources that an operation uses, and how long.
 
     It uses its unit, or the link, the host and the link again. The choice of a binary point uses the link alone, to the
-    host and back, if the host chooses; if nodes choose together, a device waits for their sum first.
+    host and back, if the host chooses, else nothing; if nodes choose together, a device waits for their sum first.
     """
     if demand.operation in DECISIONS:
         waits = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
