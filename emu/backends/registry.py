@@ -12,13 +12,13 @@ from functools import lru_cache
 from emu.backends.kernels import Kernels
 from emu.errors import BackendUnavailable, nearest_name
 
-#: Backend -> module, and what makes its kernel table there.
+#: Backend -> its module, and the callable of this module that makes the kernel table.
 _TABLES = {
     "reference": ("emu.backends.reference", "ReferenceKernels"),
     "numba": ("emu.backends.numba", "NumbaKernels"),
     "cuda": ("emu.backends.cuda", "on_gpu"),
 }
-#: What "auto" tries, fastest first.
+#: What "auto" tries, fastest first. A GPU is used only by name: `cuda` is not among them.
 PREFERENCE = ("numba", "reference")
 
 
@@ -33,21 +33,21 @@ def backends() -> dict[str, str]:
 
 
 def _status(name: str) -> str:
-    return _STATES[name]() if name in _STATES else "ready"
+    return _CHECKS[name]() if name in _CHECKS else "ready"
 
 
-def _state_of_numba() -> str:
+def _status_of_numba() -> str:
     return "ready" if importlib.util.find_spec("numba") is not None else "numba is not installed: pip install numba"
 
 
-def _state_of_cuda() -> str:
+def _status_of_cuda() -> str:
     from emu.backends.cuda.loader import status
 
     return status().reason
 
 
-#: Backends that may be unable to compute here, and the function that says why.
-_STATES = {"numba": _state_of_numba, "cuda": _state_of_cuda}
+#: Backends that may be unable to compute here, each with the function that returns its status.
+_CHECKS = {"numba": _status_of_numba, "cuda": _status_of_cuda}
 
 
 def load(name: str = "auto") -> Kernels:
@@ -56,6 +56,7 @@ def load(name: str = "auto") -> Kernels:
     Raises:
         BackendUnavailable: no such backend, or it cannot compute here; names the remedy.
     """
+    # before the cache, which hashes the name: a list has no hash
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _unknown(name)
     return _loaded(name)
@@ -78,5 +79,8 @@ def _unknown(name: object) -> BackendUnavailable:
 
 
 def forget() -> None:
-    """Load every backend again when it is next asked for: a test or a benchmark has replaced what it runs on."""
+    """Forget the loaded backends, so that the next `load` makes their tables again.
+
+    Tests and benchmarks call it after they have replaced the device of a backend.
+    """
     _loaded.cache_clear()

@@ -1,19 +1,27 @@
 """Training on many nodes: gradients quantised to as little as one bit, exchanged in stripes.
 
-codecs/         gradients as codes and levels, with error feedback; the bytes that travel
-layout.py       nodes, workers, owners; which columns each owner adds up
-lines.py        which numbers of a parameter share levels: its columns
-transport.py    moves bytes between nodes of one process or of many
-mpi.py          the channel between processes; nccl.py: between their GPUs; launcher.py: ranks; sentinel.py: dead ranks
-owner_rules.py  what owners do to sums
-exchange.py     the two phases: workers to owners, owners to all
-controller.py   whole layers to controllers, parameters back
-parcels.py      messages of several tensors as one parcel
-clipping/       gradients clipped layer by layer before they leave a worker
-batch_sizes.py  sizes of mini-batches by measured loss
-parallelism.py  how many nodes share a mini-batch, by measured times
-lockstep.py     nodes of one process that make decisions together
-striped.py      layers divided among several devices
+settings.py       `[cluster]` of a recipe
+codecs/           gradients as codes and levels, with error feedback; the bytes that travel
+layout.py         nodes, workers, owners; which lines (columns) each owner adds up
+lines.py          the lines of a parameter: its numbers that share levels
+wires.py          messages of all lines, or of those that a step has touched
+transport.py      moves bytes between nodes of one process or of many
+mpi.py            the channel between processes
+nccl.py           the channel between their GPUs
+launcher.py       the number of a process among those that MPI started: its rank
+sentinel.py       names the rank that died
+contributions.py  what workers send in each step, and the residuals that they keep
+owner_rules.py    what owners do to sums
+exchange.py       the two phases: workers to owners, owners to all
+controller.py     whole layers to controllers, parameters back
+parcels.py        messages of several tensors as one parcel
+observing.py      which values the codes stand for, for the report
+clipping/         gradients clipped layer by layer before they leave a worker
+batch_sizes.py    sizes of mini-batches, chosen by measured loss
+parallelism.py    how many nodes share a mini-batch, chosen by measured times
+lockstep.py       nodes of one process that make decisions together
+striped.py        layers divided among several devices
+timing/           simulated time of a step
 
 Source: CN106062786A; Seide et al., Interspeech 2014.
 """

@@ -3,7 +3,7 @@
     kernel returns ──► register and flags keep its PendingCounts ──► 64 of a kind: one sum, on the device
                                                                  └─► a count is read: fetched, and added here
 
-A kernel on a device returns before it has counted. Waiting for each one would leave the device idle.
+A kernel on a device returns before it has counted. Waiting for each kernel's counts would leave the device idle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 #: `max_exponent` if nothing nonzero was observed, in the array that kernels return: an int64 far below every exponent,
 #: from which positions can be subtracted without overflow.
 NO_EXPONENT = -(1 << 62)
-#: Counts kept side by side before the device adds them up: so the memory on the device stays bounded.
+#: Counts of a kind kept side by side before the device adds them up, so that its memory stays bounded. No bit depends
+#: on the number: more would take more memory, fewer would add up more often.
 MOST_PENDING = 64
 
 
@@ -27,7 +28,8 @@ class Counted(NamedTuple):
 
     Attributes:
         flags: int64, shape (7,): counts in the order of `FLAG_NAMES`.
-        register: int64, shape (2*bins + 5,), or None without a register.
+        register: int64, shape (2*bins + 5,): positions of positive and of negative results, then the five `SCALARS` of
+            `registers.py`; None without a register.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
     """
 
@@ -40,7 +42,7 @@ class PendingCounts(Protocol):
     """Counts of one kernel, or of several together, on a device.
 
     Attributes:
-        kind: what counts that can be added up there have in common.
+        kind: equal for counts that the device can add up.
     """
 
     kind: Hashable
@@ -55,17 +57,18 @@ class PendingCounts(Protocol):
 
 
 def lowered_exponent(exponent: int, by: int) -> int:
-    """Return a largest exponent lowered by so many bits; `NO_EXPONENT` stays."""
+    """Return a largest exponent minus `by`; `NO_EXPONENT` stays."""
     return exponent if exponent == NO_EXPONENT else exponent - by
 
 
 class Lowered:
-    """Counts of a kernel that observed sums before they were divided: results have exponents that are lower by `by`.
+    """Counts of a kernel that observed sums before their division; results count with exponents lower by `by`.
 
-    The kernel's positions were moved beforehand, so only the largest exponent is still to be lowered.
+    `by` is floor(log2 divisor). The kernel was given positions that are higher by it, so only the largest exponent is
+    still to be lowered.
 
     Attributes:
-        kind: what counts that can be added up have in common.
+        kind: equal for counts that the device can add up.
     """
 
     def __init__(self, counts: PendingCounts, by: int) -> None:

@@ -37,6 +37,7 @@ class Value(Drawn):
     format: Any = None
 
     def __post_init__(self) -> None:
+        # anything with a carrier is a format; a text, the usual mistake, has none
         if self.format is not None and not hasattr(self.format, "carrier"):
             raise FormatError(
                 f"`format` of a value must be a format, got {self.format!r}; emu.value(x, FORMAT) takes its text"
@@ -64,14 +65,14 @@ class Value(Drawn):
 
     def __getitem__(self, index: Any) -> Value:
         """Return a selection, by the rules of NumPy, in the same format."""
-        return self._moved(self.array[index])
+        return self._selected(self.array[index])
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Value:
         """Return the elements in another shape, in the same format."""
-        return self._moved(self.array.reshape(*shape))
+        return self._selected(self.array.reshape(*shape))
 
-    def _moved(self, array: Any) -> Value:
-        """Return selected elements as a value, read-only if this one is, even if NumPy copied them."""
+    def _selected(self, array: Any) -> Value:
+        """Return elements of this value as a value of their own, read-only if this is, even if NumPy copied them."""
         if _is_read_only(self.array):
             _protect(array)
         return self.with_array(array)
@@ -160,7 +161,7 @@ class Value(Drawn):
         return np.array(self.array, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
-        shown = np.array2string(np.asarray(self.array), separator=", ", threshold=20, prefix=" " * 6)
+        shown = np.array2string(np.asarray(self.array), separator=", ", threshold=20, prefix="Value(")
         fmt = "None" if self.format is None else repr(str(self.format))
         return f"Value({shown}, {fmt})"
 

@@ -1,4 +1,8 @@
-"""Products of matrices, dense and sparse."""
+"""Products of matrices, dense and sparse.
+
+A sparse product has the option `entries`, the number of stored entries. Only `..._asks` reads it, because shapes do
+not tell; the other functions get every option, too.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,14 @@ def _matmul(role: Role, a: Value, b: Value, addend: Value | None = None) -> Valu
     return role.unit(a.format, b.format).matmul(a, b, addend)
 
 
-def _matmul_float64(xp: Any, a: Any, b: Any, bias: Any = None) -> Any:
-    return a @ b if bias is None else a @ b + bias
+def _matmul_float64(xp: Any, a: Any, b: Any, addend: Any = None) -> Any:
+    return a @ b if addend is None else a @ b + addend
 
 
 def _matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
     a, b = operands[:2]
     shape = (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
-    return Asked(shape, size_of(shape) * a[-1])
+    return Asked(shape, multiply_adds=size_of(shape) * a[-1])
 
 
 def _sparse_matmul(role: Role, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
@@ -42,7 +46,7 @@ def _sparse_matmul_float64(xp: Any, x: Any, w: Any, bias: Any = None, *, entries
 
 def _sparse_matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
     shape = (operands[0][0], operands[1][1])
-    return Asked(shape, options["entries"] * shape[1])
+    return Asked(shape, multiply_adds=options["entries"] * shape[1])
 
 
 def _sparse_transposed_matmul(role: Role, x: Value, g: Value, *, entries: int) -> Value:
@@ -50,6 +54,7 @@ def _sparse_transposed_matmul(role: Role, x: Value, g: Value, *, entries: int) -
     matrix = _matrix(x)
     pattern = matrix.by_columns(role.backend)
     written = write_sparse(role.unit(x.format, g.format).description, matrix, g, None, pattern)
+    # the pattern has a result for each column with entries; those of all others are added below
     if pattern.results == matrix.shape[1]:
         return role.value(written)
     whole = namespace(written).zeros((matrix.shape[1], written.shape[1]), written.dtype)
@@ -63,10 +68,11 @@ def _sparse_transposed_matmul_float64(xp: Any, x: Any, g: Any, *, entries: int) 
 
 def _sparse_transposed_matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
     shape = (operands[0][1], operands[1][1])
-    return Asked(shape, options["entries"] * shape[1])
+    return Asked(shape, multiply_adds=options["entries"] * shape[1])
 
 
 def _matrix(x: Value) -> CSR:
+    """Return the matrix of a sparse value; its entries were checked when they were written."""
     assert isinstance(x, SparseValue), "a sparse product needs a sparse operand"
     return x.structure.with_data(x.array, x.format, check=False)
 

@@ -41,7 +41,7 @@ class ParameterState:
         return f"{self.layer}.{self.part}"
 
     def rows(self, chosen: Any) -> ParameterState:
-        """Return a copy of some rows: an optimiser moves them, and `put` writes them back."""
+        """Return a copy of the rows whose numbers are `chosen`: an optimiser moves them, and `put` writes them back."""
 
         def copied(value: Value) -> Value:
             return value.with_array(value.array[namespace(value.array).asarray(chosen)])
@@ -50,17 +50,17 @@ class ParameterState:
         return ParameterState(self.layer, self.part, copied(self.master), slots)
 
     def put(self, chosen: Any, moved: ParameterState) -> None:
-        """Write the rows that `rows` returned back; no other row is read or written."""
+        """Write back the rows that `rows` returned, once they have moved; no other row is read or written."""
         self.master = _written(self.master, chosen, moved.master)
         for slot, value in moved.slots.items():
             self.slots[slot] = _written(self.slots[slot], chosen, value)
 
 
 def _written(whole: Value, chosen: Any, rows: Value) -> Value:
-    """Return `whole` with new rows, on the device where they were computed; its array is written in place."""
+    """Return `whole` with new rows, on the device where they were computed; in place if the array may be written."""
     xp = namespace(rows.array)
     array = xp.asarray(whole.array)
-    # a read-only array may be shared with another owner
+    # a read-only array may be shared with another owner; arrays of CuPy have no such flag
     if array is whole.array and not getattr(array.flags, "writeable", True):
         array = array.copy()
     array[xp.asarray(chosen)] = rows.array
@@ -112,7 +112,7 @@ class UpdateRunner:
         self.runner, self.state = runner, state
 
     def run(self, name: str, role: str, *operands: Value, step: str = "") -> Value:
-        """Run an operation; `step` names it among those of its role, so that each has its own random numbers."""
+        """Run an operation; `step` names it if its role has several, so that each has its own random numbers."""
         state = self.state
         return self.runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
 
@@ -127,6 +127,7 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
         runner: the datapath; the slots keep their formats.
     """
     for slot, power in powers.items():
+        # momentum has a role of its own; all other slots are moments (`emu.precision.policy`)
         role = "momentum" if slot == "momentum" else "moment"
         factor = scalar(ratio**power)
         state.slots[slot] = UpdateRunner(runner, state).run(
@@ -141,8 +142,11 @@ def scalar(number: float) -> Value:
 
 def constant(number: float) -> Value:
     """Return a constant that is not rounded: float32 if that is exact, else float64."""
-    single = scalar(number) if abs(number) <= FP32.max else None
-    return single if single and float(single.array) == number else Value(np.float64(number), PRESETS["fp64"])
+    if abs(number) <= FP32.max:  # NumPy warns of larger ones
+        single = scalar(number)
+        if float(single.array) == number:
+            return single
+    return Value(np.float64(number), PRESETS["fp64"])
 
 
 def zeros(state: ParameterState, fmt: Format) -> Value:

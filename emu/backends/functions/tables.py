@@ -68,8 +68,10 @@ class FunctionTable:
         values: what is written, in the carrier of the output format; for stochastic rounding what is written if u
             does not move it: the neighbour below (fixed) or toward zero (float), after the overflow rule.
         flags: uint8; bit i is flag i of `FLAG_NAMES`.
-        leading: int32; floor(log2|y|) of the exact function value y, cut to +-2**30; NO_LEADING for 0, infinity, NaN.
-        exponent: int32; the same for the statistics register: one lower if y is a negative exact power of two.
+        leading: int32; floor(log2|y|) of the exact function value y, cut to +-LEADING_LIMIT; NO_LEADING for 0,
+            infinity, NaN.
+        exponent: int32; the same for the statistics register: one lower if y is exactly -2**n, whose leading bit in
+            two's complement is that of weight 2**(n-1).
         negative: sign of y.
         kind: uint8; FINITE, INFINITE, NAN or NEW_NAN of `emu.backends.reference.exact`.
         next_values: stochastic only, else empty: what is written if u moves it.
@@ -104,9 +106,10 @@ class FunctionTable:
         return np.where(moves, self.next_values[codes], values), np.where(moves, self.next_flags[codes], flags)
 
     def observed(self, codes: Array) -> Exact:
-        """Return what a statistics register sees: numbers of the exact values' sign, leading bit and kind."""
+        """Return what a statistics register sees: numbers with the sign, leading bit and kind of the exact values."""
         leading, negative, kind = self.leading[codes], self.negative[codes], self.kind[codes]
-        is_power = self.exponent[codes] < leading  # seen as 1, any other number as 1.1 in binary
+        # a register tells -2**n from other numbers with its leading bit: 1 stands for it, 1.1 in binary (3/2) for those
+        is_power = self.exponent[codes] < leading
         significand = np.where(leading == NO_LEADING, 0, np.where(is_power, 1, 3)).astype(np.int64)
         return Exact(negative, significand, leading - (significand == 3).astype(np.int64), kind)
 
@@ -127,7 +130,7 @@ class FunctionTable:
         return Outcome(np.asarray(values), flag_counts(by_pattern), positions, max_exponent)
 
 
-#: (flags, 256): 1 if a pattern has the flag.
+#: Shape (flags, 256): 1 if a pattern, a byte of `FunctionTable.flags`, has the flag.
 _RAISED_BY_PATTERN = (np.arange(256) >> np.arange(len(FLAG_NAMES))[:, None] & 1).astype(np.int64)
 
 
@@ -138,17 +141,17 @@ def flag_counts(by_pattern: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def register_places(table: FunctionTable, register: RegisterCode) -> NDArray[np.int64]:
-    """Return, per code, which of a register's counts goes up."""
-    bins, zeros = register.bins, 2 * register.bins
+    """Return, per code, the index of the register's count that goes up."""
+    bins, none = register.bins, 2 * register.bins
     position = table.exponent.astype(np.int64) - register.lowest
     places = np.where(table.negative, position + bins, position)
-    # counts after those of the positions, in the order of `SCALARS`: none, below, above, nonfinite
-    places[position < 0] = zeros + 1
-    places[position >= bins] = zeros + 2
+    # after the positions of both signs, in the order of `SCALARS`: none, below, above, nonfinite
+    places[position < 0] = none + 1
+    places[position >= bins] = none + 2
     # raw -1, a negative power of two at the accumulator's last place, is all ones: it has no leading bit
     minus_one = (table.exponent < table.leading) & (table.leading == register.fixed_quantum)
-    places[(table.leading == NO_LEADING) | minus_one] = zeros
-    places[table.kind != FINITE] = zeros + 3
+    places[(table.leading == NO_LEADING) | minus_one] = none
+    places[table.kind != FINITE] = none + 3
     return places
 
 
@@ -166,7 +169,7 @@ def function_table(
         name: one of `FUNCTIONS`.
         source: input format, at most 16 bits.
         stage: format, rounding and overflow of what is written.
-        tininess: which underflow is flagged, as kernels take it.
+        tininess: which underflow is flagged: a result that became 0, or IEEE 754's (`StageCode.tininess`).
         folder: where tables are kept; None is the user's cache.
 
     Raises:
@@ -195,6 +198,7 @@ def _table(name: str, source: Format, stage: OutputStage, tininess: int, folder:
     key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits} {tininess}"
     path = store.path_of(folder, key)
     arrays = store.load(path, key)
+    # a file with other arrays was not written by this code: it is made again
     if arrays is None or arrays.keys() != {f.name for f in fields(FunctionTable)} - {"source"}:
         arrays = _make(name, source, encode_stage(stage)._replace(tininess=tininess))
         store.save(path, key, arrays)
@@ -208,7 +212,7 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
     grid = Grid.of(stage)
     shortened = evaluate(name, x, grid)
     exact, leading = shortened.exact, shortened.leading
-    poles = (x == 0) & (exact.kind == INFINITE)
+    poles = (x == 0) & (exact.kind == INFINITE)  # as 1/0: they raise the flag of a division by zero
     arrays: store.Arrays = {
         "leading": leading.astype(np.int32),
         "exponent": (leading - (shortened.is_power & exact.negative)).astype(np.int32),
@@ -238,21 +242,22 @@ def _written(exact: Exact, poles: Array, stage: StageCode, u: Array | None) -> t
 
 
 def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.uint32]:
-    """Return r bits below the last one written, of the magnitude or of the two's complement, as the mode rounds them.
+    """Return the r bits below the last one written, rounded by the mode's steps from all bits that follow.
 
-    Where that carries, every u moves: the value written for u = 0 has moved already, and 0 stands here.
+    They are bits of the magnitude (floats) or of the two's complement (fixed point). If the rounding carries into the
+    last bit written, the r bits are 0, and every u moves the value: `values`, written for u = 0, has moved already.
     """
     exact = shortened.exact.as_object()  # Python integers: a step may lie far below 64 bits
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
     left, right = np.maximum(-shift, 0), np.maximum(shift, 0)
     significand: Array = exact.significand << left
     kept: Array = significand >> right
-    cut = (kept << right) != significand
+    cut = (kept << right) != significand  # the sticky bit
     if not stage.format.is_float:
-        kept = np.where(exact.negative, -kept - cut.astype(object), kept)
-    spare_bits = grid.spare_bits - stage.n_rbits
-    first: Array = kept >> spare_bits
-    case = 2 * (kept - (first << spare_bits)) + cut
+        kept = np.where(exact.negative, -kept - cut.astype(object), kept)  # floor: bits of two's complement are dropped
+    guard_bits = grid.spare_bits - stage.n_rbits  # 1 if the mode rounds the r bits to nearest, else 0
+    first: Array = kept >> guard_bits
+    case = 2 * (kept - (first << guard_bits)) + cut  # guard and sticky bit: the `Place` that selects the step
     steps = np.array(meaning_of(stage).steps(is_float=bool(stage.format.is_float)).table)
     moved = first + steps[(case + 4 * (first & 1)).astype(np.intp)]
     return (moved & ((1 << stage.n_rbits) - 1)).astype(np.uint32)

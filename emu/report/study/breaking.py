@@ -52,15 +52,15 @@ def first_break(folder: Path) -> Break | None:
     if evidence.run.flags is None:
         raise ConfigError(evidence.run.missing["flags.parquet"])
     breaks: list[tuple[int, float, Tensor, str]] = []
-    for tensor, counts in evidence.flags.items():
+    for tensor, history in evidence.flags.items():
         for flag, limit in _LIMITS.items():
-            if flag not in counts.counts:
+            if flag not in history.counts:
                 continue
-            shares = counts.shares(flag)
+            shares = history.shares(flag)
             passed = np.flatnonzero(shares > limit)
             if passed.size:
                 first = int(passed[0])
-                breaks.append((int(counts.steps[first]), -float(shares[first]), tensor, flag))
+                breaks.append((int(history.steps[first]), -float(shares[first]), tensor, flag))
     if not breaks:
         return None
     step, negated, tensor, flag = min(breaks)  # the share is negated, so that the largest comes first
@@ -72,11 +72,11 @@ def _register(evidence: Evidence, tensor: Tensor) -> str:
     if evidence.run.registers is None:
         return f"its register is unknown: {evidence.run.missing['registers.parquet']}"
     bits = evidence.bits.get(tensor)
-    seen = bits.exponents() if bits is not None else None
-    if bits is None or seen is None:
+    extremes = bits.exponents() if bits is not None else None
+    if bits is None or extremes is None:  # never observed, or only zeros and results that are not finite
         return "its register is empty"
     totals: NDArray[np.int64] = bits.counts.sum(axis=0)
     # the median: the first exponent up to which at least half of the results are counted
     middle = bits.lowest + int((2 * np.cumsum(totals) < totals.sum()).sum())
-    low, high = (power_of_two(exponent) for exponent in seen)
+    low, high = (power_of_two(exponent) for exponent in extremes)
     return f"leading bits from {low} to {high}, half of them below {power_of_two(middle + 1)}"

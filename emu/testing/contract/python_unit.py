@@ -3,8 +3,8 @@
     def multiply(a, b, *, a_format, b_format, out_format, rounding): ...
 
 A function is given the options in its signature. An option that it does not take is left out if it has the default
-(rounding nearest_even, the format's default overflow rule); else the clause is not offered. Nor is it if the function
-raises NotImplementedError.
+(rounding nearest_even, the format's default overflow rule, the exact Mac), or if it is the only format that is checked.
+Else the clause is not offered. Nor is it if the function raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from emu.datapath.overflow import default_rule
 from emu.errors import FormatError
 from emu.testing.contract.case import ELEMENTWISE, OPERATIONS, Answer, Case, NotOffered, flags_of
 
-#: Options that only repeat the format of a function of one format.
-_FORMATS = ("fmt", "out_format", "a_format", "b_format", "c_format", "addend_format")
+#: Options that are formats. A function need not take them if only one format is checked.
+_FORMAT_OPTIONS = ("fmt", "out_format", "a_format", "b_format", "c_format", "addend_format")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PythonUnit:
 
     Attributes:
         functions: operation -> callable.
-        single_format: whether only one format is asked about, so that functions need not take it.
+        single_format: whether only one format is checked, so that functions need not take it.
     """
 
     functions: Mapping[str, Callable[..., Any]]
@@ -42,6 +42,8 @@ class PythonUnit:
     @classmethod
     def of(cls, implementation: Any, *, single_format: bool = False) -> PythonUnit:
         """Return the unit of a mapping, of an object or module with functions, or of one function.
+
+        One function does the operation that it is named after; under any other name it does `quantize`.
 
         Raises:
             FormatError: none of them does an operation of the contract.
@@ -72,7 +74,7 @@ class PythonUnit:
         for name, asked, value in (("flags", flags, counted), ("register", register is not None, register)):
             if asked and not _takes(function, name):
                 raise NotOffered(f"`{case.operation}` takes no `{name}`")
-            if asked or name in inspect.signature(function).parameters:  # what a function names, it may require
+            if asked or name in inspect.signature(function).parameters:  # a parameter may have no default
                 options[name] = value
         try:
             values = function(*case.arguments(), **options)
@@ -87,16 +89,16 @@ class PythonUnit:
         for name, value in case.options().items():
             if _takes(function, name):
                 accepted[name] = value
-            elif not self._says_nothing(name, value, case):
+            elif not self._may_be_left_out(name, value, case):
                 raise NotOffered(f"`{case.operation}` takes no `{name}`")
         return accepted
 
-    def _says_nothing(self, name: str, value: Any, case: Case) -> bool:
-        if name in _FORMATS:
+    def _may_be_left_out(self, name: str, value: Any, case: Case) -> bool:
+        if name in _FORMAT_OPTIONS:
             return self.single_format
-        default = default_rule(case.stage.format)
-        silent: dict[str, Any] = {"rounding": Rounding.NEAREST_EVEN, "overflow": default, "mac": Mac()}
-        return name in silent and value == silent[name]
+        rule = default_rule(case.stage.format)
+        defaults: dict[str, Any] = {"rounding": Rounding.NEAREST_EVEN, "overflow": rule, "mac": Mac()}
+        return name in defaults and value == defaults[name]
 
 
 def _functions_of(implementation: Any) -> dict[str, Callable[..., Any]]:
@@ -105,7 +107,7 @@ def _functions_of(implementation: Any) -> dict[str, Callable[..., Any]]:
     given: dict[str, Any] = dict(implementation) if is_mapping else named  # pyright: ignore[reportUnknownArgumentType]
     functions = {str(name): function for name, function in given.items() if callable(function)}
     if not functions and not is_mapping and callable(implementation):
-        return {_name_of(implementation): implementation}
+        return {_operation_of(implementation): implementation}
     return functions
 
 
@@ -117,6 +119,6 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _name_of(function: Any) -> str:
+def _operation_of(function: Any) -> str:
     name = getattr(function, "__name__", "")
     return name if name in (*ELEMENTWISE, "matmul") else "quantize"

@@ -17,8 +17,8 @@ _DIRECT: dict[int, Callable[[Vector], Vector]] = {
     k.CEIL: Vector.ceil,
     k.TOWARD_ZERO: Vector.trunc,
 }
-#: For each other nearest mode, what nearest even drops of the ties that the mode rounds to the other side, of positive
-#: and of negative numbers: 0.5 if the mode rounds them up, where nearest even has rounded down.
+#: For each other nearest mode, `v - rint(v)` of the ties that it does not round as nearest even does: of positive and
+#: of negative numbers. 0.5: nearest even goes down and the mode up; -0.5: nearest even goes up and the mode down.
 TIES = {
     k.NEAREST_AWAY: (0.5, -0.5),
     k.NEAREST_UP: (0.5, 0.5),
@@ -28,7 +28,7 @@ TIES = {
 
 
 def kind_of(mode: int) -> int:
-    """Return the mode for which code is compiled: four modes differ only in ties, which are numbers given to it."""
+    """Return the mode for which code is compiled: the modes of `TIES` share it, and are told apart at run time."""
     return k.NEAREST_AWAY if mode in TIES else mode
 
 
@@ -38,11 +38,12 @@ def rounded(
     """Return `v` rounded to an integer.
 
     Args:
-        e: emits.
+        e: emits the instructions.
         v: results in units of the last place.
         mode: from `kind_of`.
         two_s_complement: whether negative numbers round stochastically by their complement.
-        ties: of `TIES`: of a positive number; then -0 if that of a negative number has the other sign, else +0.
+        ties: the mode's pair in `TIES`, as two vectors: the number for positive results; then -0 if the number for
+            negative results has the other sign, else +0. Read only for the modes of `TIES`.
         draw: the random integers of stochastic rounding.
     """
     if mode in _DIRECT:
@@ -62,6 +63,7 @@ def rounded(
     even = v.rint()
     dropped = v - even  # exact; 0.5 or -0.5 of a tie, and v + dropped is its other neighbour
     moving, other_sign = ties
+    # the number for the sign of v: negative lanes keep the sign bit of `other_sign`
     tie = ((v.bits() & other_sign.bits()) ^ moving.bits()).bits_as(v.kind)
     return (dropped == tie).choose(v + dropped, even)
 
@@ -69,8 +71,12 @@ def rounded(
 class Draw:
     """Random integers u below 2**n_rbits, one per lane, and which numbers they move (docs/concepts/rounding.md).
 
-    A number moves up, or away from zero, iff u + floor(f * 2**r) >= 2**r, for f what is dropped. They are compared as
-    floats: exact, and false for NaN.
+    A number moves up, or away from zero, iff u + floor(f * 2**r) >= 2**r, where f is the dropped fraction and r is
+    n_rbits. Both sides are floats: the comparison is exact, and false for NaN.
+
+    Attributes:
+        u: the random integers, as floats.
+        scale: 2**r.
     """
 
     def __init__(self, u: Vector, scale: Vector) -> None:
@@ -84,11 +90,14 @@ class Draw:
         """Return whether `v` moves up from the integer below it, `kept`.
 
         floor(f * 2**r) = floor(v * 2**r) - kept * 2**r; both are exact, while f = v - kept of a negative v may have too
-        many bits. Numbers so large that these overflow are integers so large that adding 1 does not change them.
+        many bits. If a number is so large that these overflow, it is an integer that adding 1 does not change.
         """
         return self.u >= self.scale - ((v * self.scale).floor() - kept * self.scale)
 
 
 def draw_kind(lane: object) -> object:
-    """Return the integer type of random numbers for lanes of a float; 32 unsigned bits, for float64, take 64."""
+    """Return the integer type of random numbers, from the float type of the lanes.
+
+    Integers are signed. Beside float64 a random number has up to 32 bits, so it takes 64; beside float32 at most 24.
+    """
     return I32 if lane is F32 else I64
