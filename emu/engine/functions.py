@@ -11,10 +11,14 @@ from emu.engine.delivery import deliver, encode_write, require_out, written_to
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import code_of, in_format
 from emu.errors import FormatError, nearest_name
-from emu.formats import Format, Value
+from emu.formats import Fixed, Format, Value
+from emu.formats.arrays import MAX_ENUMERABLE_BITS
 from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
+
+#: Doubles are normal from 2**-1022 on and end below 2**1024: no step may be smaller, no value larger.
+_MOST_FRAC_BITS, _LARGEST_EXPONENT = 1022, 1023
 
 
 def function(
@@ -81,7 +85,8 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
         fmt: their format.
 
     Raises:
-        FormatError: the carriers are raws beyond float64.
+        FormatError: the carriers are raws beyond float64, or function values are doubles and the format written is
+            fixed point beyond them.
     """
     from emu.backends.functions import function_table, is_tabled
 
@@ -97,8 +102,22 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
             f"{name}: operands of functions must fit float64, got {fmt}; quantize to at most 53 bits first"
         )
     else:
+        _require_within_doubles(name, fmt, unit.stage.format)
         outcome = kernels.function(name, array, code_of(fmt), write)
     return deliver(unit, outcome)
+
+
+def _require_within_doubles(name: str, fmt: Format, written: Format) -> None:
+    """Refuse fixed point that has values beyond doubles: what a double could not say would be written there."""
+    if not isinstance(written, Fixed):
+        return
+    largest_exponent = written.width_bits - 1 - written.frac_bits
+    if written.frac_bits > _MOST_FRAC_BITS or largest_exponent > _LARGEST_EXPONENT:
+        raise FormatError(
+            f"{name}: a function of operands of more than {MAX_ENUMERABLE_BITS} bits is a double, and its out_format must "
+            f"have at most {_MOST_FRAC_BITS} fraction bits and values of at most 2**{_LARGEST_EXPONENT}, got {written} "
+            f"for operands of {fmt}; choose such a format, or quantize the operands to {MAX_ENUMERABLE_BITS} bits first"
+        )
 
 
 def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]) -> Array:

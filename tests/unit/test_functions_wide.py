@@ -1,8 +1,12 @@
 """Functions of inputs wider than 16 bits: what a double cannot say still reaches the output stage."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
+import emu
 from emu.backends.functions import FUNCTIONS, evaluate_wide
 from emu.backends.interface import encode_stage
 from emu.backends.reference.stage import write
@@ -54,3 +58,20 @@ def test_poles_and_limits_are_exact():
     assert evaluate_wide("log", np.array([0.0, 1.0])).exact is None
     assert evaluate_wide("rsqrt", np.array([0.0, np.inf])).exact is None
     assert evaluate_wide("exp", np.array([-np.inf])).exact is None
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize(("x", "frac_bits", "code"), [(-700.0, 1022, 127), (-1000.0, 1022, 0), (1000.0, -1016, 127)])
+def test_fixed_point_within_doubles_receives_what_a_double_cannot_say(backend, x, frac_bits, code):
+    target = emu.Fixed(8, frac_bits)
+    assert emu.exp([x], x_format="fp32", out_format=target, backend=backend) * 2.0**frac_bits == code
+
+
+@pytest.mark.parametrize(("x", "frac_bits"), [(-1000.0, 1023), (-1000.0, 1445), (712.0, -1017), (720.0, -1030)])
+def test_fixed_point_beyond_doubles_is_written_from_tables_alone(x, frac_bits):
+    target = emu.Fixed(8, frac_bits)
+    with pytest.raises(emu.FormatError, match="1022 fraction bits and values of at most 2\\*\\*1023, got fix8f"):
+        emu.exp([x], x_format="fp32", out_format=target)
+    exact = Fraction(math.exp(Fraction(x) / 2)) ** 2 * Fraction(2) ** frac_bits  # within 2**-50
+    codes = emu.value(emu.exp([x], x_format="fp16", out_format=target), target).codes
+    assert codes.item() == min(round(exact), 127)
