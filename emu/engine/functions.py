@@ -114,9 +114,9 @@ def _require_within_doubles(name: str, fmt: Format, written: Format) -> None:
     largest_exponent = written.width_bits - 1 - written.frac_bits
     if written.frac_bits > _MOST_FRAC_BITS or largest_exponent > _LARGEST_EXPONENT:
         raise FormatError(
-            f"{name}: a function of operands of more than {MAX_ENUMERABLE_BITS} bits is a double, and its out_format must "
-            f"have at most {_MOST_FRAC_BITS} fraction bits and values of at most 2**{_LARGEST_EXPONENT}, got {written} "
-            f"for operands of {fmt}; choose such a format, or quantize the operands to {MAX_ENUMERABLE_BITS} bits first"
+            f"{name}: a function of operands of more than {MAX_ENUMERABLE_BITS} bits is a double, and its out_format "
+            f"must have at most {_MOST_FRAC_BITS} fraction bits and values of at most 2**{_LARGEST_EXPONENT}, got "
+            f"{written} for operands of {fmt}; choose such a format, or quantize operands to {MAX_ENUMERABLE_BITS} bits"
         )
 
 
