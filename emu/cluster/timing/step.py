@@ -16,6 +16,9 @@ gradients follows the first node that does.
 
 Kernels of an exchange run on the unit that computes, between two operations. The rounds of a phase go to the fabric
 together, phases in the order in which they are ready on the first device.
+
+With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle. Without it,
+all devices begin a step together, and it ends when the last of them is done.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from emu.cluster.timing.cycle import Steps, shifted
 from emu.cluster.timing.kernels import NUMBER_BYTES
 from emu.cluster.timing.program import CLIP, CLIPPER, DEVICE, QUANTISE, Task
 from emu.cluster.timing.step_schedule import Group, StepSchedule, StepTime
@@ -35,9 +39,8 @@ from emu.hardware import Event, Sent, Traffic, events_of
 from emu.operations.kinds import BACKWARD, FORWARD, UPDATE
 
 Flags = npt.NDArray[np.bool_]
-#: Steps that are played with double buffering. The first waits for no exchange, and the first exchange for none before
-#: it. From the third on all steps take the same time, which is that between the last two ends.
-_BUFFERED_STEPS = 4
+#: Name of the bytes that all devices have sent, among what steps spend.
+_SENT_BYTES = "sent bytes"
 #: Nodes that a trace shows.
 TRACED_NODES = 16
 
@@ -58,51 +61,62 @@ def play(schedule: StepSchedule, *, keeps_events: bool = False) -> StepTime:
 
 
 class _Playback:
-    """Plays some steps of one schedule."""
+    """Plays steps of one schedule, one after the other, until they repeat."""
 
     def __init__(self, schedule: StepSchedule, *, keeps_events: bool) -> None:
         self.schedule, self.teams, self._keeps = schedule, schedule.teams, keeps_events
-        self.timelines = DeviceTimelines(len(schedule.teams.part), keeps=keeps_events)
+        self.timelines = DeviceTimelines(len(schedule.teams.part))
         self.traffic = None if schedule.fabric is None else Traffic(schedule.fabric)
         self.processes = Processes()
-        self.steps = _BUFFERED_STEPS if schedule.double_buffering and schedule.groups else 1
-        self.ends: list[Times] = []
-        self.sent_bytes = 0
+        self.steps = Steps()
+        self.sent_bytes, self._began_ps = 0, 0  # all bytes so far; when the step in progress began
+        self._sent: list[tuple[str, bytes, bytes]] = []  # names and times of the messages of the step in progress
         self._events: list[Event] = []
         self._leads, self._all_compute = schedule.teams.leads, bool(schedule.teams.computes.all())
 
     def result(self) -> StepTime:
-        """Play all steps; return the time of the last one."""
+        """Play until steps repeat; return the mean of a step over a cycle, and the events of the last step."""
         self.processes.start(self._program())
         self.processes.run()
-        ends = [int(end.max()) for end in self.ends]
-        step_ps = ends[-1] - (ends[-2] if len(ends) > 1 else 0)
-        compute, quantise, clip = self._spent(FORWARD) + self._spent(BACKWARD), self._spent(QUANTISE), self._spent(CLIP)
-        update = self._spent(UPDATE)
+        cycle, nothing = self.steps.cycle, self.timelines.start()
+        assert cycle is not None, "the program goes on until steps repeat"
+        forward, backward, update, quantise, clip = (
+            cycle.spent.get(kind, nothing) for kind in (FORWARD, BACKWARD, UPDATE, QUANTISE, CLIP)
+        )
+        compute = forward + backward
         busy_ps = compute + quantise + update + (clip if self._clips_on_device else 0)
-        busiest = int(busy_ps.argmax())
-        moving = {} if self.traffic is None else self.traffic.busy_ps
+        busiest, steps = int(busy_ps.argmax()), cycle.steps
         # what ports send: "port out", or "port" if both directions share it
-        ports = [times for name, times in moving.items() if name.startswith("port") and not name.endswith(" in")]
-        send_ps = max((int(times.max()) for times in ports), default=0) // self.steps
+        ports = [times for name, times in cycle.spent.items() if name.startswith("port") and not name.endswith(" in")]
         return StepTime(
-            step_ps,
-            int(compute[busiest]),
-            int(quantise[busiest]),
-            int(update[busiest]),
-            max(step_ps - int(busy_ps[busiest]), 0),
-            send_ps,
-            self.sent_bytes // self.steps,
-            int(clip.max()),
-            (*self._booked_events(), *self._events),
+            -(-cycle.duration_ps // steps),  # rounded up, and its parts down: none exceeds it
+            *(int(of_device[busiest]) // steps for of_device in (compute, quantise, update)),
+            (cycle.duration_ps - int(busy_ps[busiest])) // steps,
+            max((int(times.max()) for times in ports), default=0) // steps,
+            int(cycle.spent[_SENT_BYTES][0]) // steps,
+            int(clip.max()) // steps,
+            self._events_of_step() if self._keeps else (),
         )
 
-    def _spent(self, kind: str) -> Times:
-        """Return how long each device spent on a kind of work in a step."""
-        # with double buffering the first step has no update: no gradient of an earlier step has arrived
-        misses_first = self.steps > 1 and kind == UPDATE and bool(self.schedule.program.updates)
-        steps = self.steps - 1 if misses_first else self.steps
-        return self.timelines.spent_ps.get(kind, self.timelines.start()) // steps
+    def _end_step(self, now: Times) -> None:
+        """Add a step that has ended at `now` on each device; stop if steps repeat."""
+        began, timelines = self._began_ps, self.timelines
+        ports = {} if self.traffic is None else self.traffic.busy_ps
+        spent = {**timelines.spent_ps, **ports, _SENT_BYTES: np.array([self.sent_bytes])}
+        did = [(w.resource, w.name, shifted(w.begin_ps, began), w.duration_ps.tobytes()) for w in timelines.booked]
+        self.steps.add(now, spent, (*did, *self._sent), at_rest=not self._is_buffered)
+        if self.steps.cycle is not None:
+            self.processes.stop()
+            return
+        timelines.booked.clear()
+        self._sent.clear()
+        self._events.clear()
+        self._began_ps = self.steps.end_ps
+
+    @property
+    def _is_buffered(self) -> bool:
+        """Whether an exchange goes on during the next step; else all devices begin a step together."""
+        return self.schedule.double_buffering and bool(self.schedule.groups)
 
     @property
     def _clips_on_device(self) -> bool:
@@ -112,22 +126,21 @@ class _Playback:
 
     def _program(self) -> Process:
         schedule, now = self.schedule, self.timelines.start()
-        arrivals: list[list[Signal]] = []
-        for step in range(self.steps):
+        before: list[Signal] | None = None  # of the step before
+        while self.steps.cycle is None:
             batch_ready = yield from self._prepared(now)
             signals = _Signals(schedule)
-            before = arrivals[-1] if arrivals else []
             # an update waits until gradients are exchanged; if none are, until they are clipped
-            arrivals.append(list(signals.done.values()) or list(signals.clipped.values()))
-            now = yield from self._pass(now, signals, before)
-            due = step - 1 if schedule.double_buffering and schedule.groups else step
-            if due >= 0:
-                for signal in arrivals[due]:
+            arrivals = list(signals.done.values()) or list(signals.clipped.values())
+            now = yield from self._pass(now, signals, before or ())
+            due = before if self._is_buffered else arrivals
+            if due is not None:
+                for signal in due:
                     now = np.maximum(now, (yield from _at(signal)))
                 for task in schedule.program.updates:
                     now = yield from self._compute(task, now)
-            now = np.maximum(now, batch_ready)
-            self.ends.append(now)
+            before, now = arrivals, np.maximum(now, batch_ready)
+            self._end_step(now)
 
     def _prepared(self, now: Times) -> Generator[Times, None, Times]:
         """Prepare the next batch; return when it is ready."""
@@ -358,15 +371,22 @@ class _Playback:
         self.sent_bytes += int(sent.size_bytes[is_sent].sum())
         arrived = ready.copy()
         np.maximum.at(arrived, to[is_sent], sent.arrived_ps[is_sent])
+        finished = np.where(to >= 0, sent.arrived_ps, ready).max(axis=0, initial=0)
+        self._sent.append((name, shifted(arrived, self._began_ps), shifted(finished, self._began_ps)))
         if self._keeps:
             self._events += self._message_events(sent, name)
-        return arrived, np.where(to >= 0, sent.arrived_ps, ready).max(axis=0, initial=0)
+        return arrived, finished
 
     # ---- events ----
 
     @property
     def _traced(self) -> range:
         return range(min(1 if self.schedule.fabric is None else self.schedule.fabric.nodes, TRACED_NODES))
+
+    def _events_of_step(self) -> tuple[Event, ...]:
+        """Return what was booked in the step in progress, counted from its beginning."""
+        events = (*self._booked_events(), *self._events)
+        return tuple(event._replace(begin_ps=event.begin_ps - self._began_ps) for event in events)
 
     def _message_events(self, sent: Sent, name: str) -> Iterable[Event]:
         assert self.schedule.fabric is not None

@@ -43,7 +43,8 @@ class DeviceTimelines:
     Attributes:
         devices: how many.
         spent_ps: time spent, by kind and device.
-        booked: everything that was booked, if it is kept.
+        booked: what was booked, in this order, until the caller clears it.
+        free_ps: when each resource is free, by device.
 
     Examples:
         >>> timelines = DeviceTimelines(2)
@@ -53,11 +54,11 @@ class DeviceTimelines:
         [310, 0]
     """
 
-    def __init__(self, devices: int, *, keeps: bool = False) -> None:
-        self.devices, self._keeps = devices, keeps
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
         self.spent_ps: dict[str, Times] = {}
         self.booked: list[Booked] = []
-        self._free: dict[str, Times] = {}
+        self.free_ps: dict[str, Times] = {}
 
     def start(self) -> Times:
         """Return time 0 for each device."""
@@ -84,13 +85,13 @@ class DeviceTimelines:
             in_turn: whether a device that does nothing waits until the resource is free all the same.
         """
         durations = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
-        free = self._free.setdefault(resource, self.start())
+        free = self.free_ps.setdefault(resource, self.start())
         works = durations > 0
         begin = np.where(np.logical_or(works, in_turn), np.maximum(free, after_ps), after_ps)
         end = begin + durations
-        self._free[resource] = np.where(works, end, free)
+        self.free_ps[resource] = np.where(works, end, free)
         self.spent_ps[kind] = self.spent_ps.get(kind, 0) + durations
-        if self._keeps and works.any():
+        if works.any():
             self.booked.append(Booked(resource, name, kind, begin, durations))
         return end
 
@@ -128,6 +129,12 @@ class Processes:
         self._ready: list[tuple[int, int, Process]] = []
         self._waiting: dict[int, list[tuple[Signal, Process]]] = {}
         self._count = 0
+        self._stopped = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether a process is ready or waits."""
+        return bool(self._ready or self._waiting)
 
     def start(self, process: Process) -> None:
         """Begin a process: it runs until it first yields."""
@@ -140,11 +147,15 @@ class Processes:
             self._push(process, at_ps)
 
     def run(self) -> None:
-        """Run until all processes have ended."""
-        while self._ready:
+        """Run until all processes have ended, or one of them stops all."""
+        while self._ready and not self._stopped:
             _, _, process = heappop(self._ready)
             self._resume(process)
-        assert not self._waiting, "a process waits for a signal that none sets"
+        assert self._stopped or not self._waiting, "a process waits for a signal that none sets"
+
+    def stop(self) -> None:
+        """Let no process go on any more."""
+        self._stopped = True
 
     def _resume(self, process: Process) -> None:
         awaited = next(process, None)
