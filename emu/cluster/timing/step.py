@@ -17,8 +17,8 @@ gradients follows the first node that does.
 Kernels of an exchange run on the unit that computes, between two operations. The rounds of a phase go to the fabric
 together, phases in the order in which they are ready on the first device.
 
-With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle. Without it,
-all devices begin a step together, and it ends when the last of them is done.
+With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle. Without
+it, all devices begin a step together, and it ends when the last of them is done.
 """
 
 from __future__ import annotations
@@ -89,13 +89,15 @@ class _Playback:
         # what ports send: "port out", or "port" if both directions share it
         ports = [times for name, times in cycle.spent.items() if name.startswith("port") and not name.endswith(" in")]
         return StepTime(
-            -(-cycle.duration_ps // steps),  # rounded up, and its parts down: none exceeds it
-            *(int(of_device[busiest]) // steps for of_device in (compute, quantise, update)),
-            (cycle.duration_ps - int(busy_ps[busiest])) // steps,
-            max((int(times.max()) for times in ports), default=0) // steps,
-            int(cycle.spent[_SENT_BYTES][0]) // steps,
-            int(clip.max()) // steps,
-            self._events_of_step() if self._keeps else (),
+            step_ps=-(-cycle.duration_ps // steps),  # rounded up, and its parts down: none exceeds it
+            compute_ps=int(compute[busiest]) // steps,
+            quantise_ps=int(quantise[busiest]) // steps,
+            update_ps=int(update[busiest]) // steps,
+            wait_ps=(cycle.duration_ps - int(busy_ps[busiest])) // steps,
+            send_ps=max((int(times.max()) for times in ports), default=0) // steps,
+            sent_bytes=int(cycle.spent[_SENT_BYTES][0]) // steps,
+            clip_ps=int(clip.max()) // steps,
+            events=self._events_of_step() if self._keeps else (),
         )
 
     def _end_step(self, now: Times) -> None:
