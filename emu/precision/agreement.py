@@ -1,9 +1,10 @@
 """How nodes that train together choose binary points.
 
     joint    a point follows from the counts of all nodes: all have the same, and they decide together about a redo
-    own      each node has its own points of activations and errors, from its own counts
+    own      each node has its own points of activations and errors, from its own counts; all other points are joint
 
-The agreement here is that of a node alone; `emu.training` implements the others, because it has the nodes.
+`points` of `[cluster]` chooses. The agreement here is that of a node alone; `JointPoints` of `emu.training` implements
+both of the above, because it has the nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Tensor(NamedTuple):
     Attributes:
         layer: layer whose result it is.
         role: role of the result.
-        part: part of the role, if an operation writes one of several; after an @ the node, if it has its own point.
+        part: part of the role, as `Operation.part`, or empty; of a point that one node has for itself, `part@node`.
     """
 
     layer: str
@@ -49,20 +50,20 @@ class Agreement:
         return register
 
     def sums_over_nodes(self, key: Tensor) -> bool:
-        """Return whether `total` adds up the registers of several nodes."""
+        """Return whether `total` adds up the registers of several nodes now: simulated time then has a message."""
         return False
 
     def on_point_set(self, key: Tensor) -> bool:
-        """Called when a point is set from the counts of an interval.
+        """Note that a point is set from the counts of an interval, whose registers may have to travel for it.
 
         Args:
             key: key of the point.
 
         Returns:
-            Whether the registers of several nodes are added up for it.
+            Whether the registers of several nodes are added up for it, which simulated time then includes.
         """
         return False
 
     def may_move(self, key: Tensor, node: int) -> bool:
-        """Return whether a node moves the point. Nodes that share a point have one node that moves it."""
+        """Return whether this node writes the point that was decided: of nodes that share a point, only the first."""
         return True

@@ -77,13 +77,13 @@ class _Scaling(Table):
 
     Attributes:
         on_overflow: `repeat` runs the iteration again with a smaller S, `skip` leaves its update out.
-        compensation: where S is taken out: of the gradients; or of the learning rate, and then the threshold of
-            clipping and the factor of weight decay, if they are used, are multiplied by it.
-        minimum: S_min.
-        maximum: S_max.
+        compensation: where S is taken out. Either the gradients are divided by S; or the learning rate is, and the
+            threshold of clipping and the factor of weight decay, if the recipe has them, are multiplied by S.
+        minimum: smallest S; by default the smallest normal number of binary16.
+        maximum: largest S; with the default, the smallest number of binary16, 2**-24, becomes 1.
         backoff: what S is multiplied by after an overflow.
         max_repeats: repeats of one iteration; then it is skipped.
-        reads_limit: whether the policy reads `Measured.limit`, which gradients with moving points do not have.
+        reads_limit: whether the policy reads `Measured.limit`, which gradients in dynamic fixed point do not have.
     """
 
     reads_limit: ClassVar[bool] = False
@@ -228,7 +228,7 @@ class MaxGradientScale(_Started):
 
     @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
-        """Return the largest S that leaves the margin; S stays as it is if all gradients are 0."""
+        """Return the state with the largest S that leaves the margin, or as it is if all gradients are 0."""
         if measured.exponent is None:
             return state
         return replace(state, scale=self.clipped(2.0 ** (headroom(measured) - self.margin)))
@@ -269,14 +269,16 @@ class BackoffScale(_Started):
 
 
 class StatisticalScale(_Started):
-    """S = 2**(limit + 1 - (mean + quantile * deviation)) of log2 of the largest gradient, down to a power of two.
+    """S = 2**floor(limit + 1 - (mean + quantile * deviation)); mean and deviation of log2 of the largest gradient.
+
+    Numbers overflow from about 2**(limit + 1) on.
 
     Attributes:
         quantile: standard deviations above the mean that still fit: 3.09 for 99.9 % of a normal distribution.
         mean_decay: decay of the running mean.
         variance_decay: decay of the running variance.
-        minimum: S_min.
-        maximum: S_max.
+        minimum: smallest S.
+        maximum: largest S.
     """
 
     reads_limit: ClassVar[bool] = True

@@ -76,7 +76,7 @@ def run_page(folder: Path, *, whole: bool = False) -> str:
     try:
         return _page_of(folder, whole)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        if not isinstance(error, EmuError):
+        if not isinstance(error, EmuError):  # some of emu's are ValueErrors, and explain themselves
             RunFolder(folder).read_setup()  # raises a ConfigError that explains a damaged recipe or device
         raise
 

@@ -50,14 +50,14 @@ class Variable(Table):
 
     Attributes:
         name: name in `value` of a `[[set]]`.
-        low: least value of a range; a range between whole numbers has whole numbers only.
+        low: least value of a range. If `low`, `high` and `step` are written as whole numbers, so are all values.
         high: largest value of a range.
-        step: distance between values; by default 1 for whole numbers, and any value for others.
+        step: distance between values; None is 1 for whole numbers, and allows every number between for others.
         log: whether the logarithm of the range is searched.
         choices: the values of a variable that is not a range.
-        start: value in the first trial.
-        probe: value that is tried alone in a warm start; None for the end of the range that is farther from `start`, or
-            for the choice after `start`.
+        start: the device's own value; the first trial of a warm start has it.
+        probe: value that one trial of a warm start has, while all other variables are at `start`; None for the end of
+            the range that is farther from `start`, or for the choice after `start`.
     """
 
     name: str = Field(pattern=_NAME)
@@ -101,7 +101,7 @@ class Variable(Table):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the range has whole numbers only."""
+        """Whether the range has whole numbers only; also true of choices, for which it means nothing."""
         return all(not isinstance(end, float) for end in (self.low, self.high, self.step))
 
     @property
@@ -140,7 +140,7 @@ class Variable(Table):
         return self._low + round((value - self._low) / self.grid) * self.grid
 
     def probed(self) -> Value:
-        """Return the value that is tried alone in a warm start."""
+        """Return the value of the trial of a warm start in which all other variables are at `start`."""
         if self.probe is not None:
             return self.probe
         if self.choices is not None:
@@ -210,7 +210,8 @@ class Constraint(Table):
         at_most: upper bound.
         confidence: probability with which the mean over all possible seeds must hold the bound, by a one-sided interval
             of Student's t; None requires it of the mean over the trial's own seeds.
-        prune_margin: a trial whose mean misses the bound by more than this after any seed is not trained further.
+        prune_margin: a trial whose mean misses the bound by more than this after any seed is not trained further; None
+            leaves the decision to the interval of the mean, from two seeds on.
     """
 
     metric: str
@@ -230,7 +231,7 @@ class Constraint(Table):
 
     @property
     def name(self) -> str:
-        """Name of the constraint in the storage."""
+        """Name of the constraint in the storage of trials, which is a study of Optuna."""
         return f"{self.metric} at least" if self.at_least is not None else f"{self.metric} at most"
 
 
@@ -245,8 +246,8 @@ class Search(Table):
         baseline: name or path of the device that trials are compared with.
         seeds: seeds of the runs of each trial.
         trials: number of trials.
-        warm_start: whether the first trials are: the device as it is, each variable's probe alone, and four mixtures of
-            the probes that held all constraints.
+        warm_start: whether the first trials are these: the device as it is; each variable's probe alone; and four in
+            which the variables whose probe held all constraints are at it, and the others 25 to 100 % of the way there.
         settings: key path -> value, laid over the recipe, also for the baseline.
         sampler: proposes trials after the warm start.
         variable: what the search varies.
@@ -304,7 +305,7 @@ class Search(Table):
         return self
 
     def starts(self) -> Values:
-        """Return the values of the first trial."""
+        """Return the value that each variable has in the device as it is."""
         return {variable.name: variable.start for variable in self.variable}
 
 

@@ -22,6 +22,7 @@ from emu.report.words import integer, percent
 if TYPE_CHECKING:
     import altair as alt
 
+#: Pixels of the chart, without its axes.
 WIDTH, HEIGHT = 420, 300
 #: What happens beyond each end of a range.
 _BEYOND = {"largest": "overflow above", "smallest": "underflow below"}
@@ -54,6 +55,7 @@ def bars(register: StatisticsRegister, fmt: Format | DynamicFixed | None = None)
     ends = [line.at for line in covered.lines] if covered else []
     scene = Scene.of(history, covered, *visible(history, covered, ends))
     rows = {"bars": _rows(history, scene, covered), "outside": scene.outside, "lines": _lines(scene)}
+    # an expression of Vega that looks the label of a tick up
     names = f"{json.dumps(scene.names, ensure_ascii=False)}[datum.value]"
     axis = Magnitudes(list(scene.domain), scene.ticks, names, lambda name: alt.InlineData(values=rows[name]))
     ranged = [outside(axis), _bars(axis), *lines(axis), *labels(axis)] if covered else [_bars(axis)]
@@ -66,9 +68,10 @@ def bars(register: StatisticsRegister, fmt: Format | DynamicFixed | None = None)
 
 
 def sentences(history: LeadingBits, covered: FormatRange | None) -> list[str]:
-    """Return sentences about the bars."""
+    """Return sentences about the bars, each of which becomes a line of the subtitle."""
     if not history.scalars["total"].any():
         return ["Nothing was observed yet."]
+    # true of a tensor of the report; here `covered` is also None if no format was given to compare with
     summary = summary_of(history, covered, moves=False).replace(
         " The range of the format is not fixed, so none is drawn.", ""
     )
@@ -76,6 +79,11 @@ def sentences(history: LeadingBits, covered: FormatRange | None) -> list[str]:
 
 
 def _rows(history: LeadingBits, scene: Scene, covered: FormatRange | None) -> list[dict[str, Any]]:
+    """Return a bar for each position, and bars set apart for results that have none, such as zeros.
+
+    A bar is `inside` if the format holds its results. Of the bars apart only that of zeros, kind `none`, is: the others
+    count NaN, infinities, and leading bits that lie outside of the register.
+    """
     total = max(int(history.scalars["total"][0]), 1)
     rows: list[dict[str, Any]] = []
     for column in np.flatnonzero(history.counts[0]).tolist():
@@ -111,7 +119,7 @@ def _bars(axis: Magnitudes) -> alt.Chart:
 
 
 def _counts(axis: Magnitudes) -> alt.Chart:
-    """Return the counts of results without a leading bit, as text next to their bars."""
+    """Return the counts of the bars that are set apart, as text next to them."""
     import altair as alt
 
     drawn = alt.Chart(axis.rows("bars")).transform_filter("datum.apart")

@@ -72,7 +72,7 @@ def section(evidence: Evidence) -> Section | None:
     colours = {kind: _COLOURS[kind] for kind in kinds}
     tips = {"layer": "layer", "kind": "kernel", "time": "per step", "share": "share"}
     spec = layer_bars(rows, layers, colours, value="ms", title="milliseconds per step", tips=tips)
-    height = ROW_PIXELS * len(layers) + 50
+    height = ROW_PIXELS * len(layers) + 50  # the axis below the bars, with its title, takes the 50
     chart = Chart("time-chart", f"Time of a step by layer. {' '.join(sentences[:3])}", spec, height)
     picture = figure(
         "Time of a step by layer and kernel", swatch_legend(colours), chart.placeholder(), reading=_READING
@@ -101,12 +101,12 @@ def _most_expensive(spent: TimeSpent) -> list[str]:
     if not layers:
         return []
     layer, entries = next(iter(layers.items()))
-    worst = next(entry for entry in spent.entries if entry.layer)
-    kernel = f"{worst.operation} for {worst.name} ({worst.kind})"
+    slowest = next(entry for entry in spent.entries if entry.layer)  # entries begin with the most expensive
+    kernel = f"{slowest.operation} for {slowest.name} ({slowest.kind})"
     host = spent.share(entry for entry in spent.entries if entry.kind == OUTSIDE)
     return [
         f"The most expensive layer is {layer} with {percent(spent.share(entries))} of it, the most expensive operation "
-        f"{_plain(kernel)} with {percent(spent.share([worst]))}; {percent(host)} passed outside the datapath."
+        f"{_plain(kernel)} with {percent(spent.share([slowest]))}; {percent(host)} passed outside the datapath."
     ]
 
 
@@ -126,6 +126,7 @@ def _fallbacks(spent: TimeSpent) -> str:
 
 def _outside_steps(evidence: Evidence, spent: TimeSpent) -> list[str]:
     whole, steps = evidence.run.info.get("seconds"), sum(entry.seconds for entry in spent.entries)
+    # run.json of an unfinished run has the time up to its last start, which may be less than that of its steps
     if not isinstance(whole, int | float) or whole < steps:
         return []
     return [f"Of the run's {seconds(whole)}, steps took {seconds(steps)}; the rest went into tests, noise and files."]

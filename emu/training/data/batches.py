@@ -51,7 +51,7 @@ class Batches:
         data: examples.
         planned: examples of a mini-batch in the recipe.
         per_epoch: mini-batches of that size in an epoch.
-        workers: number of nodes that take part; None for all of them.
+        workers: how many of a cluster's nodes, the first ones, share a mini-batch; None for all of them.
     """
 
     def __init__(self, data: Dataset, size: int, seed: int) -> None:
@@ -66,6 +66,7 @@ class Batches:
         self.per_epoch = self.examples // size
         self.workers: int | None = None
         self._spans = [Span(0, 0, 0, size)]
+        #: The latest epoch that was asked for, and the order of its examples; -1 before the first.
         self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
 
     @classmethod
@@ -128,10 +129,11 @@ class Batches:
     def progress(self, step: int) -> float:
         """Return how many steps of the planned size are equivalent to `step` steps: `step`, if no size has changed."""
         epoch, offset = self.position(step)
+        # smaller mini-batches also use examples that those of the planned size leave out at the end of an epoch
         return epoch * self.per_epoch + min(offset / self.planned, self.per_epoch)
 
     def steps(self, epochs: int) -> int:
-        """Return the number of steps in some epochs if mini-batches keep their size."""
+        """Return the number of steps in the first `epochs` epochs if mini-batches keep their size from now on."""
         last = self._spans[-1]
         in_epoch, whole = (self.examples - last.offset) // last.size, self.examples // last.size
         return last.step + in_epoch + (epochs - last.epoch - 1) * whole

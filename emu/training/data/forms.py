@@ -85,7 +85,9 @@ def channels_first(raw: Raw, channels: int) -> Raw:
 
 
 def require_scale(raw: Raw) -> None:
-    """Raise ConfigError if the scale of pixels is unknown: 16-bit and wider integers, and floats that may be bytes.
+    """Raise ConfigError if the scale of pixels is unknown: integers other than uint8, and floats that may be bytes.
+
+    Pixels of which none exceeds 1 are taken as they are.
 
     Raises:
         ConfigError: the recipe must give `scale`.
@@ -95,12 +97,12 @@ def require_scale(raw: Raw) -> None:
         return
     least, most = images.min(), images.max()
     if images.dtype.kind in "ui":
-        pixels, is_open = f"{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
+        pixels, is_unknown = f"{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
     else:
-        looks = bool(least >= 0 and 1 < most <= _BYTE)
-        is_open = looks and bool(most > _MOST_FEATURE or (images == np.floor(images)).all())
+        may_be_bytes = bool(least >= 0 and 1 < most <= _BYTE)
+        is_unknown = may_be_bytes and bool(most > _MOST_FEATURE or (images == np.floor(images)).all())
         pixels = f"{images.dtype} numbers that look like pixels of integers"
-    if is_open:
+    if is_unknown:
         raise ConfigError(
             f"pixels must be 8-bit integers, or floats as the network takes them, got {pixels}, {least:g}..{most:g}, "
             f"in {raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
@@ -109,7 +111,11 @@ def require_scale(raw: Raw) -> None:
 
 
 def _largest(images: Array, most: float) -> int:
-    """Return the likeliest maximum of a pixel: 16 of the digits, or all ones in the bits that the largest one needs."""
+    """Return the likeliest maximum of a pixel.
+
+    It is 255 for floats above 16; 16 if that is the largest pixel, as in scikit-learn's digits; else all ones in the
+    bits that the largest pixel needs.
+    """
     if images.dtype.kind == "f" and most > _MOST_FEATURE:
         return _BYTE
     return 16 if most == 16 else (1 << max(int(most).bit_length(), 1)) - 1
