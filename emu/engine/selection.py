@@ -30,7 +30,7 @@ def relu(x: Any, *, backend: str = "auto") -> Array:
 
 
 def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
-    """Return the gradient that ReLU passes back: g where x > 0, else +0.
+    """Return the gradient that ReLU passes back: g where x > 0, else (where x is NaN, too) +0.
 
     Args:
         g: the arriving gradient, any carrier dtype.
@@ -50,7 +50,7 @@ def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
 
 
 def largest_magnitudes(arrays: Sequence[Array], *, backend: str = "auto") -> list[float]:
-    """Return the largest magnitude in each array of carriers: 0.0 of none, NaN if there is one."""
+    """Return the largest magnitude in each array of a carrier's dtype: 0.0 if it is empty, NaN if it has a NaN."""
     return load(backend).largest_magnitudes(arrays)
 
 
@@ -90,9 +90,10 @@ def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto",
     Args:
         values: one per window, any carrier dtype.
         index: place within each window, integers from 0 on, in the shape of `values`.
-        windows: rows of gathered matrices, none of whose elements belongs to two of them; their data are not read.
+        windows: rows of gathered matrices that do not overlap; their data are not read.
         backend: who computes.
-        check: whether to check that places lie in their windows; else a value whose place does not is left out.
+        check: whether to check that places lie in their windows. False is for the indices of `max_pool`: other ones may
+            give any result.
 
     Returns:
         As many elements as the windows' data have, `(windows.data.size,)`, in the dtype of `values`.
@@ -120,8 +121,11 @@ def _places(index: Any, length: int, *, check: bool) -> Array:
         ShapeError: one lies outside its window.
         FormatError: they are not integers.
     """
-    is_taken = is_on_device(index) or (type(index) is np.ndarray and index.dtype.kind in "iu" and index.dtype.isnative)
-    array = index if is_taken else as_numbers(index, "index")  # which would widen 8 bits to 64
+    # `as_numbers` would widen 8 bits to 64, so an array that can be read as it is does not pass it
+    is_readable = is_on_device(index) or (
+        type(index) is np.ndarray and index.dtype.kind in "iu" and index.dtype.isnative
+    )
+    array = index if is_readable else as_numbers(index, "index")
     if array.dtype.kind not in "iu":
         raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
     if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:

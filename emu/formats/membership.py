@@ -55,7 +55,9 @@ def float_members(x: Array, fmt: FloatMembers) -> Mask:
 
 
 def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
-    """Return, per element, whether it is an integer in `low`..`end` - 1 times 2**-frac_bits; None at extreme points.
+    """Return, per element, whether it is an integer in `low`..`end` - 1 times 2**-frac_bits.
+
+    None if `frac_bits` is beyond `FLOAT64_POINTS`: the caller must test in another way.
 
     Args:
         x: float32 or float64, any shape.
@@ -67,7 +69,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
         x = as_float64(x)
     if abs(frac_bits) > FLOAT64_POINTS:
         return None
-    scale, first, last = (x.dtype.type(n) for n in (math.ldexp(1.0, frac_bits), low, end))
+    scale, least, beyond = (x.dtype.type(n) for n in (math.ldexp(1.0, frac_bits), low, end))
     raws, whole, mask = (np.empty(PIECE, dtype) for dtype in (x.dtype, x.dtype, bool))
 
     def test(piece: Array, inside: Mask) -> None:
@@ -75,7 +77,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
         np.multiply(piece, scale, out=raw)
         np.floor(raw, out=floor)
         np.equal(raw, floor, out=inside)
-        for compare, limit in ((np.greater_equal, first), (np.less, last)):
+        for compare, limit in ((np.greater_equal, least), (np.less, beyond)):
             inside &= compare(raw, limit, out=other)
         # A product with 2**frac_bits is exact, infinite (and too large), or, below the normal numbers, rounded: then it
         # lies between two integers, or it has become 0.
@@ -101,12 +103,13 @@ class _FloatTest:
         stored, lowest, self.unsigned = (23, -126, np.dtype(np.uint32)) if narrow else (52, -1022, np.dtype(np.uint64))
         pattern = self.unsigned.type
         self.fmt, self.dtype, self.quantum = fmt, dtype, fmt.emin - fmt.fraction_bits
-        self.magnitudes = pattern((1 << (8 * dtype.itemsize - 1)) - 1)
-        self.dropped = pattern((1 << max(stored - fmt.fraction_bits, 0)) - 1)
+        self.magnitude_bits = pattern((1 << (8 * dtype.itemsize - 1)) - 1)
+        self.zero_bits = pattern((1 << max(stored - fmt.fraction_bits, 0)) - 1)
         self.infinity = _pattern_of(dtype, math.inf)
         self.largest = _pattern_of(dtype, fmt.largest)
         self.small = _pattern_of(dtype, math.ldexp(1.0, max(fmt.emin, lowest)))
-        #: Its last place is the format's smallest step; None if the dtype has no such number.
+        # `large`: the number whose last place is the format's smallest step. None if the dtype has no such number, or
+        # if the format has normal numbers that are subnormal in the dtype: their steps differ.
         top = stored + self.quantum
         self.large = dtype.type(math.ldexp(1.0, top)) if fmt.emin >= lowest and top < -lowest else None
         self.magnitude, self.rest = (np.empty(PIECE, self.unsigned) for _ in range(2))
@@ -115,10 +118,10 @@ class _FloatTest:
     def test(self, piece: Array, inside: Mask) -> None:
         n = piece.size
         patterns, magnitude, rest, mask = piece.view(self.unsigned), self.magnitude[:n], self.rest[:n], self.mask[:n]
-        np.bitwise_and(patterns, self.magnitudes, out=magnitude)
+        np.bitwise_and(patterns, self.magnitude_bits, out=magnitude)
         np.less_equal(magnitude, self.largest, out=inside)
-        if self.dropped:
-            inside &= np.equal(np.bitwise_and(patterns, self.dropped, out=rest), 0, out=mask)
+        if self.zero_bits:
+            inside &= np.equal(np.bitwise_and(patterns, self.zero_bits, out=rest), 0, out=mask)
         np.subtract(magnitude, 1, out=rest)  # 0 becomes the largest of all: so one comparison leaves it out
         smaller = np.less(rest, self.small - 1, out=mask)
         if smaller.any():
@@ -139,7 +142,7 @@ class _FloatTest:
 
 
 def _on_grid(magnitude: NDArray[np.float64], fmt: FloatMembers) -> Mask:
-    """Return which finite magnitudes are a whole number of the last places at their exponent, and not too large."""
+    """Return which finite magnitudes are multiples of the last place at their exponent, and not too large."""
     exponent = np.maximum(np.frexp(magnitude)[1] - 1, fmt.emin).astype(np.int64)
     shift = fmt.fraction_bits - exponent
     # in two steps: one would overflow where the exponent range is that of float64

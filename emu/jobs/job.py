@@ -24,7 +24,8 @@ class Job:
             address of a store, such as `s3://bucket/study/runs/KEY`. `attempts` and `claims` are next to `runs`.
         backend: "auto", "reference", "numba" or "cuda": the bits are the same.
         cache: folder of the cache of runs; None uses no cache.
-        sources: hash of the submitter's code; a worker with other code refuses the job.
+        sources: hash of the submitter's code; a worker with other code refuses the job; "" lets
+            any code run it.
     """
 
     key: str

@@ -99,7 +99,7 @@ class ObjectStore(Store):
 
     @override
     def exists(self, key: str) -> bool:
-        return bool(self._asked(self._files.exists, self._path(key)))
+        return bool(self._call(self._files.exists, self._path(key)))
 
     @override
     def fetch(self, key: str, folder: Path) -> bool:
@@ -107,7 +107,7 @@ class ObjectStore(Store):
             return False
         unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
         try:
-            with zipfile.ZipFile(io.BytesIO(self._asked(self._files.cat_file, self._path(key)))) as archive:
+            with zipfile.ZipFile(io.BytesIO(self._call(self._files.cat_file, self._path(key)))) as archive:
                 archive.extractall(unfinished)  # writes nothing outside, and checks the CRC of each file
             return copy_atomically(unfinished, folder)
         except zipfile.BadZipFile as error:
@@ -122,13 +122,14 @@ class ObjectStore(Store):
         if self.exists(key):
             return
         content = io.BytesIO()
-        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # 1 is the fastest
             for file in sorted(path for path in folder.rglob("*") if path.is_file()):
                 archive.write(file, file.relative_to(folder).as_posix())
-        self._asked(self._files.makedirs, self._root, exist_ok=True)
-        self._asked(self._files.pipe_file, self._path(key), content.getvalue())
+        self._call(self._files.makedirs, self._root, exist_ok=True)
+        self._call(self._files.pipe_file, self._path(key), content.getvalue())
 
-    def _asked(self, function: Any, *arguments: Any, **options: Any) -> Any:
+    def _call(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        """Return what a function of the file system returns; any error of it becomes a ConfigError."""
         try:
             return function(*arguments, **options)
         except Exception as error:  # each kind of store raises errors of its own

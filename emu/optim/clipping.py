@@ -24,7 +24,8 @@ from emu.optim.optimiser import ParameterState, UpdateRunner, constant, scalar
 
 #: Name of the layer under which the norm of all parameters is counted.
 EVERYWHERE = "loss"
-#: Least number of significant bits of a sum of squares in fixed point, unless the threshold is far above it.
+#: In fixed point each square loses up to a step. Of a sum of at least 2**12 steps an element this is at most
+#: 2**-12: our choice.
 _FIXED_BITS = 12
 
 
@@ -113,14 +114,13 @@ def _clipped_scaled(
     if not exact > Fraction(bound):
         return gradients
     halvings = _floor_log2(exact / Fraction(bound))
-    near = constant(
-        math.ldexp(bound, halvings + exponent)
-    )  # of the scaled norm's size, so that their quotient, in (1/2, 1], neither overflows nor underflows
-    factor = runner.run(Operation("divide", (near, norm.root), part="factor"), "norm", EVERYWHERE)
+    # the bound brought to the scaled norm's size: their quotient, in (1/2, 1], neither overflows nor underflows
+    scaled_bound = constant(math.ldexp(bound, halvings + exponent))
+    factor = runner.run(Operation("divide", (scaled_bound, norm.root), part="factor"), "norm", EVERYWHERE)
     fmt = factor.format
-    whole = math.ldexp(float(on_host(factor.array)), -halvings)
-    if isinstance(fmt, Float) and whole >= fmt.smallest_normal:
-        return _multiplied(states, gradients, factor.with_array(fmt.carrier.type(whole)), runner)  # exact
+    undivided = math.ldexp(float(on_host(factor.array)), -halvings)
+    if isinstance(fmt, Float) and undivided >= fmt.smallest_normal:  # then the format holds it: one multiplication
+        return _multiplied(states, gradients, factor.with_array(fmt.carrier.type(undivided)), runner)
     halved = _multiplied(states, gradients, constant(2.0**-halvings), runner, step=".halved")
     return _multiplied(states, halved, factor, runner)
 
@@ -138,15 +138,15 @@ def _exponent_to_scale(norm: _Norm, bound: float, gradients: Sequence[Value]) ->
     low = max(_lowest_sum(fmt, count) for fmt in formats)
     high = min(Fraction(fmt.max) / 2 for fmt in formats)
     if len(formats) == 1 and isinstance(norm.root.format, Float) and math.isfinite(norm.size):
-        total = (
-            Fraction(norm.size) ** 2
-        )  # an overflow shows: the norm is infinite, or its square near the largest value
+        # an overflow shows: the norm is infinite, or its square near the largest value
+        total = Fraction(norm.size) ** 2
         if total < high and max(total, Fraction(bound) ** 2) >= low:
             return None
     sizes = [_largest(gradient) for gradient in gradients]
     largest = max(sizes) if all(map(math.isfinite, sizes)) else math.inf
     if not 0 < largest < math.inf or low <= Fraction(largest) ** 2 <= high / count:
         return None
+    # from -1022 on the power is a normal float64
     return max(min(_largest_exponent(fmt, count) for fmt in formats) - _floor_log2(Fraction(largest)) - 1, -1022)
 
 

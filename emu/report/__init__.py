@@ -1,9 +1,10 @@
-"""Pictures of a run: one self-contained HTML page that needs no network and no other file.
+"""The report of a run: one self-contained HTML page that needs no network and no other file.
 
     run folder ──► read ──► sections (a picture each) ──► page ──► report.html
 
-Each picture has a file in `pictures/`. `page` makes HTML and does not depend on runs, so a study's report is another
-list of sections. Altair is imported when a page is built, never by `import emu.report`.
+Each picture has a file in `pictures/`. `page` makes HTML and does not depend on runs: the reports of a study
+(`study/`) and of a search (`search/`) are other lists of sections. Altair is imported when a page is built, never by
+`import emu.report`.
 """
 
 from emu.report.build import build_report

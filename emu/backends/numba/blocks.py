@@ -1,7 +1,11 @@
 """The output stage on one block: scale to units of the last place, round, apply the overflow rule, count.
 
-A block holds exact results as float64, or results rounded to odd that the stage is proved to write as the exact ones.
-Each pass is one loop over the block, so that the mode or rule is chosen once a block and the loops vectorise.
+A block is a piece of an array, `compiling.BLOCK` elements that stay in the cache. It holds exact results as float64, or
+results rounded to odd that the stage is proved to write as the exact ones. Each pass is one loop over the block, so
+that the mode or rule is chosen once a block and the loops vectorise.
+
+Arrays are named alike in all functions: x results, y what is written for them, v results in units of the last place, r
+what v is rounded to, u random integers of `n_rbits` bits.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ class Stage(NamedTuple):
 @kernel
 def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
     """Round v (in units of the last place) to integers r; zeros keep the sign."""
-    # Here and below: floor is exact, and so is what it drops, the low bits of a float64.
+    # Here and below, a - floor(a) is exact: it is the low bits of a.
     mode = stage.rounding
     if mode == NEAREST_EVEN:
         for i in range(n):
@@ -96,9 +100,9 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
 
 @kernel
 def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int) -> None:
-    # Magnitudes move away from zero if u and the first r dropped bits carry. In two's complement the first r dropped
-    # bits of a negative number are those of 1 - f: 2**r - ceil(f * 2**r), which u carries toward zero from
-    # ceil(f * 2**r) on. Integers up to 2**(r + 1) are compared: exact.
+    # b = n_rbits. Magnitudes move away from zero if u and the first b dropped bits, floor(f * 2**b), carry. In two's
+    # complement the first b dropped bits of a negative number are those of 1 - f, 2**b - ceil(f * 2**b): with a u from
+    # ceil(f * 2**b) on they carry, toward zero. Integers up to 2**(b + 1) are compared: exact.
     scale = power_of_two(n_rbits)
     for i in range(n):
         a = abs(v[i])
@@ -135,7 +139,7 @@ def _round_by_steps(v: Any, r: Any, n: int, is_float: int, steps: int) -> None:
 
 @kernel
 def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int, steps: int) -> None:
-    # As `_round_stochastic`, but the dropped bits are first rounded to r bits by the mask.
+    # As `_round_stochastic`, but the dropped bits are first rounded to n_rbits bits by the mask.
     scale = power_of_two(n_rbits)
     for i in range(n):
         a = abs(v[i])
@@ -152,7 +156,7 @@ def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int,
 @kernel
 def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
     """Write a block into a fixed-point format: values x to values y."""
-    # Powers of two, which `supports` keeps among the normal numbers.
+    # Powers of two, which `prepared.supports` keeps among the normal numbers.
     scale = power_of_two(-stage.quantum)
     step = power_of_two(stage.quantum)
     for i in range(n):
@@ -202,9 +206,9 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
         magnitude = abs(x[i])
         exponent = ((bits_of(x[i]) >> 52) & FIELD) - BIAS
         last = max(min(exponent, HUGE) - tail, quantum)
-        bounded = np.copysign(huge, x[i]) if magnitude > huge and magnitude < np.inf else x[i]
-        v[i] = bounded * power_of_two(-last)
-        y[i] = power_of_two(last)
+        limited = np.copysign(huge, x[i]) if magnitude > huge and magnitude < np.inf else x[i]
+        v[i] = limited * power_of_two(-last)
+        y[i] = power_of_two(last)  # the last place, until it is multiplied below
     round_block(v, r, u, n, stage)
     inexacts = 0
     underflows = 0
@@ -256,8 +260,8 @@ def _count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) ->
     normal = power_of_two(stage.emin)
     carried = np.inf
     if stage.tininess == AFTER_ROUNDING:
-        # As if exponents had no lower end, the binade below 2**emin has the last place emin - precision. Only results
-        # in it may be rounded up to 2**emin: `carried` of those places.
+        # IEEE 754 rounds as if exponents had no lower end. The last place below 2**emin is then 2**(emin - precision).
+        # A result between 2**(emin - 1) and 2**emin is not tiny if it is rounded up to 2**emin, `carried` last places.
         scale, carried = power_of_two(stage.precision - stage.emin), power_of_two(stage.precision)
         for i in range(n):
             magnitude = abs(x[i])
@@ -294,7 +298,7 @@ def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, co
 
     In two's complement -2**m has its leading bit, the leftmost 0, at m - 1; raw -1 of a fixed accumulator has none.
     """
-    scalars = 2 * bins
+    scalars = 2 * bins  # from here on `datapath.registers.SCALARS`: none, below, above, nonfinite, total
     for i in range(n):
         bits = bits_of(x[i])
         field = (bits >> 52) & FIELD

@@ -1,4 +1,4 @@
-"""The schedule of a cluster's step, which `step.py` plays, and the time that it takes."""
+"""The schedule of a cluster's step, which `step.py` plays, and the time that it takes; `_ps` are picoseconds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Group(NamedTuple):
     Attributes:
         name: what a trace calls it.
         layers: layers whose gradients they are.
-        numbers: how many gradients exist after the exchange.
-        sent_numbers: how many a node sends.
+        numbers: how many gradients all owners together have after the exchange.
+        sent_numbers: how many gradients a worker sends; fewer than `numbers` if it sends only the rows that it touched.
         up_bytes: bytes of a worker's messages to all owners, including itself.
-        down_bytes: bytes of all owners' messages.
+        down_bytes: bytes of all owners' messages to one node.
         messages: sizes by owner.
         device: the device of a node that has the layers; None if each device has a part of them.
-        updates: update that the owner runs before it answers: a controller returns parameters.
+        updates: tasks that the owner runs before it answers: a controller updates parameters and returns them.
     """
 
     name: str
@@ -87,7 +87,7 @@ class StepSchedule:
 
     @property
     def clips_at_receivers(self) -> bool:
-        """Whether receivers of gradients clip them."""
+        """Whether receivers of gradients clip them; a node alone receives none."""
         return self.clips is not None and self.clips.trigger == "after_all" and self.teams.count > 1
 
     @property
@@ -95,9 +95,9 @@ class StepSchedule:
         """Whether all nodes do the same at the same time, so that two can stand for all."""
         if self.fabric is None or self.teams.parts > 1 or self.teams.count < 3 or not self.teams.computes.all():
             return False
-        passed = [self.fabric.port, self.fabric.host] if self.fabric.over_hosts else [self.fabric.port]
+        links = [self.fabric.port, self.fabric.host] if self.fabric.over_hosts else [self.fabric.port]
         # if both directions share a resource, messages of a round compete, and two nodes do not stand for more
-        separate = not any(path is None or path.half_duplex or path.one_engine for path in passed)
+        separate = not any(link is None or link.half_duplex or link.one_engine for link in links)
         return separate and all(len(set(sizes.tolist())) == 1 for group in self.groups for sizes in group.messages)
 
     def of_two(self) -> StepSchedule:
@@ -105,6 +105,7 @@ class StepSchedule:
         assert self.fabric is not None
         groups = [group._replace(messages=Messages(*(sizes[:2] for sizes in group.messages))) for group in self.groups]
         teams = self.teams.standing_for_all()
+        # the fabric counts hosts, of which each node may have several
         return replace(
             self,
             fabric=replace(self.fabric, nodes=2 * self.fabric.nodes // self.teams.count),
@@ -133,6 +134,7 @@ class StepSchedule:
     def exchange_alone(self) -> StepSchedule:
         """Return the schedule of the exchange alone: all gradients are ready at the start, computing takes no time."""
         silent = self.without_computing()
+        # without what devices that share a model send each other
         passes = tuple(replace(task, gathered_bytes=0, partial_bytes=0) for task in silent.program.passes)
         return replace(silent, program=Program(passes, ()))
 

@@ -15,14 +15,14 @@ from emu.testing.hard import Places, hard_reals, hard_values, last_index, magnit
 
 Array = NDArray[Any]
 Reals = NDArray[np.float64]
-#: Indices beyond this have no exact ties in float64.
+#: Largest index of a tie in fixed point: below 2**52 float64 holds index + 1/2 exactly.
 TIES_END = 1 << 51
-#: Parts of an ulp after a value at which it has neither a value nor a tie.
+#: Distances from a value to numbers above it that are neither values nor ties, in ulp.
 PARTS = (0.125, 0.25, 0.375, 0.625, 0.75, 0.875)
 
 
-def _indices(fmt: Format, low: int, high: int, n: int, seed: int) -> NDArray[np.uint64]:
-    """Return indices in low .. high: the ends, long carries, and uniform ones."""
+def _indices(low: int, high: int, n: int, seed: int) -> NDArray[np.uint64]:
+    """Return indices in low .. high: the ends, five of sixteen that end in a run of ones, and uniform ones."""
     if high < low:
         return np.zeros(0, np.uint64)
     noise = Places.of(seed, (n,)).noise(5)
@@ -44,21 +44,24 @@ def _signed(fmt: Format, magnitude: Reals) -> Reals:
 
 def normal_values(fmt: Format, n: int, seed: int) -> Reals:
     """Return finite values of the format, subnormals and zeros excepted."""
-    return _signed(fmt, magnitudes(fmt, _indices(fmt, max(normal_index(fmt), 1), last_index(fmt), n, seed), 0))
+    return _signed(fmt, magnitudes(fmt, _indices(max(normal_index(fmt), 1), last_index(fmt), n, seed), 0))
 
 
 def ties(fmt: Format, n: int, seed: int) -> Reals:
     """Return numbers halfway between two normal values; none if float64 does not hold them."""
     high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
-    if isinstance(fmt, Float) and fmt.fraction_bits > 51:
+    if isinstance(fmt, Float) and fmt.fraction_bits > 51:  # a tie has one bit more, and float64 has 52
         high = -1
-    return _signed(fmt, magnitudes(fmt, _indices(fmt, max(normal_index(fmt), 1), high, n, seed), 1))
+    return _signed(fmt, magnitudes(fmt, _indices(max(normal_index(fmt), 1), high, n, seed), 1))
 
 
 def between(fmt: Format, n: int, seed: int) -> Reals:
-    """Return numbers between two normal values that are no ties, some of them one float64 step from a tie or value."""
+    """Return numbers between two normal values that are no ties; every third one is a float64 step above a tie.
+
+    They are rounded to float64. So where its steps are wider than 1/8 ulp of the format, some are values or ties.
+    """
     high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
-    index = _indices(fmt, max(normal_index(fmt), 1), high, n, seed)
+    index = _indices(max(normal_index(fmt), 1), high, n, seed)
     inside = magnitudes(fmt, index, 2 * np.resize(PARTS, len(index)))  # in halves of an ulp
     beside = np.nextafter(
         magnitudes(fmt, index, np.resize([0, 1, 1], len(index))), np.resize([np.inf, 0, np.inf], len(index))
@@ -70,7 +73,7 @@ def subnormals(fmt: Format, n: int, seed: int) -> Reals:
     """Return subnormal values and what lies between them, from the smallest one on; none in fixed point."""
     if isinstance(fmt, Fixed):
         return np.zeros(0)
-    index = _indices(fmt, 1, normal_index(fmt) - 1, n, seed)
+    index = _indices(1, normal_index(fmt) - 1, n, seed)
     return _signed(fmt, magnitudes(fmt, index, 2 * np.resize([0, 0.25, 0.5, 0.75, 0], len(index))))
 
 
@@ -111,7 +114,7 @@ def finite_operands(fmt: Format, count: int, n: int, seed: int) -> tuple[Array, 
 
 
 def every_combination(fmt: Format, count: int, values: list[float]) -> tuple[Array, ...]:
-    """Return operands that hold every combination of some values, as far as the format has them."""
+    """Return operands that hold every combination of some values, leaving out values that the format lacks."""
     members = [x for x in values if bool(fmt.contains(np.array([x]))[0])]
     columns = list(zip(*itertools.product(members, repeat=count), strict=True))
     return tuple(np.array(column).astype(fmt.carrier) for column in columns)
@@ -130,7 +133,7 @@ def summands(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
 
 
 def random_bits(n: int, n_rbits: int, seed: int) -> NDArray[np.uint32]:
-    """Return recorded random bits, both extremes among them."""
+    """Return random bits to be given as recorded ones, all 0 and all 1 among them."""
     bits = (Places.of(seed, (n,)).noise(9) >> np.uint64(64 - n_rbits)).astype(np.uint32)
     bits[:2] = [0, (1 << n_rbits) - 1][:n]
     return bits
