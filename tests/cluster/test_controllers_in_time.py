@@ -18,8 +18,9 @@ from emu.cluster import Controllers, Homes, Simulated
 from emu.cluster.clipping import ClippingTable, schedule
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Clips, Group, Kernels, Program, StepSchedule, Task, Teams, alone, play
+from emu.cluster.timing import Clips, Group, Kernels, Part, Program, StepSchedule, Task, Teams, alone, play
 from emu.cluster.timing.messages import Messages
+from emu.cluster.timing.program import MEMORY
 from emu.cluster.timing.step import _Playback
 from emu.hardware import Event, Fabric
 from emu.hardware.fabric import Path
@@ -33,7 +34,9 @@ def worker_and_controller(costs: list[tuple[int, int, int]], trigger: Any, on: A
     """Return the plan of one worker with layers of such costs, whose controller answers with nothing, in no time."""
     of_nodes = slice(None, None, 1 if worker == 0 else -1)
     names = [str(i) for i in range(len(costs))]
-    tasks = tuple(Task(name, "backward", (("compute", b),), True) for name, (b, _, _) in zip(names, costs, strict=True))
+    tasks = tuple(
+        Task(name, "backward", (Part("compute", b),), True) for name, (b, _, _) in zip(names, costs, strict=True)
+    )
     groups = [
         Group(name, frozenset((name,)), 1, 1, x, 0, Messages(*(np.array([0, n])[of_nodes] for n in (1, x, 0, 1))))
         for name, (_, _, x) in zip(names, costs, strict=True)
@@ -96,8 +99,8 @@ def test_every_layer_is_sent_once_and_bytes_are_those_of_the_controllers_d3(clus
 
 
 def of_node(events: tuple[Event, ...], node: int) -> dict[tuple[str, str], Event]:
-    """Return what a node did, by name and kind."""
-    return {(event.name, event.kind): event for event in events if event.node == node}
+    """Return what a node's units and ports did, by name and kind; the memory works beside them."""
+    return {(event.name, event.kind): event for event in events if event.node == node and event.resource != MEMORY}
 
 
 @pytest.mark.parametrize("trigger", ["next", "own"])
@@ -112,13 +115,13 @@ def test_layers_are_clipped_behind_their_gradient_and_sent_behind_that_beside_la
     for node in (1, 2):
         did = of_node(found, node)
         for place, layer in enumerate(order):
-            clip, grad = did[f"{layer}: clip", "clip"], did[f"{layer} backward", "backward"]
+            clip, grad = did[f"{layer}: clip", "clip"], did[f"{layer} gradient", "backward"]
             send = did[f"{layer}: to owners", "send"]
             waits = min(place + (trigger == "next"), count - 1)
-            assert clip.begin_ps >= did[f"{order[waits]} backward", "backward"].end_ps >= grad.end_ps
+            assert clip.begin_ps >= did[f"{order[waits]} gradient", "backward"].end_ps >= grad.end_ps
             assert send.begin_ps >= clip.end_ps
             if place + 2 < count:
-                assert send.begin_ps < did[f"{order[-1]} backward", "backward"].end_ps
+                assert send.begin_ps < did[f"{order[-1]} gradient", "backward"].end_ps
     assert {event.resource for event in found if event.kind == "clip"} == {"clipper"}
 
 
@@ -129,7 +132,7 @@ def test_a_controller_updates_when_gradients_of_all_workers_are_there_and_then_s
     did = of_node(found.events, 3)
     for layer in ("fc0", "fc1", "fc2"):
         arrived = [e.end_ps for e in found.events if (e.name, e.kind) == (f"{layer}: to owners", "receive")]
-        mean, update = did[f"{layer}: sum", "quantise"], did[f"{layer} update", "update"]
+        mean, update = did[f"{layer}: sum", "quantise"], did[f"{layer} master", "update"]
         assert len(arrived) == 3
         assert max(arrived) <= mean.begin_ps
         assert mean.end_ps <= update.begin_ps < update.end_ps <= did[f"{layer}: to all", "send"].begin_ps

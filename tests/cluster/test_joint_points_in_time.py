@@ -9,7 +9,7 @@ from ranks_in_threads import on_ranks
 from test_cluster_training import NARROW, SMALL
 
 import emu
-from emu.cluster.timing import counts_ps
+from emu.cluster.timing import counts_of
 from emu.hardware import Device, Fabric, load_device
 from emu.training.loop import Loop
 from emu.training.systems.joint_points import JointPoints
@@ -63,7 +63,7 @@ def counted(found: Loop) -> list[dict[str, Any]]:
 def test_registers_go_to_the_first_node_and_their_sum_to_all_one_after_the_other(nodes: int):
     fabric = Fabric.of(on_crossbar(), nodes=nodes)
     expected = 2 * ((nodes - 1) * REGISTER_BYTES * BYTE_PS + LATENCY_PS) if nodes > 1 else 0
-    assert counts_ps(fabric, range(nodes), REGISTER_BYTES) == expected
+    assert counts_of(fabric, range(nodes), REGISTER_BYTES) == (expected, 2 * (nodes - 1) * REGISTER_BYTES)
 
 
 @pytest.mark.parametrize(("pretraining_steps", "steps"), [(4, 1), (0, 2)], ids=["pre-training", "an interval"])

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import emu
+from emu.cluster.timing.program import LINK, REDO
 from emu.hardware import DECISION, ROLES, Demand, Device, Machine, machine_of
-from emu.training.time.simulation import LINK, REDO, Simulation
+from emu.training.time.simulation import Simulation
 
 WORD, FP32 = emu.parse("fix16f10"), emu.parse("fp32")
 #: 4 lanes at 1 GHz, a host of 2 lanes at 1 GHz, a link of 1 GB/s behind 1 ns: a cycle is 1000 ps, and so is a byte.

@@ -1,5 +1,6 @@
 """How long a step of a cluster takes: compute, quantise, send, wait, update, in picoseconds.
 
+cycle.py          steps that repeat
 timelines.py      resources of all devices at once; processes side by side
 program.py        a device's step as tasks, from its demands
 striping.py       a layer's output channels divided among devices
@@ -14,9 +15,9 @@ scheduling.py     from `[cluster]` to the schedule of a step
 step.py           plays a schedule
 """
 
-from emu.cluster.timing.counts import counts_ps
+from emu.cluster.timing.counts import NO_COUNTS, Counts, counts_of
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import Program, Task
+from emu.cluster.timing.program import Part, Program, Task, Use
 from emu.cluster.timing.rows import Rows, arrived_rows
 from emu.cluster.timing.scheduling import Share, alone, fabric_of, schedule_of, teams_of
 from emu.cluster.timing.step import play
@@ -25,10 +26,13 @@ from emu.cluster.timing.teams import Teams
 from emu.cluster.timing.timelines import DeviceTimelines, Processes, Signal
 
 __all__ = [
+    "NO_COUNTS",
     "Clips",
+    "Counts",
     "DeviceTimelines",
     "Group",
     "Kernels",
+    "Part",
     "Processes",
     "Program",
     "Rows",
@@ -38,9 +42,10 @@ __all__ = [
     "StepTime",
     "Task",
     "Teams",
+    "Use",
     "alone",
     "arrived_rows",
-    "counts_ps",
+    "counts_of",
     "fabric_of",
     "play",
     "schedule_of",

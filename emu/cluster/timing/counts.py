@@ -11,14 +11,31 @@ because a node waits for the sum before it goes on; that is our choice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.hardware import Fabric, Traffic
 
 
-def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
-    """Return how long registers take to the first node, and their sum from receivers to all others.
+class Counts(NamedTuple):
+    """What adding up the registers of all nodes takes.
+
+    Attributes:
+        duration_ps: how long all nodes wait.
+        size_bytes: bytes that travel.
+    """
+
+    duration_ps: int = 0
+    size_bytes: int = 0
+
+
+#: No registers are added up.
+NO_COUNTS = Counts()
+
+
+def counts_of(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> Counts:
+    """Return what registers take to the first node, and their sum from receivers to all others.
 
     Args:
         fabric: fabric that connects the nodes.
@@ -27,10 +44,11 @@ def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
     """
     first, *others = devices
     if not others:
-        return 0
+        return NO_COUNTS
     traffic, receivers = Traffic(fabric), np.full(fabric.processors, -1)
     receivers[others] = first
     added_ps = int(traffic.send(np.zeros_like(receivers), receivers, size_bytes).arrived_ps.max())
     back_to = np.full((len(others), fabric.processors), -1)
     back_to[:, first] = others
-    return int(traffic.rounds(np.int64(added_ps), back_to, size_bytes).arrived_ps.max())
+    returned_ps = int(traffic.rounds(np.int64(added_ps), back_to, size_bytes).arrived_ps.max())
+    return Counts(returned_ps, 2 * len(others) * size_bytes)

@@ -1,6 +1,6 @@
 """The step of a node as a sequence of tasks: on which resource each runs, how long, and which gradient it completes.
 
-    demands ──► parts: (resource, picoseconds) ──► tasks: a layer's forward, a layer's backward, the update
+    demands ──► uses of units and links ──► tasks: a layer's forward, a layer's backward, the update
 
 Devices that share a model share its program, too; a `Division` says which part of each operation a device runs.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
 
+from emu.cluster.timing.counts import NO_COUNTS, Counts
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.operations.kinds import UPDATE, pass_of
@@ -24,7 +26,75 @@ DEVICE, HOST_UNIT, HOST_LINK, CLIPPER, COUNTS = "compute", "host", "host link", 
 QUANTISE, CLIP = "quantise", "clip"
 #: Bytes of a binary point on its way from the host. One byte holds -128..127 fraction bits, which are enough; that is
 #: our choice.
-_POINT_BYTES = 1
+POINT_BYTES = 1
+#: Kinds of time in a table of times, besides forward, backward and update: of an operation that runs again, of one on
+#: the host, and of a transfer.
+REDO, ON_HOST, TRANSFER = "redo", "host", "transfer"
+#: The link to the host, and the port of the node that adds up registers, as such a table calls them.
+LINK, PORT = "link", "port"
+#: The memory of a device, in a trace.
+MEMORY = "memory"
+
+
+class Use(NamedTuple):
+    """The use of a unit or a link by one operation.
+
+    Attributes:
+        layer: layer of the result; empty for the batch.
+        role: its role; empty for the batch.
+        unit: unit, or link.
+        kind: what its time counts as in a table of times.
+        name: its name in a trace.
+        unit_ps: how long the unit works, or the link.
+        memory_ps: how long the memory works beside it.
+        cycles: cycles of the unit; 0 for a link.
+        operations: multiply-adds, or results if there are none; 0 for a link.
+        bytes: through the memory or the link.
+        operation: its name in `emu.operations.OPERATIONS`; empty for a transfer.
+    """
+
+    layer: str
+    role: str
+    unit: str
+    kind: str
+    name: str
+    unit_ps: int
+    memory_ps: int = 0
+    cycles: int = 0
+    operations: int = 0
+    bytes: int = 0
+    operation: str = ""
+
+    @property
+    def duration_ps(self) -> int:
+        """The longer of unit and memory."""
+        return max(self.unit_ps, self.memory_ps)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What a trace says about it, as plain data (JSON)."""
+        about: dict[str, Any] = {"operation": self.operation} if self.operation else {}
+        numbers = {"cycles": self.cycles, "operations": self.operations, "bytes": self.bytes}
+        return about | {name: number for name, number in numbers.items() if number or self.operation}
+
+
+class Part(NamedTuple):
+    """What a task does on one resource, without a break.
+
+    Attributes:
+        resource: resource of the device, on which nothing else happens meanwhile.
+        duration_ps: how long it takes.
+        uses: what happens, one after the other; empty if nobody asks.
+    """
+
+    resource: str
+    duration_ps: int
+    uses: tuple[Use, ...] = ()
+
+    @classmethod
+    def of(cls, resource: str, use: Use) -> Part:
+        """Return the part that consists of one use."""
+        return cls(resource, use.duration_ps, (use,))
 
 
 @dataclass(frozen=True)
@@ -34,7 +104,7 @@ class Task:
     Attributes:
         layer: layer whose results it computes.
         kind: forward, backward or update.
-        parts: resources, and how many picoseconds each is used, one after the other.
+        parts: what it does on resources, one after the other.
         completes: whether the layer's gradients are complete after it.
         gathered_bytes: bytes that each other device of the layer, or `source` alone, sends before the task can begin.
         partial_bytes: bytes of partial errors that go to each other device of the layer after it.
@@ -45,7 +115,7 @@ class Task:
 
     layer: str
     kind: str
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[Part, ...]
     completes: bool = False
     gathered_bytes: int = 0
     partial_bytes: int = 0
@@ -61,7 +131,7 @@ class Task:
     @property
     def duration_ps(self) -> int:
         """How long all parts take."""
-        return sum(ps for _, ps in self.parts)
+        return sum(part.duration_ps for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -77,11 +147,17 @@ class Program:
 
     passes: tuple[Task, ...]
     updates: tuple[Task, ...]
-    prepare: tuple[tuple[str, int], ...] = ()
+    prepare: tuple[Part, ...] = ()
     layers: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(task.layer for task in self.passes if task.completes))
+
+    @property
+    def uses(self) -> Iterator[Use]:
+        """All uses of units and links in a step; those of the next batch come first."""
+        parts = chain(self.prepare, *(task.parts for task in (*self.passes, *self.updates)))
+        return (use for part in parts for use in part.uses)
 
     def without_time(self) -> Program:
         """Return the same program on devices that compute in no time: only messages take time."""
@@ -110,12 +186,12 @@ class Undivided(Division):
     Attributes:
         machine: machine whose times count.
         decided_on_host: whether registers go to the host and points come back.
-        counts_ps: how long adding up the registers of all nodes takes, for one point.
+        counts: what adding up the registers of all nodes takes, for one point.
     """
 
     machine: Machine
     decided_on_host: bool = False
-    counts_ps: int = 0
+    counts: Counts = NO_COUNTS
 
     @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
@@ -125,15 +201,15 @@ class Undivided(Division):
     def update_of(self, demand: Demand) -> Task:
         return Task(demand.layer, UPDATE, self._parts(demand))
 
-    def _parts(self, demand: Demand) -> tuple[tuple[str, int], ...]:
-        return parts_of(self.machine, demand, self.decided_on_host, self.counts_ps)
+    def _parts(self, demand: Demand) -> tuple[Part, ...]:
+        return parts_of(self.machine, demand, self.decided_on_host, self.counts)
 
 
 def program_of(
     division: Division,
     computed: Sequence[Demand],
     updated: Sequence[Demand],
-    prepare: tuple[tuple[str, int], ...] = (),
+    prepare: tuple[Part, ...] = (),
 ) -> Program:
     """Return the program of a step.
 
@@ -167,27 +243,48 @@ def last_gradients(computed: Sequence[Demand]) -> dict[str, int]:
 
 
 def parts_of(
-    machine: Machine, demand: Demand, decided_on_host: bool = False, counts_ps: int = 0
-) -> tuple[tuple[str, int], ...]:
-    """Return the resources that an operation uses, and how long.
+    machine: Machine, demand: Demand, decided_on_host: bool = False, counts: Counts = NO_COUNTS
+) -> tuple[Part, ...]:
+    """Return what an operation does, in order.
 
     It uses its unit, or the link, the host and the link again. The choice of a binary point uses the link alone, to the
     host and back, if the host chooses, else nothing; if nodes choose together, a device waits for their sum first.
     """
+    about, name = (demand.layer, demand.role), f"{demand.layer} {demand.role}"
     if demand.operation in DECISIONS:
-        waits = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
-        sizes = (machine.decision_bytes(), _POINT_BYTES) if decided_on_host and machine.host else ()
-        return _that_take_time([*waits, *((HOST_LINK, machine.transfer_ps(size)) for size in sizes)])
+        summed = Use(*about, PORT, TRANSFER, f"{name}: counts", counts.duration_ps, bytes=counts.size_bytes)
+        register, point = machine.decision_bytes(), POINT_BYTES
+        return (
+            *([Part.of(COUNTS, summed)] if demand.operation == JOINT_DECISION else ()),
+            *(_transfers(machine, about, f"{name}: register", register) if decided_on_host and machine.host else ()),
+            *(_transfers(machine, about, f"{name}: point", point) if decided_on_host and machine.host else ()),
+        )
     time = machine.time_of(demand)
-    if time.unit != machine.host:
-        return _that_take_time([(DEVICE, time.duration_ps)])
-    # no bytes are no transfer, which would take the link's latency
-    up, down = (machine.transfer_ps(size) if size else 0 for size in machine.host_bytes(demand))
-    return _that_take_time([(HOST_LINK, up), (HOST_UNIT, time.unit_ps), (HOST_LINK, down)])
+    on_host = time.unit == machine.host
+    kind = REDO if demand.again else ON_HOST if on_host else demand.kind
+    use = Use(*about, time.unit, kind, name, time.unit_ps, time.memory_ps, time.cycles, time.operations, time.bytes,
+              demand.operation)  # fmt: skip
+    if not on_host:
+        return (Part.of(DEVICE, use),)
+    up, down = machine.host_bytes(demand)
+    return (
+        *_transfers(machine, about, f"{name}: to host", up),
+        Part.of(HOST_UNIT, use._replace(bytes=0)),  # its bytes pass the link
+        *_transfers(machine, about, f"{name}: from host", down),
+    )
 
 
-def prepare_of(machine: Machine, batch_elements: int, batch_bytes: int) -> tuple[tuple[str, int], ...]:
-    """Return how long the host takes to prepare the next batch, and to send it; nothing without a host."""
+def _transfers(machine: Machine, about: tuple[str, str], name: str, size_bytes: int) -> tuple[Part, ...]:
+    """Return a transfer between device and host; nothing if there is no link, or nothing to move."""
+    if not size_bytes or machine.link_bytes_per_s is None:
+        return ()
+    return (Part.of(HOST_LINK, Use(*about, LINK, TRANSFER, name, machine.transfer_ps(size_bytes), bytes=size_bytes)),)
+
+
+def prepare_of(
+    machine: Machine, batch_elements: int, batch_bytes: int, name: str = "the next batch"
+) -> tuple[Part, ...]:
+    """Return what preparing a batch takes the host, and sending it; nothing without a host."""
     if machine.host is None or not batch_elements:
         return ()
     one_pass = Demand(
@@ -201,11 +298,8 @@ def prepare_of(machine: Machine, batch_elements: int, batch_bytes: int) -> tuple
         result_format=None,
     )
     time = machine.time_of(one_pass)
-    return ((HOST_UNIT, time.unit_ps), (HOST_LINK, machine.transfer_ps(batch_bytes)))
-
-
-def _that_take_time(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    return tuple((resource, ps) for resource, ps in parts if ps)
+    prepared = Use("", "", machine.host, ON_HOST, f"prepare {name}", time.unit_ps)
+    return (Part.of(HOST_UNIT, prepared), *_transfers(machine, ("", ""), f"send {name}", batch_bytes))
 
 
 def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
@@ -231,11 +325,12 @@ def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(joined)
 
 
-def _joined(parts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    joined: list[tuple[str, int]] = []
-    for resource, ps in parts:
-        if joined and joined[-1][0] == resource:
-            joined[-1] = (resource, joined[-1][1] + ps)
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    joined: list[Part] = []
+    for part in parts:
+        if joined and joined[-1].resource == part.resource:
+            before = joined[-1]
+            joined[-1] = Part(before.resource, before.duration_ps + part.duration_ps, before.uses + part.uses)
         else:
-            joined.append((resource, ps))
+            joined.append(part)
     return tuple(joined)

@@ -13,6 +13,7 @@ from emu.cluster.codecs import codec_of
 from emu.cluster.controller import layer_of, placed
 from emu.cluster.layout import Layout
 from emu.cluster.settings import ClusterTable
+from emu.cluster.timing.counts import NO_COUNTS, Counts
 from emu.cluster.timing.grouping import Grouped, devices_of
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages, messages_of
@@ -39,7 +40,7 @@ class Share:
         batch_bytes: bytes that the host sends.
         decided_on_host: whether registers go to the host and points come back.
         rows: how many rows gradients of some rows have, by the same names.
-        counts_ps: how long adding up the registers of all nodes takes, for one point.
+        counts: what adding up the registers of all nodes takes, for one point.
     """
 
     computed: Sequence[Demand]
@@ -51,7 +52,7 @@ class Share:
     batch_bytes: int = 0
     decided_on_host: bool = False
     rows: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
-    counts_ps: int = 0
+    counts: Counts = NO_COUNTS
 
 
 def alone(machine: Machine, share: Share) -> StepSchedule:
@@ -220,7 +221,7 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
 
 
 def _undivided(machine: Machine, share: Share) -> Undivided:
-    return Undivided(machine, share.decided_on_host, share.counts_ps)
+    return Undivided(machine, share.decided_on_host, share.counts)
 
 
 def _program(division: Division, machine: Machine, share: Share) -> Program:

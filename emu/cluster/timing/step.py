@@ -146,9 +146,10 @@ class _Playback:
 
     def _prepared(self, now: Times) -> Generator[Times, None, Times]:
         """Prepare the next batch; return when it is ready."""
-        for resource, duration in self.schedule.program.prepare:
+        for part in self.schedule.program.prepare:
             yield now
-            now = self.timelines.book(resource, "the next batch", self._of_workers(duration), now, "prepare")
+            durations = self._of_workers(part.duration_ps)
+            now = self.timelines.book(part.resource, "the next batch", durations, now, "prepare", part.uses)
         return now
 
     def _pass(self, now: Times, signals: _Signals, before: Sequence[Signal]) -> Generator[Times | Signal, None, Times]:
@@ -196,11 +197,12 @@ class _Playback:
 
     def _compute(self, task: Task, now: Times, works: Flags | None = None) -> Generator[Times, None, Times]:
         """Run a task on the devices that `works` marks, None for all; return when each is done."""
-        for resource, duration in task.parts:
-            yield now
-            durations = duration if works is None else np.where(works, duration, 0)
-            durations = self._at_device(task.device, durations)
-            now = self.timelines.book(resource, task.name, durations, now, task.kind)
+        for part in task.parts:
+            if part.duration_ps:
+                yield now
+                durations = part.duration_ps if works is None else np.where(works, part.duration_ps, 0)
+                durations = self._at_device(task.device, durations)
+                now = self.timelines.book(part.resource, task.name, durations, now, task.kind, part.uses)
         return now
 
     def _of_workers(self, duration: int) -> int | Times:
@@ -399,9 +401,9 @@ class _Playback:
         for work in self.timelines.booked:
             for number in range(len(self._traced) * devices):
                 if work.duration_ps[number]:
-                    resource = work.resource if devices == 1 else f"{work.resource}, device {number % devices}"
-                    begin, duration = int(work.begin_ps[number]), int(work.duration_ps[number])
-                    yield Event(resource, work.name, begin, duration, work.kind, {}, number // devices)
+                    at = f", device {number % devices}" if devices > 1 else ""
+                    for event in work.events(number):
+                        yield event._replace(resource=event.resource + at, node=number // devices)
 
 
 class _Signals:

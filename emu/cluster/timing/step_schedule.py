@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from emu.cluster.clipping.schedule import Processor, Trigger
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages
-from emu.cluster.timing.program import Program, Task
+from emu.cluster.timing.program import Program, Task, Use
 from emu.cluster.timing.teams import Teams
 from emu.hardware import Event, Fabric
 
@@ -89,6 +89,13 @@ class StepSchedule:
     def clips_at_receivers(self) -> bool:
         """Whether receivers of gradients clip them; a node alone receives none."""
         return self.clips is not None and self.clips.trigger == "after_all" and self.teams.count > 1
+
+    @property
+    def uses(self) -> Iterator[Use]:
+        """All uses of units and links by one node in a step; a controller updates only its layers."""
+        yield from self.program.uses
+        for group in self.groups:
+            yield from (use for task in group.updates for part in task.parts for use in part.uses)
 
     @property
     def is_alike(self) -> bool:

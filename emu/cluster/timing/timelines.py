@@ -9,12 +9,15 @@ that another process sets. Times are arrays of integers, picoseconds, one for ea
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from emu.cluster.timing.program import MEMORY, Use
+from emu.hardware import Event
 
 Times: TypeAlias = npt.NDArray[np.int64]
 
@@ -28,6 +31,7 @@ class Booked(NamedTuple):
         kind: what it counts as.
         begin_ps: when it began, by device.
         duration_ps: how long it took, by device; 0 on devices that did nothing.
+        uses: what happened, one after the other; empty for one thing that has the name.
     """
 
     resource: str
@@ -35,6 +39,18 @@ class Booked(NamedTuple):
     kind: str
     begin_ps: Times
     duration_ps: Times
+    uses: tuple[Use, ...] = ()
+
+    def events(self, device: int) -> Iterator[Event]:
+        """Yield what a device that did the work did, with its units and links."""
+        at_ps = int(self.begin_ps[device])
+        if not self.uses:
+            yield Event(self.resource, self.name, at_ps, int(self.duration_ps[device]), self.kind, {})
+        for use in self.uses:
+            yield Event(use.unit, use.name, at_ps, use.duration_ps, use.kind, use.details)
+            if use.memory_ps:
+                yield Event(MEMORY, use.name, at_ps, use.memory_ps, use.kind, use.details)
+            at_ps += use.duration_ps
 
 
 class DeviceTimelines:
@@ -71,6 +87,7 @@ class DeviceTimelines:
         duration_ps: int | Times,
         after_ps: Times,
         kind: str = "compute",
+        uses: tuple[Use, ...] = (),
         *,
         in_turn: bool = False,
     ) -> Times:
@@ -82,6 +99,7 @@ class DeviceTimelines:
             duration_ps: how long it takes; a device whose entry is 0 does nothing, and is done when it is ready.
             after_ps: when each device is ready.
             kind: what the time counts as.
+            uses: what happens, for a trace.
             in_turn: whether a device that does nothing waits until the resource is free all the same.
         """
         durations = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
@@ -92,7 +110,7 @@ class DeviceTimelines:
         self.free_ps[resource] = np.where(works, end, free)
         self.spent_ps[kind] = self.spent_ps.get(kind, 0) + durations
         if works.any():
-            self.booked.append(Booked(resource, name, kind, begin, durations))
+            self.booked.append(Booked(resource, name, kind, begin, durations, uses))
         return end
 
 

@@ -5,7 +5,8 @@
     device       batch k: forward ─► backward ─► update, in the order of the run; a redo is the same operation again
 
 A step ends when the device is done and the next batch is there. Steps with equal demands take equal times, so each kind
-of step is played once. A device without a host does everything itself; a device without a clock has no simulated time.
+of step is played once, by `emu.cluster.timing`, which plays steps of clusters and those of `emu simulate`. A device
+without a host does everything itself; a device without a clock has no simulated time.
 
 Source: docs/dynamic-fixed-point.md, "What it costs: the machine with a clock". That the host decides points before
 the next operation may begin, and that a batch travels as the bytes of its source, is our choice.
@@ -14,27 +15,25 @@ the next operation may begin, and that a batch travels as the bytes of its sourc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from emu.hardware.machine import DECISIONS, SECOND_PS, Demand, Machine
-from emu.hardware.timeline import Event, Timeline
+from emu.cluster.timing import Share, StepSchedule, Use, alone, play
+from emu.cluster.timing.program import CLIP, ON_HOST, PORT, QUANTISE, REDO, TRANSFER, prepare_of
+from emu.hardware.machine import SECOND_PS, Demand, Machine
+from emu.hardware.timeline import Event
 from emu.operations.kinds import BACKWARD, FORWARD, UPDATE
 from emu.training.time.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
-#: Resources of the timeline other than units.
-LINK, MEMORY = "link", "memory"
+#: Kinds of the time in which messages pass the port.
+SEND, RECEIVE = "send", "receive"
 #: What time is spent on, in the order of a report.
-REDO, ON_HOST, TRANSFER = "redo", "host", "transfer"
-QUANTISE, CLIP, SEND, RECEIVE = "quantise", "clip", "send", "receive"
 KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, CLIP, SEND, RECEIVE)
 #: Steps of each phase that are kept event by event.
 TRACED_STEPS = 2
 #: Bytes of one operation of the device's program, which is sent once: opcode, addresses, sizes, points.
 OPERATION_BYTES = 64
-#: Bytes of a binary point that the host sends.
-POINT_BYTES = 1
 
 
 class Spent(NamedTuple):
@@ -166,73 +165,40 @@ class Simulation:
 
     def _begin(self, operations: int, where: Mapping[str, Any]) -> None:
         """Send the program and the first batch."""
-        timeline = Timeline()
-        ready = self._prepare(timeline, "batch 1", OPERATION_BYTES * operations)
-        self._keep(timeline.events, where)
-        self.total_ps += ready
-        for event in timeline.events:
-            add_spent(self._spent, *_of_batch(event))
-
-    def _prepare(self, timeline: Timeline, name: str, more_bytes: int = 0) -> int:
-        """Have the host prepare and send a batch; return the time at which it has arrived, in picoseconds."""
-        machine = self.machine
-        if machine.host is None:
-            return 0
-        cost = machine.time_of(Demand("", "", "prepare", self._batch_elements, 0, 1, (), None))
-        done = timeline.book(machine.host, f"prepare {name}", cost.unit_ps, kind=ON_HOST)
-        size = self._batch_bytes + more_bytes
-        return timeline.book(LINK, f"send {name}", machine.transfer_ps(size), after=done, kind=TRANSFER, bytes=size)
+        size = self._batch_bytes + OPERATION_BYTES * operations
+        parts = prepare_of(self.machine, self._batch_elements, size, "batch 1")
+        for part in parts:
+            for use in part.uses:
+                self._keep([Event(use.unit, use.name, 0, use.unit_ps, use.kind, use.details)], where)
+            self.total_ps += part.duration_ps
+            add_uses(self._spent, part.uses)
 
     def _play(self, work: tuple[Demand, ...]) -> PlayedStep:
-        timeline, spent, now = Timeline(), dict[SpentKey, Spent](), 0
-        next_batch = self._prepare(timeline, "the next batch")
-        for event in timeline.events:
-            add_spent(spent, *_of_batch(event))
-        for demand in work:
-            now = self._operate(timeline, spent, demand, now)
-        sparse = sparse_spent(self.machine, work, self._sparse_columns)
-        return PlayedStep(max(now, next_batch), spent, timeline.events, sparse)
+        demands, schedule = self._planned(work)
+        step, spent = play(schedule, keeps_events=True), dict[SpentKey, Spent]()
+        add_uses(spent, schedule.uses)
+        if schedule.fabric is not None:
+            add_spent(
+                spent, ("", "", PORT, SEND), Spent(1, 0, step.send_ps, 0, step.sent_bytes // schedule.teams.count)
+            )
+            add_spent(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
+        if step.clip_ps:
+            add_spent(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
+        return PlayedStep(
+            step.step_ps, spent, list(step.events), sparse_spent(self.machine, demands, self._sparse_columns)
+        )
 
-    def _operate(self, timeline: Timeline, spent: dict[SpentKey, Spent], demand: Demand, now: int) -> int:
-        """Book a demand that begins at `now`; return the time at which it ends."""
-        machine = self.machine
-        if demand.operation in DECISIONS:
-            if not self._decided_on_host:  # the device has its register and its points: nothing is transferred
-                return now
-            now = self._transfer(timeline, spent, demand, "register", machine.decision_bytes(), now)
-            return self._transfer(timeline, spent, demand, "point", POINT_BYTES, now)
-        cost = machine.time_of(demand)
-        name = f"{demand.layer} {demand.role}"
-        about: dict[str, Any] = {
-            "operation": demand.operation,
-            "cycles": cost.cycles,
-            "operations": cost.operations,
-            "bytes": cost.bytes,
-        }
-        if cost.unit == machine.host:
-            kind = REDO if demand.again else ON_HOST
-            up, down = machine.host_bytes(demand)
-            now = self._transfer(timeline, spent, demand, "to host", up, now)
-            end = timeline.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
-            key = (demand.layer, demand.role, cost.unit, kind)
-            add_spent(spent, key, Spent(1, cost.cycles, end - now, cost.operations, 0))
-            return self._transfer(timeline, spent, demand, "from host", down, end)
-        kind = REDO if demand.again else demand.kind
-        beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
-        end = timeline.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
-        key = (demand.layer, demand.role, cost.unit, kind)
-        add_spent(spent, key, Spent(1, cost.cycles, end - now, cost.operations, cost.bytes))
-        return end
-
-    def _transfer(
-        self, timeline: Timeline, spent: dict[SpentKey, Spent], demand: Demand, what: str, size: int, now: int
-    ) -> int:
-        if not size or self.machine.link_bytes_per_s is None:
-            return now
-        name = f"{demand.layer} {demand.role}: {what}"
-        end = timeline.book(LINK, name, self.machine.transfer_ps(size), after=now, kind=TRANSFER, bytes=size)
-        add_spent(spent, (demand.layer, demand.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
-        return end
+    def _planned(self, work: tuple[Demand, ...]) -> tuple[Sequence[Demand], StepSchedule]:
+        """Return the demands of one device in a step, and the schedule of the step."""
+        share = Share(
+            work,
+            (),
+            {},
+            batch_elements=self._batch_elements,
+            batch_bytes=self._batch_bytes,
+            decided_on_host=self._decided_on_host,
+        )
+        return work, alone(self.machine, share)
 
     # ---- sums ----
 
@@ -299,11 +265,13 @@ def add_spent(spent: dict[SpentKey, Spent], key: SpentKey, more: Spent, times: i
     spent[key] = spent.get(key, Spent()).plus(more, times)
 
 
+def add_uses(spent: dict[SpentKey, Spent], uses: Iterable[Use]) -> None:
+    """Add what some uses of units and links take."""
+    for use in uses:
+        key = (use.layer, use.role, use.unit, use.kind)
+        add_spent(spent, key, Spent(1, use.cycles, use.duration_ps, use.operations, use.bytes))
+
+
 def _plain(event: Event) -> list[Any]:
     """Return an event as plain data (JSON), with the node if it is not the first: older checkpoints have no node."""
     return [*event[:5], dict(event.details), *([event.node] if event.node else [])]
-
-
-def _of_batch(event: Event) -> tuple[SpentKey, Spent]:
-    """Return key and `Spent` of an event of the batch: the host prepares it, the link moves its bytes."""
-    return ("", "", event.resource, event.kind), Spent(1, 0, event.duration_ps, 0, event.details.get("bytes", 0))
