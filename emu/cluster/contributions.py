@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.cluster.codecs import Address, Codec, Memory
-from emu.cluster.layout import Layout, Stripe
+from emu.cluster.layout import Block, Layout
 from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.parcels import Parcels, compared, cut, swapped
 from emu.cluster.transport import Transport
@@ -37,7 +37,7 @@ class Part:
         label: name of the part in checkpoints.
         stream: name of its stream of random choices.
         owner: node that adds up the workers' messages.
-        stripe: its columns.
+        block: what it has of the tensor.
         wire: wire of the workers' messages.
     """
 
@@ -45,7 +45,7 @@ class Part:
     label: str
     stream: str
     owner: int
-    stripe: Stripe
+    block: Block
     wire: Wire
 
     def name(self, node: int) -> str:
@@ -108,14 +108,14 @@ class Contributing(ABC):
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, part: Part) -> Memory:
-        return Memory.empty(part.stripe.width, self._shapes[part.tensor][1], self._dtype)
+        return Memory.empty(*part.block.shape, self._dtype)
 
     def step_bytes(self) -> int:
         """Return how many bytes all nodes together send to others in a step that touches all columns."""
         total, workers = 0, self.layout.workers
         for part in self._contributed:
             senders = len(workers) - (part.owner in workers)
-            total += senders * self._codec.message_bytes(part.stripe.width, self._shapes[part.tensor][1])
+            total += senders * self._codec.message_bytes(*part.block.shape)
             total += (self.layout.nodes - 1) * self._answer_bytes(part)
         return total
 
@@ -154,7 +154,7 @@ class Contributing(ABC):
         for node in self._transport.local:
             for part in self._contributed if node in workers else ():
                 name = part.name(node)
-                columns = part_of(gradients[node][part.tensor], part.stripe)
+                columns = part_of(gradients[node][part.tensor], part.block)
                 at = Address(self._seed, stream_of(part.tensor, part.stream, node), step)
                 data = part.wire.encoded(columns, self._memories[name], at)
                 if node == self._transport.local[0]:
@@ -234,7 +234,7 @@ class Contributing(ABC):
         for part in self._contributed:
             for node in self._transport.local:
                 if node in self.layout.workers:
-                    left[part.tensor][part.stripe.columns] += self._memories[part.name(node)].residual
+                    left[part.tensor][part.block.slices] += self._memories[part.name(node)].residual
         return left
 
     def arrays(self) -> dict[str, Array]:

@@ -24,7 +24,7 @@ from emu.autodiff import Value
 from emu.backends.arrays import on_host
 from emu.cluster.codecs import Codec
 from emu.cluster.contributions import Contributing, Part
-from emu.cluster.layout import Layout, Stripe
+from emu.cluster.layout import Block, Layout
 from emu.cluster.owner_rules import Plain, require_touchable
 from emu.cluster.parcels import Parcels, ReplicaError, cut
 from emu.cluster.transport import Transport
@@ -160,7 +160,7 @@ class Controllers(Contributing):
                 name,
                 "contribution",
                 self.controller_of[layer_of(name)],
-                Stripe(0, shape[0]),
+                Block.whole(shape),
                 wire_of(codec, *shape, dtype, feedback=feedback, touched=name in touched),
             )
             for name, shape in ordered.items()

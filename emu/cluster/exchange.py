@@ -20,7 +20,7 @@ from typing_extensions import override
 from emu.autodiff import Value
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.contributions import Contributing, Part, arrays_of, below
-from emu.cluster.layout import Layout, Stripe, stripes_of
+from emu.cluster.layout import Block, Layout, blocks_of
 from emu.cluster.owner_rules import OwnerRule, Plain, apply_to, require_touchable
 from emu.cluster.parcels import Parcels, ReplicaError, cut
 from emu.cluster.transport import Transport
@@ -95,14 +95,13 @@ class Exchange(Contributing):
             ConfigError: an owner would have no stripe; or there are touched tensors and a codec or a rule that reads or
                 changes other columns.
         """
-        layout.require_stripes([columns for columns, _ in shapes.values()])
+        layout.require_stripes(shapes.values())
         self._owner_codec, self._rule = owner_codec or codec, rule or Plain()
         if touched:
             require_touchable(codec, self._owner_codec, self._rule)
 
-        def wire(codec: Codec, name: str, stripe: Stripe) -> Wire:
-            sizes = (stripe.width, shapes[name][1])
-            return wire_of(codec, *sizes, dtype, feedback=feedback, touched=name in touched)
+        def wire(codec: Codec, name: str, block: Block) -> Wire:
+            return wire_of(codec, *block.shape, dtype, feedback=feedback, touched=name in touched)
 
         self._pieces = [
             Piece(
@@ -110,23 +109,23 @@ class Exchange(Contributing):
                 f"{name}/stripe{number}",
                 f"contribution{number}",
                 owner,
-                stripe,
-                wire(codec, name, stripe),
+                block,
+                wire(codec, name, block),
                 number,
-                wire(self._owner_codec, name, stripe),
+                wire(self._owner_codec, name, block),
             )
-            for name, (columns, _) in shapes.items()
-            for number, (owner, stripe) in enumerate(
-                zip(layout.owners, stripes_of(columns, len(layout.owners)), strict=True)
+            for name, shape in shapes.items()
+            for number, (owner, block) in enumerate(
+                zip(layout.owners, blocks_of(shape, len(layout.owners), by_lines=name in touched), strict=True)
             )
-            if stripe.width
+            if all(block.shape)
         ]
         super().__init__(shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype)
         self._owned = {piece.name(piece.owner): Owned(self._empty(piece)) for piece in self._owned_pieces()}
 
     @override
     def _answer_bytes(self, part: Part) -> int:
-        return self._owner_codec.message_bytes(part.stripe.width, self._shapes[part.tensor][1])
+        return self._owner_codec.message_bytes(*part.block.shape)
 
     # ---- one exchange ----
 
@@ -185,7 +184,9 @@ class Exchange(Contributing):
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
-            ruled, owned.state = apply_to(self._rule, sums[piece.label], owned.state, self.scale, piece.stripe.width)
+            ruled, owned.state = apply_to(
+                self._rule, sums[piece.label], owned.state, self.scale, piece.block.lines.width
+            )
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
             own[name] = piece.owner_wire.encoded(ruled, owned.memory, at)
             for node in range(self.layout.nodes):
@@ -202,9 +203,9 @@ class Exchange(Contributing):
         return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Columns]:
-        parts: dict[str, list[tuple[Stripe, Columns]]] = {name: [] for name in self._shapes}
+        parts: dict[str, list[tuple[Block, Columns]]] = {name: [] for name in self._shapes}
         for piece, data in zip(self._pieces, messages, strict=True):
-            parts[piece.tensor].append((piece.stripe, piece.owner_wire.decoded(data)))
+            parts[piece.tensor].append((piece.block, piece.owner_wire.decoded(data)))
         return {name: put_together(stripes) for name, stripes in parts.items()}
 
     # ---- replicas ----
@@ -244,7 +245,7 @@ class Exchange(Contributing):
     def residuals(self) -> dict[str, Array]:
         left = super().residuals()
         for piece in self._owned_pieces():
-            left[piece.tensor][piece.stripe.columns] += self._owned[piece.name(piece.owner)].memory.residual
+            left[piece.tensor][piece.block.slices] += self._owned[piece.name(piece.owner)].memory.residual
         return left
 
     @override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +34,52 @@ def stripes_of(columns: int, parts: int) -> list[Stripe]:
     columns, parts = as_integer("columns", columns, 0), as_integer("parts", parts, 1)
     width, wider = divmod(columns, parts)
     return [Stripe(width * part + min(wider, part), width + (part < wider)) for part in range(parts)]
+
+
+class Block(NamedTuple):
+    """What one owner adds up of a tensor: some of its lines, or some of the numbers of its only line."""
+
+    lines: Stripe
+    numbers: Stripe
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Its lines, and how many numbers each has."""
+        return self.lines.width, self.numbers.width
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        """Slices of a tensor that has it."""
+        return self.lines.columns, self.numbers.columns
+
+    @classmethod
+    def whole(cls, shape: tuple[int, int]) -> Block:
+        """Return all of a tensor."""
+        return cls(Stripe(0, shape[0]), Stripe(0, shape[1]))
+
+
+def blocks_of(shape: tuple[int, int], parts: int, *, by_lines: bool = False) -> list[Block]:
+    """Return a tensor divided into `parts` blocks; empty ones if it has too few lines, or numbers.
+
+    A tensor is divided by its lines, as `stripes_of` says. A tensor of one line is a vector, such as the biases of a
+    layer: it is divided by its numbers, so that a bias goes with its neuron. A part of it has levels of its own.
+
+    Args:
+        shape: lines, and numbers of each.
+        parts: number of blocks.
+        by_lines: whether a tensor of one line stays whole.
+
+    Examples:
+        >>> [block.shape for block in blocks_of((10, 64), 3)], [block.shape for block in blocks_of((1, 10), 3)]
+        ([(4, 64), (3, 64), (3, 64)], [(1, 4), (1, 3), (1, 3)])
+
+    Source: CN106062786A: a stripe holds the weights and the biases of its neurons.
+    """
+    lines, numbers = shape
+    every = Block.whole(shape)
+    if lines == 1 and not by_lines:
+        return [Block(every.lines, stripe) for stripe in stripes_of(numbers, parts)]
+    return [Block(stripe, every.numbers) for stripe in stripes_of(lines, parts)]
 
 
 @dataclass(frozen=True)
@@ -74,16 +120,16 @@ class Layout:
         if list(self.workers) != sorted(set(self.workers)):
             raise ConfigError(f"`workers` must be ascending, each once, got {list(self.workers)}")
 
-    def require_stripes(self, columns: Sequence[int]) -> None:
-        """Check that there are no more owners than columns of the widest tensor.
+    def require_stripes(self, shapes: Iterable[tuple[int, int]]) -> None:
+        """Check that there are no more owners than columns of the widest tensor, or numbers of the longest vector.
 
         Args:
-            columns: columns of each tensor.
+            shapes: columns and rows of each tensor.
 
         Raises:
             ConfigError: an owner would have no stripe at all.
         """
-        widest = max(columns, default=0)
+        widest = max((rows if columns == 1 else columns for columns, rows in shapes), default=0)
         if len(self.owners) > widest:
             raise ConfigError(
                 f"there must be at least one column for each of the {len(self.owners)} owners, got {widest} in the "

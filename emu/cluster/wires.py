@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.codecs.message import WORD_BYTES
-from emu.cluster.layout import Stripe
+from emu.cluster.layout import Block
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]
@@ -54,20 +54,22 @@ class Touched(NamedTuple):
 Columns: TypeAlias = Array | Touched
 
 
-def part_of(lines: Columns, stripe: Stripe) -> Columns:
-    """Return the lines of a stripe; indices are counted from its first line."""
+def part_of(lines: Columns, block: Block) -> Columns:
+    """Return the lines of a block; indices are counted from its first line."""
     if not isinstance(lines, Touched):
-        return lines[stripe.columns]
-    first, last = np.searchsorted(lines.indices, (stripe.start, stripe.start + stripe.width))
-    return Touched(lines.indices[first:last] - stripe.start, lines.lines[first:last])
+        return lines[block.slices]
+    begin, width = block.lines
+    first, last = np.searchsorted(lines.indices, (begin, begin + width))
+    return Touched(lines.indices[first:last] - begin, lines.lines[first:last])
 
 
-def put_together(parts: Sequence[tuple[Stripe, Columns]]) -> Columns:
-    """Return the lines of neighbouring stripes, in their order."""
+def put_together(parts: Sequence[tuple[Block, Columns]]) -> Columns:
+    """Return the lines of neighbouring blocks, in their order."""
     whole = [lines for _, lines in parts if not isinstance(lines, Touched)]
     if whole:
-        return np.concatenate(whole)
-    touched = [(lines.indices + stripe.start, lines.lines) for stripe, lines in parts if isinstance(lines, Touched)]
+        first, last = parts[0][0], parts[-1][0]
+        return np.concatenate(whole, axis=0 if first.numbers == last.numbers else 1)
+    touched = [(lines.indices + block.lines.start, lines.lines) for block, lines in parts if isinstance(lines, Touched)]
     indices, numbers = ([pair[i] for pair in touched] for i in (0, 1))
     return Touched(np.concatenate(indices), np.concatenate(numbers))
 

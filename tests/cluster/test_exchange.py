@@ -49,19 +49,22 @@ def by_hand(
     found: dict[str, Any] = {}
     for name, (columns, rows) in SHAPES.items():
         found[name] = np.empty((columns, rows), np.float32)
-        for number, (start, width) in enumerate(stripes_of(columns, nodes)):
+        of_vector = columns == 1  # a bias goes with its neuron: its numbers are divided
+        for number, (start, width) in enumerate(stripes_of(rows if of_vector else columns, nodes)):
+            block = np.s_[:, start : start + width] if of_vector else np.s_[start : start + width]
+            shape = found[name][block].shape
             parts = []
             for node in range(nodes):
-                memory = memories.setdefault((name, number, node), Memory.empty(width, rows))
+                memory = memories.setdefault((name, number, node), Memory.empty(*shape))
                 codec = codec_of(bits)
-                part = grads[node][name][start : start + width]
-                parts.append(codec.decode(codec.encode(part, memory, Address(step=step)), rows))
+                part = grads[node][name][block]
+                parts.append(codec.decode(codec.encode(part, memory, Address(step=step)), shape[1]))
             total = parts[0]
             for part in parts[1:]:
                 total = total + part
-            memory = memories.setdefault((name, number, "owner"), Memory.empty(width, rows))
+            memory = memories.setdefault((name, number, "owner"), Memory.empty(*shape))
             codec = codec_of(owner_bits)
-            found[name][start : start + width] = codec.decode(codec.encode(total, memory, Address(step=step)), rows)
+            found[name][block] = codec.decode(codec.encode(total, memory, Address(step=step)), shape[1])
     return found
 
 
@@ -142,7 +145,9 @@ def test_bytes_sent_are_bytes_received_and_those_of_the_wire_format_c4_c5(nodes:
     for step in range(2):
         running.exchange(gradients_of(nodes, step), step)
     assert running.sent == transport.sent == transport.received == 2 * running.step_bytes()
-    once = sum(codec_of(bits).message_bytes(*shape) for shape in SHAPES.values())
+    vector, *_ = (rows for columns, rows in SHAPES.values() if columns == 1)
+    once = sum(codec_of(bits).message_bytes(*shape) for shape in SHAPES.values() if shape != (1, vector))
+    once += sum(codec_of(bits).message_bytes(1, part.width) for part in stripes_of(vector, nodes))
     assert running.step_bytes() == 2 * (nodes - 1) * once  # each stripe to its owner from nodes - 1, and back to them
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranks_in_threads import InProcess, on_ranks
 
-from emu.cluster.layout import Layout, stripes_of
+from emu.cluster.layout import Layout, blocks_of, stripes_of
 from emu.cluster.lines import Lines, lines_and_numbers, lines_of, shaped
 from emu.cluster.settings import ClusterTable
 from emu.cluster.transport import Distributed, RankError, divided, joined
@@ -61,10 +61,21 @@ def test_roles_that_do_not_fit_are_refused(options: Any, text: str):
         Layout(**options)
 
 
+def test_a_bias_goes_with_its_neuron_c5():
+    """An owner of some columns of a layer's weights has the same numbers of its biases."""
+    for parts in (1, 3, 4, 12):
+        weights, biases = blocks_of((10, 64), parts), blocks_of((1, 10), parts)
+        assert [block.lines for block in weights] == [block.numbers for block in biases]
+        assert {block.numbers for block in weights} == {(0, 64)}
+        assert {block.lines for block in biases} == {(0, 1)}
+    assert [block.shape for block in blocks_of((1, 10), 3, by_lines=True)] == [(1, 10), (0, 10), (0, 10)]
+
+
 def test_more_nodes_than_stripes_are_refused():
-    Layout(8).require_stripes([1, 8])
+    Layout(8).require_stripes([(1, 7), (8, 3)])
+    Layout(8).require_stripes([(1, 8), (7, 9)])
     with pytest.raises(ConfigError, match="at least one column for each of the 8 owners, got 7 in the widest tensor"):
-        Layout(8).require_stripes([1, 7])
+        Layout(8).require_stripes([(1, 6), (7, 8)])
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 2, 3, 3), (1, 5), (5, 1)])

@@ -108,15 +108,15 @@ def test_bytes_are_within_a_row_a_message_where_nodes_have_touched_a_few_more_or
 def test_a_message_of_some_rows_has_its_header_by_hand_e6():
     """Two nodes, 32 lines each; 6 rows are sent, 3 of each stripe, and 8 come back, 4 of each.
 
-    A line of 40 numbers of 32 bits has 160 bytes, and 4 bytes of bits say which: up 4 + 4 + 480, down 4 + 4 + 640. The
-    bias is a line, which the first node adds up: the second sends it, and gets it back.
+    A line of 40 numbers of 32 bits has 160 bytes, and 4 bytes of bits say which: up 4 + 4 + 480, down 4 + 4 + 640. Of
+    the 40 numbers of the bias each node adds up 20.
     """
     (group,) = plan(Rows(6, 6, 8), nodes=2, bits=32).groups
     assert header_bytes(3, 32) == 8
-    assert group.messages.up_bytes.tolist() == [488 + 160, 488]
-    assert group.messages.down_bytes.tolist() == [648 + 160, 648]
-    assert group.messages.sent_numbers.tolist() == [120 + 40, 120]
-    assert group.messages.numbers.tolist() == [160 + 40, 160]
+    assert group.messages.up_bytes.tolist() == [488 + 80, 488 + 80]
+    assert group.messages.down_bytes.tolist() == [648 + 80, 648 + 80]
+    assert group.messages.sent_numbers.tolist() == [120 + 20, 120 + 20]
+    assert group.messages.numbers.tolist() == [160 + 20, 160 + 20]
 
 
 def test_all_rows_of_a_stripe_are_sent_and_come_back_where_that_is_fewer_bytes_e6():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emu.cluster.codecs import Codec
-from emu.cluster.layout import stripes_of
+from emu.cluster.layout import blocks_of
 from emu.cluster.timing.rows import Rows, Sizes, sizes_of
 
 Counts = npt.NDArray[np.int64]
@@ -62,12 +62,13 @@ def messages_of(
     """
     owners = tuple(owners) or tuple(range(nodes))
     by_owner = np.zeros((len(Messages._fields), nodes), np.int64)
-    for (columns, numbers), touched in zip(shapes, rows or [None] * len(shapes), strict=True):
-        known: dict[tuple[int, tuple[int, int] | None], Sizes] = {}  # stripes have one or two widths: few to compute
-        for owner, stripe in zip(owners, stripes_of(columns, len(owners)), strict=True):
-            if stripe.width:
-                width, counts = key = (stripe.width, None if touched is None else touched.in_stripe(stripe, columns))
+    for shape, touched in zip(shapes, rows or [None] * len(shapes), strict=True):
+        known: dict[tuple[tuple[int, int], tuple[int, int] | None], Sizes] = {}  # blocks have one or two shapes
+        for owner, block in zip(owners, blocks_of(shape, len(owners), by_lines=touched is not None), strict=True):
+            if all(block.shape):
+                counts = None if touched is None else touched.in_stripe(block.lines, shape[0])
+                key = block.shape, counts
                 if key not in known:
-                    known[key] = sizes_of(width, numbers, counts, codec, owner_codec)
+                    known[key] = sizes_of(*block.shape, counts, codec, owner_codec)
                 by_owner[:, owner] += known[key]
     return Messages(*by_owner)

@@ -115,7 +115,7 @@ def _in_stripes(
     device_of: Mapping[str, int],
 ) -> tuple[Group, ...]:
     """Return the groups of a striped exchange: the tensors of a layer, or all tensors, or all of a device."""
-    Layout(table.nodes, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
+    Layout(table.nodes, owners=table.owners).require_stripes(shapes.values())
     together: dict[str, list[str]] = {layer: [] for layer in program.layers if table.streaming}
     for tensor in shapes:
         whole = f"gradients of device {device_of[layer_of(tensor)]}" if device_of else "gradients"
