@@ -253,3 +253,55 @@ def pass_rounds(
             pass_station(first, second, size[r], speeds[station], rule, arrives, state, begin, end, known[station])
         for i in range(senders):
             times[arrived, r, i] = arrives[i, chunks - 1] if to[r, i] >= 0 else -1
+
+
+@kernel
+def pass_ring(
+    ready: Integers,
+    sends: npt.NDArray[np.bool_],
+    members: Integers,
+    sizes: Integers,
+    durations: Integers,
+    of_receiver: bool,
+    rounds: int,
+    latency: int,
+    out: Integers,
+    into: Integers,
+    arrived: Integers,
+    finished: Integers,
+) -> int:
+    """Let rounds of a ring pass ports that nothing else uses meanwhile; return the bytes of all messages.
+
+    In round r, member i sends to member i + r: so no port has two messages in a round, and there is nothing to decide.
+
+    Args:
+        ready: when each member is ready, (N,).
+        sends: whether it sends, (N,).
+        members: its number, (N,).
+        sizes: bytes of its messages, of those that it sends or gets; 0 for none, (N,).
+        durations: how long each of them takes, (N,).
+        of_receiver: whether these are the messages that it gets.
+        rounds: how many; after N - 1 of them they begin again.
+        latency: picoseconds behind the last byte.
+        out: state of its port out: free from, busy for, sender served last; changed, (3, N).
+        into: the same of its port in, (3, N).
+        arrived: when each member has everything, changed, (N,).
+        finished: when everything of it has arrived elsewhere, changed, (N,).
+    """
+    count, total = len(ready), 0
+    for r in range(rounds):
+        distance = r % (count - 1) + 1
+        for i in range(count):
+            j = i + distance - (count if i + distance >= count else 0)
+            message = j if of_receiver else i
+            if sends[i] and sizes[message] > 0:
+                duration = durations[message]
+                end = max(ready[i], max(out[FREE, i], into[FREE, j])) + duration
+                out[FREE, i] = into[FREE, j] = end
+                out[BUSY, i] += duration
+                into[BUSY, j] += duration
+                into[SERVED, j] = members[i]
+                arrived[j] = max(arrived[j], end + latency)
+                finished[i] = max(finished[i], end + latency)
+                total += sizes[message]
+    return total

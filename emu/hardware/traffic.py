@@ -14,6 +14,7 @@ import numpy.typing as npt
 from emu.errors import ConfigError, ShapeError
 from emu.hardware.fabric import Fabric
 from emu.hardware.interconnect import Arbitration
+from emu.hardware.machine import SECOND_PS
 
 Integers = npt.NDArray[np.int64]
 
@@ -55,6 +56,20 @@ class Sent(NamedTuple):
     up: Held | None
     wire: Held
     down: Held | None
+
+
+class Rounded(NamedTuple):
+    """The times of rounds of a ring; arrays by member, (N,).
+
+    Attributes:
+        arrived_ps: when each has everything that was sent to it; when it was ready, if that is later.
+        finished_ps: when everything that it has sent has arrived; when it was ready, if that is later.
+        sent_bytes: bytes of all messages.
+    """
+
+    arrived_ps: Integers
+    finished_ps: Integers
+    sent_bytes: int
 
 
 class Copied(NamedTuple):
@@ -170,6 +185,51 @@ class Traffic:
         stations = [Held(times[i], times[i + 1]) for i in range(0, len(times) - 1, 2)]
         up, wire, down = stations if fabric.over_hosts else (None, stations[0], None)
         return Sent(receivers, size, times[0], times[-1], up, wire, down)
+
+    @property
+    def has_own_ports(self) -> bool:
+        """Whether each device has a port out and a port in of its own, and messages pass nothing else."""
+        port = self.fabric.port
+        return not (self.fabric.over_hosts or port.half_duplex or (port.per_node and self.fabric.devices > 1))
+
+    def ring(
+        self,
+        members: Integers,
+        ready_ps: Integers,
+        size_bytes: Integers,
+        *,
+        of_receiver: bool,
+        sends: npt.NDArray[np.bool_],
+        rounds: int,
+    ) -> Rounded:
+        """Send rounds in which member i sends to member i + r; return the times that `rounds` would.
+
+        For N members these are N times N messages, and only N numbers. Each device must have its own ports.
+
+        Args:
+            members: numbers of the devices, (N,).
+            ready_ps: when each is ready, (N,).
+            size_bytes: sizes of the messages that each sends, or gets; 0 for none, (N,).
+            of_receiver: whether these are the messages that it gets.
+            sends: whether it sends, (N,).
+            rounds: how many; after N - 1 of them they begin again.
+        """
+        from emu.backends.numba.compiling import only_read
+        from emu.hardware.fabric_rounds import USED, WIRE, pass_ring
+
+        assert self.has_own_ports, "other messages would compete"
+        bytes_per_s, latency_ps = self._speeds[WIRE].tolist()
+        taken = {size: -(-size * SECOND_PS // bytes_per_s) for size in set(size_bytes.tolist())}
+        durations = np.array([taken[size] for size in size_bytes.tolist()], np.int64)
+        outward, inward = self._resources[WIRE][:, members]
+        out, into = self._state[:USED, outward], self._state[:USED, inward]
+        arrived, finished = ready_ps.copy(), ready_ps.copy()
+        sent_bytes = pass_ring(
+            *(only_read(x) for x in (ready_ps, sends, members, size_bytes, durations)),
+            of_receiver, rounds, latency_ps, out, into, arrived, finished,
+        )  # fmt: skip
+        self._state[:USED, outward], self._state[:USED, inward] = out, into
+        return Rounded(arrived, finished, sent_bytes)
 
     def _checked(
         self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int

@@ -126,17 +126,29 @@ def test_two_nodes_stand_for_all_where_all_are_alike(
 def test_a_step_of_1024_nodes_and_50_layers_costs_rounds_and_not_messages(monkeypatch: pytest.MonkeyPatch):
     """What is given to the fabric grows with K: two phases of K - 1 rounds for each layer, of two devices."""
     passed: list[int] = []
-    through = Traffic.rounds
+    through = Traffic.ring
 
-    def counted(self: Traffic, ready: Any, to: Any, size: Any, chunks: int = 1) -> Any:
-        passed.append(np.asarray(to).size)
-        return through(self, ready, to, size, chunks)
+    def counted(self: Traffic, members: Any, *sizes: Any, rounds: int, **options: Any) -> Any:
+        passed.append(rounds * len(members))
+        return through(self, members, *sizes, rounds=rounds, **options)
 
-    monkeypatch.setattr(Traffic, "rounds", counted)
+    monkeypatch.setattr(Traffic, "ring", counted)
     for nodes in (256, 1024):
         passed.clear()
         play(plan(layers(50, 1024), nodes=nodes, streaming=True))
         assert sum(passed) == 2 * 2 * (nodes - 1) * 50
+
+
+@pytest.mark.parametrize(
+    "cluster", [{"double_buffering": True}, {"streaming": True}, {"model_parallel": 2}, {"units": 2}]
+)
+def test_a_step_whose_events_are_kept_takes_as_long_as_one_whose_are_not(cluster: dict[str, Any]):
+    """Of events every message is followed; without them a phase is one call."""
+    share = layers(3, 64)
+    shapes = {"fc0.weight": (64, 41), "fc0.bias": (1, 64), "fc1.weight": (9, 30), "fc2.weight": (7, 30)}
+    step = plan(replace(share, shapes=shapes, parameter_bytes=dict.fromkeys(shapes, 4)), nodes=8, **cluster)
+    assert not step.is_alike
+    assert replace(play(step, keeps_events=True), events=()) == play(step)
 
 
 def test_buffered_steps_take_the_longer_of_computing_and_exchanging_c7():

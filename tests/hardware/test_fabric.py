@@ -347,3 +347,51 @@ class TestMessages:
             "`bandwidth_bytes_per_s` of a link that messages pass must be at most 9e+12, so that picoseconds are "
             "exact, got 1e+13 in the link to 'crossbar'; choose less"
         )
+
+
+# ---- rounds of a ring ----
+
+
+@given(data=st.data())
+def test_rounds_of_a_ring_are_those_that_are_followed_message_by_message(data: st.DataObject):
+    """Two phases of one traffic, so that ports are busy when the second begins."""
+    count, spacing = data.draw(st.integers(2, 7)), data.draw(st.integers(1, 2))
+    port = Path(7 * 10**9, data.draw(st.sampled_from([0, 1000])), half_duplex=False, per_node=False)
+    fabric = Fabric("ring", count * spacing, 1, port, None, over_hosts=False, arbitration="round_robin")
+    followed, whole = Traffic(fabric), Traffic(fabric)
+    members, every = np.arange(count) * spacing, np.arange(count * spacing)
+    for _ in range(2):
+        sizes = np.array(data.draw(st.lists(st.sampled_from([0, 1, 7, 500, 12345]), min_size=count, max_size=count)))
+        ready = np.array(data.draw(st.lists(st.integers(0, 10**6), min_size=count, max_size=count)))
+        sends = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+        of_receiver, rounds = data.draw(st.booleans()), data.draw(st.integers(1, 2 * count))
+        passed = whole.ring(members, ready, sizes, of_receiver=of_receiver, sends=sends, rounds=rounds)
+        to = np.full((rounds, len(every)), -1)
+        size, at = np.ones_like(to), np.zeros_like(every)
+        at[members] = ready
+        for r in range(rounds):
+            for i in range(count):
+                j = (i + r % (count - 1) + 1) % count
+                if sends[i] and sizes[j if of_receiver else i]:
+                    to[r, members[i]], size[r, members[i]] = members[j], sizes[j if of_receiver else i]
+        sent = followed.rounds(at, to, size)
+        assert passed.sent_bytes == size[to >= 0].sum()
+        for i, member in enumerate(members):
+            assert passed.arrived_ps[i] == max([ready[i], *sent.arrived_ps[to == member]])
+            assert passed.finished_ps[i] == max([ready[i], *sent.arrived_ps[:, member]])
+        assert (whole._state[:3] == followed._state[:3]).all()  # free from, busy for, served last
+        assert whole.end_ps == followed.end_ps
+
+
+@pytest.mark.parametrize(("port", "devices", "over_hosts", "own"), [
+    (Path(10**9, 0, half_duplex=False, per_node=False), 2, False, True),
+    (Path(10**9, 0, half_duplex=False, per_node=True), 1, False, True),
+    (Path(10**9, 0, half_duplex=False, per_node=True), 2, False, False),
+    (Path(10**9, 0, half_duplex=True, per_node=False), 1, False, False),
+    (Path(10**9, 0, half_duplex=False, per_node=False), 1, True, False),
+])  # fmt: skip
+def test_devices_have_their_own_ports_unless_they_share_one_or_a_host(
+    port: Path, devices: int, over_hosts: bool, own: bool
+):
+    fabric = Fabric("ports", 2, devices, port, port, over_hosts=over_hosts, arbitration="first_come")
+    assert Traffic(fabric).has_own_ports == own

@@ -352,15 +352,36 @@ class _Playback:
         Returns:
             When each owner has everything, and when each node has finished sending.
         """
-        to, sizes = self._of(group, self.teams.receivers), group.messages.up_bytes
-        if not self._all_compute:
-            to = np.where(self.teams.computes, to, -1)
-        return self._send(_without_empty(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
+        return self._phase(group, group.messages.up_bytes, ready, "to owners", of_receiver=True)
 
     def _to_all(self, group: Group, ready: Times) -> Times:
         """Phase 2: in round r, owner i sends to node i + r; return when each node has everything."""
-        to, sizes = self._of(group, self.teams.receivers), group.messages.down_bytes
-        return self._arrived(_without_empty(to, sizes, sizes[self.teams.team]), ready, f"{group.name}: to all")
+        return self._phase(group, group.messages.down_bytes, ready, "to all", of_receiver=False)[0]
+
+    def _phase(
+        self, group: Group, sizes: Numbers, ready: Times, name: str, *, of_receiver: bool
+    ) -> tuple[Times, Times]:
+        """Send messages in rounds, of the sizes that their receivers or senders say; return the times of `_send`."""
+        teams, name = self.teams, f"{group.name}: {name}"
+        assert self.traffic is not None
+        if self.traffic.has_own_ports and not self._keeps:
+            arrived, finished = ready.copy(), ready.copy()
+            for part in range(teams.parts) if group.device is None else (group.device,):
+                members = np.flatnonzero(teams.leads & (teams.part == part))
+                sends = teams.computes[members] if of_receiver else np.ones(len(members), np.bool_)
+                passed = self.traffic.ring(
+                    members, ready[members], sizes, of_receiver=of_receiver, sends=sends, rounds=teams.rounds
+                )
+                arrived[members], finished[members] = passed.arrived_ps, passed.finished_ps
+                self.sent_bytes += passed.sent_bytes
+            self._note_sent(name, arrived, finished)
+            return arrived, finished
+        to = self._of(group, teams.receivers)
+        if of_receiver and not self._all_compute:
+            to = np.where(teams.computes, to, -1)
+        return self._send(
+            _without_empty(to, sizes, sizes[teams.team][to] if of_receiver else sizes[teams.team]), ready, name
+        )
 
     def _arrived(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> Times:
         """Send a round, or rounds, of (receivers, sizes); return when each device has all that was sent to it."""
@@ -376,10 +397,13 @@ class _Playback:
         arrived = ready.copy()
         np.maximum.at(arrived, to[is_sent], sent.arrived_ps[is_sent])
         finished = np.where(to >= 0, sent.arrived_ps, ready).max(axis=0, initial=0)
-        self._sent.append((name, shifted(arrived, self._began_ps), shifted(finished, self._began_ps)))
+        self._note_sent(name, arrived, finished)
         if self._keeps:
             self._events += self._message_events(sent, name)
         return arrived, finished
+
+    def _note_sent(self, name: str, arrived: Times, finished: Times) -> None:
+        self._sent.append((name, shifted(arrived, self._began_ps), shifted(finished, self._began_ps)))
 
     # ---- events ----
 
