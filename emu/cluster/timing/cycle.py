@@ -30,11 +30,13 @@ class Cycle(NamedTuple):
         steps: how many.
         duration_ps: how long all of them take.
         spent: what they spend, by kind: arrays.
+        busy: how long each resource is used, by name: arrays.
     """
 
     steps: int
     duration_ps: int
     spent: Mapping[str, Times]
+    busy: Mapping[str, Times]
 
 
 class Steps:
@@ -46,15 +48,15 @@ class Steps:
     Examples:
         >>> steps = Steps()
         >>> for end, did in (70, "a"), (160, "b"), (240, "c"), (340, "d"), (420, "c"), (520, "d"):
-        ...     steps.add(np.array([end]), {}, [did])
+        ...     steps.add(np.array([end]), {}, {}, [did])
         >>> steps.cycle
-        Cycle(steps=2, duration_ps=180, spent={})
+        Cycle(steps=2, duration_ps=180, spent={}, busy={})
     """
 
     def __init__(self) -> None:
         self.cycle: Cycle | None = None
         self._ends_ps: list[int] = [0]
-        self._spent: list[Mapping[str, Times]] = [{}]
+        self._spent: list[tuple[Mapping[str, Times], Mapping[str, Times]]] = [({}, {})]
         self._did: list[int] = []
 
     @property
@@ -63,28 +65,37 @@ class Steps:
         return self._ends_ps[-1]
 
     def add(
-        self, ends_ps: Times, spent: Mapping[str, Times], did: Iterable[Hashable], *, at_rest: bool = False
+        self,
+        ends_ps: Times,
+        spent: Mapping[str, Times],
+        busy: Mapping[str, Times],
+        did: Iterable[Hashable],
+        *,
+        at_rest: bool = False,
     ) -> None:
         """Add a step, and look for a cycle.
 
         Args:
             ends_ps: when it ended on each device.
             spent: what all steps so far have spent, by kind.
+            busy: how long resources were used in all steps so far, by name.
             did: what happened in it, with times after its beginning.
             at_rest: whether all is as it was before the first step: then all steps are a cycle.
         """
         end_ps = int(ends_ps.max())
         self._did.append(hash((shifted(ends_ps, end_ps), *did)))
         self._ends_ps.append(end_ps)
-        self._spent.append(spent)
+        self._spent.append((spent, busy))
         count = len(self._did)
         length = count if at_rest else self._length()
         if length is None and count == MOST_STEPS:
             length = count // 2
         if length is not None:
-            before = self._spent[count - length]
-            of_cycle = {kind: times - before.get(kind, 0) for kind, times in spent.items()}
-            self.cycle = Cycle(length, end_ps - self._ends_ps[count - length], of_cycle)
+            of_cycle = (
+                {name: times - before.get(name, 0) for name, times in now.items()}
+                for now, before in zip(self._spent[-1], self._spent[count - length], strict=True)
+            )
+            self.cycle = Cycle(length, end_ps - self._ends_ps[count - length], *of_cycle)
 
     def _length(self) -> int | None:
         """Return the fewest steps that repeat as many before them."""

@@ -86,14 +86,16 @@ class _Playback:
         compute = forward + backward
         busy_ps = compute + quantise + update + (clip if self._clips_on_device else 0)
         busiest, steps = int(busy_ps.argmax()), cycle.steps
+        for name, times in cycle.busy.items():
+            assert int(times.max()) <= cycle.duration_ps, f"steps are no shorter than what {name} does in them"
         # what ports send: "port out", or "port" if both directions share it
-        ports = [times for name, times in cycle.spent.items() if name.startswith("port") and not name.endswith(" in")]
+        ports = [times for name, times in cycle.busy.items() if name.startswith("port") and not name.endswith(" in")]
         return StepTime(
             step_ps=-(-cycle.duration_ps // steps),  # rounded up, and its parts down: none exceeds it
             compute_ps=int(compute[busiest]) // steps,
             quantise_ps=int(quantise[busiest]) // steps,
             update_ps=int(update[busiest]) // steps,
-            wait_ps=(cycle.duration_ps - int(busy_ps[busiest])) // steps,
+            wait_ps=max(cycle.duration_ps - int(busy_ps[busiest]), 0) // steps,  # a host may work beside a device
             send_ps=max((int(times.max()) for times in ports), default=0) // steps,
             sent_bytes=int(cycle.spent[_SENT_BYTES][0]) // steps,
             clip_ps=int(clip.max()) // steps,
@@ -104,9 +106,10 @@ class _Playback:
         """Add a step that has ended at `now` on each device; stop if steps repeat."""
         began, timelines = self._began_ps, self.timelines
         ports = {} if self.traffic is None else self.traffic.busy_ps
-        spent = {**timelines.spent_ps, **ports, _SENT_BYTES: np.array([self.sent_bytes])}
+        spent = {**timelines.spent_ps, _SENT_BYTES: np.array([self.sent_bytes])}
         did = [(w.resource, w.name, shifted(w.begin_ps, began), w.duration_ps.tobytes()) for w in timelines.booked]
-        self.steps.add(now, spent, (*did, *self._sent), at_rest=not self._is_buffered)
+        busy = {**timelines.busy_ps, **ports}
+        self.steps.add(now, spent, busy, (*did, *self._sent), at_rest=not self._is_buffered)
         if self.steps.cycle is not None:
             self.processes.stop()
             return

@@ -155,7 +155,7 @@ class StepTime:
         compute_ps: forward and backward.
         quantise_ps: encoding, adding up, decoding.
         update_ps: the update.
-        wait_ps: the rest, in which the device computes nothing.
+        wait_ps: the rest, in which the device computes nothing; 0 if its host computes beside it for longer.
         send_ps: how long the busiest port sends.
         sent_bytes: bytes of all devices in a step.
         clip_ps: clipping, on any processor.

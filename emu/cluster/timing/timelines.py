@@ -60,7 +60,7 @@ class DeviceTimelines:
         devices: how many.
         spent_ps: time spent, by kind and device.
         booked: what was booked, in this order, until the caller clears it.
-        free_ps: when each resource is free, by device.
+        busy_ps: time for which each resource was used, by device.
 
     Examples:
         >>> timelines = DeviceTimelines(2)
@@ -73,8 +73,9 @@ class DeviceTimelines:
     def __init__(self, devices: int) -> None:
         self.devices = devices
         self.spent_ps: dict[str, Times] = {}
+        self.busy_ps: dict[str, Times] = {}
         self.booked: list[Booked] = []
-        self.free_ps: dict[str, Times] = {}
+        self._free: dict[str, Times] = {}
 
     def start(self) -> Times:
         """Return time 0 for each device."""
@@ -103,12 +104,13 @@ class DeviceTimelines:
             in_turn: whether a device that does nothing waits until the resource is free all the same.
         """
         durations = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
-        free = self.free_ps.setdefault(resource, self.start())
+        free = self._free.setdefault(resource, self.start())
         works = durations > 0
         begin = np.where(np.logical_or(works, in_turn), np.maximum(free, after_ps), after_ps)
         end = begin + durations
-        self.free_ps[resource] = np.where(works, end, free)
+        self._free[resource] = np.where(works, end, free)
         self.spent_ps[kind] = self.spent_ps.get(kind, 0) + durations
+        self.busy_ps[resource] = self.busy_ps.get(resource, 0) + durations
         if works.any():
             self.booked.append(Booked(resource, name, kind, begin, durations, uses))
         return end
