@@ -172,9 +172,8 @@ def distribution(variable: Variable) -> Any:
 
     if variable.choices is not None:
         return optuna.distributions.CategoricalDistribution(variable.choices)
-    low, high = variable.low, variable.high
+    low, high = variable.low, variable.last
     assert low is not None
-    assert high is not None
     if variable.is_whole:
         step = 1 if variable.log else int(variable.grid or 1)
         return optuna.distributions.IntDistribution(int(low), int(high), log=variable.log, step=step)

@@ -12,8 +12,8 @@ Misspelt names are refused before anything runs.
 
 from __future__ import annotations
 
-import math
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,6 +27,9 @@ Value = int | float | str | bool
 #: Values of all variables, by name.
 Values = dict[str, Value]
 _NAME = r"^[a-z_][a-z0-9_]*$"
+#: How far `start` and `probe` may be from a value of their range, in steps: doubles round decimals. It counts in steps
+#: because values may be 0 or near it, and it is Optuna's own, so that Optuna takes each value that a file may name.
+_OFF_GRID = 1e-8
 #: A variable in braces.
 IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -56,8 +59,8 @@ class Variable(Table):
         log: whether the logarithm of the range is searched.
         choices: the values of a variable that is not a range.
         start: the device's own value; the first trial of a warm start has it.
-        probe: value that one trial of a warm start has, while all other variables are at `start`; None for the end of
-            the range that is farther from `start`, or for the choice after `start`.
+        probe: value that one trial of a warm start has, while all other variables are at `start`; None for the first or
+            last value of a range, at the end that is farther from `start`, or for the choice after `start`.
     """
 
     name: str = Field(pattern=_NAME)
@@ -119,13 +122,30 @@ class Variable(Table):
         """Distance between values of a range; None if all numbers between `low` and `high` are values."""
         return 1 if self.step is None and self.is_whole else self.step
 
+    @property
+    def last(self) -> int | float:
+        """Largest value of a range: `high`, or less if no step from `low` on ends there.
+
+        Numbers count as they are written: 3 steps of 0.1 end at 0.3.
+        """
+        if self.grid is None:
+            return self._high
+        low, high, grid = (Fraction(str(x)) for x in (self._low, self._high, self.grid))
+        if (high - low) % grid == 0:
+            return self._high
+        last = low + (high - low) // grid * grid
+        return int(last) if self.is_whole else float(last)
+
     def has(self, value: Value) -> bool:
         """Return whether `value` is a value of the variable."""
         if self.choices is not None:
             return any(type(value) is type(choice) and value == choice for choice in self.choices)
-        if isinstance(value, bool | str) or (self.is_whole and not isinstance(value, int)):
+        if isinstance(value, bool | str) or not self._low <= value <= self.last:
             return False
-        return self._low <= value <= self._high and math.isclose(value, self._on_grid(value), rel_tol=1e-12)
+        if self.is_whole:
+            return isinstance(value, int) and (value - self._low) % (self.grid or 1) == 0
+        steps = 0 if self.grid is None else (value - self._low) / self.grid
+        return abs(steps - round(steps)) < _OFF_GRID
 
     def described(self) -> str:
         """Return the values in words."""
@@ -135,9 +155,11 @@ class Variable(Table):
         return f"{self.low} .. {self.high}{step}"
 
     def _on_grid(self, value: float) -> float:
+        """Return the value of the range that is nearest to a number between `low` and `high`."""
         if self.grid is None:
             return value
-        return self._low + round((value - self._low) / self.grid) * self.grid
+        # 0.0 + 3 * 0.1 is above 0.3 in doubles
+        return min(self._low + round((value - self._low) / self.grid) * self.grid, self.last)
 
     def probed(self) -> Value:
         """Return the value of the trial of a warm start in which all other variables are at `start`."""
@@ -146,9 +168,7 @@ class Variable(Table):
         if self.choices is not None:
             return self.choices[(self.choices.index(self.start) + 1) % len(self.choices)]
         assert not isinstance(self.start, str)
-        farther = self._low if self.start - self._low >= self._high - self.start else self._high
-        last = self._on_grid(farther)
-        return farther if last == farther else min(last, self._on_grid(self._high - (self.grid or 0)))
+        return self._low if self.start - self._low >= self._high - self.start else self.last
 
     def between(self, share: float) -> Value:
         """Return the value at a share of the way from `start` to the probed value.
@@ -215,10 +235,10 @@ class Constraint(Table):
     """
 
     metric: str
-    at_least: float | None = Field(default=None, strict=False)
-    at_most: float | None = Field(default=None, strict=False)
+    at_least: float | None = None
+    at_most: float | None = None
     confidence: float | None = Field(default=None, gt=0.5, lt=1.0)
-    prune_margin: float | None = Field(default=None, gt=0, strict=False)
+    prune_margin: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -9,7 +9,8 @@ import pytest
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.search import load_search
-from emu.search.file import Variable
+from emu.search.design import distribution
+from emu.search.file import Constraint, Variable
 from emu.search.metrics import Metrics
 from emu.search.space import Space, parts_of
 from searches import SEARCH, written
@@ -117,6 +118,56 @@ def test_a_probe_is_the_end_of_the_range_that_is_farther_from_the_start():
     assert probed(low=0.001, high=0.1, log=True, start=0.1) == 0.001
     assert probed(choices=["a", "b", "c"], start="b") == "c"
     assert probed(choices=["a", "b", "c"], start="c") == "a"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step", "start", "last"),
+    [
+        (0, 10, 3, 0, 9),
+        (0, 11, 3, 0, 9),
+        (0.0, 0.3, 0.1, 0.0, 0.3),  # 0.0 + 3 * 0.1 is above 0.3
+        (0.0, 0.35, 0.1, 0.1, 0.3),
+        (-0.3, 0.3, 0.1, 0.0, -0.3),
+        (0.0, 1.0, 0.4, 0.0, 0.8),
+        (0, 2, 0.75, 0, 1.5),
+        (0, 2, 3, 0, 0),
+    ],
+)
+def test_a_probe_is_the_last_value_if_steps_do_not_meet_the_end(
+    low: float, high: float, step: float, start: float, last: float
+):
+    variable = Variable(name="x", low=low, high=high, step=step, start=start)
+    assert variable.probed() == last
+    assert variable.has(last)
+    for share in (0.3, 0.6, 0.99, 1.0):
+        assert distribution(variable)._contains(variable.between(share))
+
+
+def test_a_value_is_told_from_its_neighbours_by_the_step_also_near_0():
+    about_zero = Variable(name="x", low=-0.3, high=0.3, step=0.1, start=0.0)
+    assert all(about_zero.has(tenths / 10) for tenths in range(-3, 4))
+    assert not any(about_zero.has(x) for x in (1e-7, 0.1001, 0.2999999, 0.4, -0.4))
+    far = Variable(name="x", low=1e6, high=1e6 + 1, step=2.0**-20, start=1e6)
+    assert far.has(1e6 + 3 * 2.0**-20)
+    assert not far.has(1e6 + 3.5 * 2.0**-20)
+    whole = Variable(name="x", low=0, high=2**60, step=2, start=0)
+    assert whole.has(2**59)
+    assert not whole.has(2**59 + 1)
+    assert not whole.has(2.0)
+    assert not Variable(name="x", low=0.0, high=1.0, step=0.4, start=0.0).has(1.0)
+
+
+@pytest.mark.parametrize("key", ["at_least", "at_most", "prune_margin", "confidence"])
+@pytest.mark.parametrize("value", ['"0.75"', "true"])
+def test_bounds_and_margins_of_a_constraint_are_numbers(tmp_path: Path, key: str, value: str):
+    other = "" if key in ("at_least", "at_most") else "at_least = -0.25\n"
+    assert f"`{key}` must be a number" in refusal(written(tmp_path, "at_least = -0.25", f"{other}{key} = {value}"))
+
+
+def test_bounds_and_margins_of_a_constraint_may_be_whole_numbers():
+    bound = Constraint.model_validate({"metric": "test_accuracy_difference", "at_least": -1, "prune_margin": 2})
+    assert (bound.at_least, bound.prune_margin) == (-1.0, 2.0)
+    assert Constraint.model_validate({"metric": "joules_per_step", "at_most": 3}).at_most == 3.0
 
 
 def test_a_share_of_the_way_lies_on_the_grid_of_the_variable():
