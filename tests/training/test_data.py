@@ -476,7 +476,8 @@ class TestForms:
         [
             (np.arange(6 * 784).astype(np.uint16) * 13, "16-bit integers, 0..61139,", 65535),
             (np.arange(6 * 784).astype(np.uint16) % 4096, "16-bit integers, 0..4095,", 4095),
-            (np.arange(6 * 784) % 256, "64-bit integers, 0..255,", 255),
+            (np.arange(6 * 784) % 256, "signed 64-bit integers, 0..255,", 255),
+            ((np.arange(6 * 784) % 128).astype(np.int8), "signed 8-bit integers, 0..127,", 127),
             (
                 (np.arange(6 * 784) % 256).astype(np.float32),
                 "float32 numbers that look like pixels of integers, 0..255,",
@@ -495,8 +496,8 @@ class TestForms:
     ):
         source = self.saved(tmp_path, pixels.reshape(6, 28, 28), np.arange(6))
         assert message(Images(source=source), classes=6) == (
-            f"pixels must be 8-bit integers, or floats as the network takes them, got {told} in {source}: x_train; set "
-            f"`scale` of [data] to the largest value that a pixel can have, such as {scale}, or to 1 to leave them"
+            f"pixels must be unsigned 8-bit integers, or floats as the network takes them, got {told} in {source}: "
+            f"x_train; set `scale` of [data] to the largest value that a pixel can have, such as {scale}, or to 1 to leave them"
         )
         data = load_dataset(Images(source=source, scale=scale), INPUT, 6)
         assert (data.train_inputs.ravel() == pixels.astype(np.float32) / np.float32(scale)).all()

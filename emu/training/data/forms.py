@@ -97,15 +97,16 @@ def require_scale(raw: Raw) -> None:
         return
     least, most = images.min(), images.max()
     if images.dtype.kind in "ui":
-        pixels, is_unknown = f"{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
+        sign = "signed " if images.dtype.kind == "i" else ""
+        pixels, is_unknown = f"{sign}{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
     else:
         may_be_bytes = bool(least >= 0 and 1 < most <= _BYTE)
         is_unknown = may_be_bytes and bool(most > _MOST_FEATURE or (images == np.floor(images)).all())
         pixels = f"{images.dtype} numbers that look like pixels of integers"
     if is_unknown:
         raise ConfigError(
-            f"pixels must be 8-bit integers, or floats as the network takes them, got {pixels}, {least:g}..{most:g}, "
-            f"in {raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
+            f"pixels must be unsigned 8-bit integers, or floats as the network takes them, got {pixels}, "
+            f"{least:g}..{most:g}, in {raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
             f"{_largest(images, float(most))}, or to 1 to leave them"
         )
 
