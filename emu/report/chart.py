@@ -68,6 +68,8 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 CHECKS = False
 #: Height of a bar of `layer_bars`.
 ROW_PIXELS = 26
+#: Height of the axis below the bars of `layer_bars`: its numbers and its title.
+AXIS_PIXELS = 50
 
 _INK, _QUIET, _GRID = "var(--ink)", "var(--quiet)", "var(--grid)"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from emu.hardware.energy import ADDER, COUNTERS, MEMORY, MULTIPLIER, ON_HOST, PARTS, REGISTERS, ROUNDING
-from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
+from emu.report.chart import AXIS_PIXELS, ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
@@ -109,7 +109,7 @@ def _bars(spent: list[_Spent]) -> Chart:
     spec = layer_bars(rows, layers, colours, value="uj", title="microjoules of a step", tips=tips)
     most = max(layers, key=lambda layer: sum(part.joules for part in spent if part.layer == layer))
     label = f"Energy of a step by layer, {energy(whole)} in all; {most} takes most."
-    return Chart("energy-chart", label, spec, ROW_PIXELS * len(layers) + 50)
+    return Chart("energy-chart", label, spec, ROW_PIXELS * len(layers) + AXIS_PIXELS)
 
 
 def _energy_table(spent: list[_Spent]) -> Html:

@@ -7,6 +7,7 @@ from typing import Any
 
 from emu.formats.numerals import number
 from emu.report.chart import (
+    AXIS_PIXELS,
     ROW_PIXELS,
     SERIES_COLOURS,
     SERIES_SHAPES,
@@ -156,7 +157,9 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     tips = {"layer": "layer", "kind": "work", "time": "per step", "share": "share"}
     spec = layer_bars(rows, layers, colours, value="ms", title="simulated milliseconds per step", tips=tips)
-    return Chart("simulated-time-chart", f"Simulated time by layer. {summary}", spec, ROW_PIXELS * len(layers) + 50)
+    return Chart(
+        "simulated-time-chart", f"Simulated time by layer. {summary}", spec, ROW_PIXELS * len(layers) + AXIS_PIXELS
+    )
 
 
 # ---- roofline ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from emu.hardware.machine import SECOND_PS
-from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
+from emu.report.chart import AXIS_PIXELS, ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure, missing_section
@@ -89,7 +89,7 @@ def _bars(layers: list[_Layer], steps: int, summary: str) -> Chart:
     tips = {"layer": "gradient", "kind": "work", "time": "per step"}
     title = "simulated microseconds per step"
     spec = layer_bars(rows, names, _COLOURS, value="us", title=title, tips=tips)
-    return Chart("sparse-products-chart", f"Sparse gradients. {summary}", spec, ROW_PIXELS * len(names) + 50)
+    return Chart("sparse-products-chart", f"Sparse gradients. {summary}", spec, ROW_PIXELS * len(names) + AXIS_PIXELS)
 
 
 def _table(layers: list[_Layer], steps: int) -> Html:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from emu.formats.numerals import number, power_of_two
-from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
+from emu.report.chart import AXIS_PIXELS, ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure, missing_section
@@ -72,7 +72,7 @@ def section(evidence: Evidence) -> Section | None:
     colours = {kind: _COLOURS[kind] for kind in kinds}
     tips = {"layer": "layer", "kind": "kernel", "time": "per step", "share": "share"}
     spec = layer_bars(rows, layers, colours, value="ms", title="milliseconds per step", tips=tips)
-    height = ROW_PIXELS * len(layers) + 50  # the axis below the bars, with its title, takes the 50
+    height = ROW_PIXELS * len(layers) + AXIS_PIXELS
     chart = Chart("time-chart", f"Time of a step by layer. {' '.join(sentences[:3])}", spec, height)
     picture = figure(
         "Time of a step by layer and kernel", swatch_legend(colours), chart.placeholder(), reading=_READING

@@ -106,8 +106,8 @@ def require_scale(raw: Raw) -> None:
     if is_unknown:
         raise ConfigError(
             f"pixels must be unsigned 8-bit integers, or floats as the network takes them, got {pixels}, "
-            f"{least:g}..{most:g}, in {raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
-            f"{_largest(images, float(most))}, or to 1 to leave them"
+            f"{least:g}..{most:g}, in {raw.path}; set `scale` of [data] to the largest value that a pixel can have, "
+            f"such as {_largest(images, float(most))}, or to 1 to leave them"
         )
 
 
