@@ -1,6 +1,6 @@
 """Where the time of a run goes: each operation of the datapath by layer, role, name and the path it took.
 
-    step time = sum of the operations + host        host: batch, optimiser, bookkeeping of autodiff
+    step time = sum of the operations + host        host: what no operation takes, such as bookkeeping of autodiff
 
 Times are measured, never reproduced: they enter no hash, and no bit depends on them.
 """

@@ -4,6 +4,7 @@ import html
 import json
 import re
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from synthetic_run import profile
@@ -101,9 +102,19 @@ def test_a_run_on_the_reference_says_so(tmp_path):
 
 
 def test_the_rest_of_the_run_is_told_where_it_is_known(tmp_path):
-    said = "Of the run's 20 s, steps took 4.3 s; the rest went into tests, noise and files."
+    said = (
+        "Up to the end of its last step the run took 20 s. Steps took 4.3 s of it; choosing mini-batches, tests, noise "
+        "and files took the rest."
+    )
     assert said in words(section(run_with(tmp_path, CONV, COPY, FULL, seconds=20.0)))
-    assert "Of the run's" not in words(section(run_with(tmp_path, CONV, COPY, FULL, seconds=0.0)))
+    assert "the run took" not in words(section(run_with(tmp_path, CONV, COPY, FULL, seconds=0.0)))
+
+
+def test_the_rest_of_a_run_that_searched_batch_sizes_has_its_trials(tmp_path):
+    trials = pa.table({"step": [0, 0], "size": [8, 16], "criterion": [2.0, 1.0], "kept": [False, True]})
+    pq.write_table(trials, tmp_path / "search.parquet")
+    said = "choosing mini-batches, trials of their sizes, tests, noise and files took the rest."
+    assert said in words(section(run_with(tmp_path, CONV, COPY, FULL, seconds=20.0)))
 
 
 def test_a_run_of_one_step_has_nothing_but_first_calls(tmp_path):

@@ -497,7 +497,8 @@ class TestForms:
         source = self.saved(tmp_path, pixels.reshape(6, 28, 28), np.arange(6))
         assert message(Images(source=source), classes=6) == (
             f"pixels must be unsigned 8-bit integers, or floats as the network takes them, got {told} in {source}: "
-            f"x_train; set `scale` of [data] to the largest value that a pixel can have, such as {scale}, or to 1 to leave them"
+            f"x_train; set `scale` of [data] to the largest value that a pixel can have, such as {scale}, or to 1 to "
+            "leave them"
         )
         data = load_dataset(Images(source=source, scale=scale), INPUT, 6)
         assert (data.train_inputs.ravel() == pixels.astype(np.float32) / np.float32(scale)).all()

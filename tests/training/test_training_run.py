@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from emu.datapath import FLAG_NAMES
 from emu.errors import ConfigError
 from emu.hardware import Device, load_device
 from emu.training.cost import cost_of
+from emu.training.data.batches import Batches
 from emu.training.folders.run_folder import CHECKPOINT, RunFolder
 from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
 from emu.training.loop import Loop
+from emu.training.loop.log import Log
 
 STEPS, LOG_EVERY = 23, 2
 
@@ -203,6 +206,31 @@ def test_the_profile_adds_up_to_the_steps(run: training.Run):
     steps = {row["step"]: row["calls"] for row in rows if row["operation"] == "host"}
     assert steps == {row["step"]: LOG_EVERY for row in table(run, "metrics")} | {STEPS: 1}
     assert all((row["layer"] is None) == (row["role"] is None) == (row["operation"] == "host") for row in rows)
+
+
+def test_seconds_that_no_step_took_went_into_batches_tests_noise_and_files_up_to_the_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As the report says of the difference between `seconds` and the profile."""
+
+    def slow(owner: type, name: str, seconds: float) -> None:
+        function = getattr(owner, name)
+
+        def slowly(*arguments: Any, **options: Any) -> Any:
+            time.sleep(seconds)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, slowly)
+
+    slow(Batches, "batch", 0.02)  # of 5 steps, and of the noise at step 4
+    slow(Log, "evaluate", 0.3)  # at step 4, and after the last one
+    slow(RunFolder, "save_checkpoint", 0.02)  # after steps 1 to 4, and after the last one
+    began = time.perf_counter()
+    run = train(tmp_path / "slow", training__steps=5, training__log_every=1)
+    took, whole = time.perf_counter() - began, run.info["seconds"]
+    steps = sum(row["seconds"] for row in table(run, "profile"))
+    assert whole - steps >= 6 * 0.02 + 0.3 + 4 * 0.02 - 0.001  # `seconds` is rounded
+    assert took - whole >= 0.02 + 0.3 + 0.02
 
 
 def test_the_profile_counts_the_work_of_every_layer_and_names_every_path(run: training.Run):

@@ -41,7 +41,7 @@ _COLOURS = {
 _READING = (
     "Time of one step of training on the computer that ran the emulation, not on the machine it emulates: each bar is "
     "a layer, forward, backward and update together, each colour a kind of kernel. Host is what happens between the "
-    "operations: choosing the batch, keeping account of the graph. Times differ from run to run; the bits do not."
+    "operations of a step, such as keeping account of the graph. Times differ from run to run; the bits do not."
 )
 _PATHS = {
     "integer_dot": "integer dot products",
@@ -129,7 +129,12 @@ def _outside_steps(evidence: Evidence, spent: TimeSpent) -> list[str]:
     # run.json of an unfinished run has the time up to its last start, which may be less than that of its steps
     if not isinstance(whole, int | float) or whole < steps:
         return []
-    return [f"Of the run's {seconds(whole)}, steps took {seconds(steps)}; the rest went into tests, noise and files."]
+    trials = ", trials of their sizes" if evidence.run.table("search") is not None else ""
+    return [
+        # the clock of run.json stops with the last step: tests and files that follow it are not measured
+        f"Up to the end of its last step the run took {seconds(whole)}. Steps took {seconds(steps)} of it; choosing "
+        f"mini-batches{trials}, tests, noise and files took the rest."
+    ]
 
 
 def _time(value: float) -> str:
