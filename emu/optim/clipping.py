@@ -146,8 +146,10 @@ def _exponent_to_scale(norm: _Norm, bound: float, gradients: Sequence[Value]) ->
     largest = max(sizes) if all(map(math.isfinite, sizes)) else math.inf
     if not 0 < largest < math.inf or low <= Fraction(largest) ** 2 <= high / count:
         return None
-    # from -1022 on the power is a normal float64
-    return max(min(_largest_exponent(fmt, count) for fmt in formats) - _floor_log2(Fraction(largest)) - 1, -1022)
+    exponent = min(_largest_exponent(fmt, count) for fmt in formats) - _floor_log2(Fraction(largest)) - 1
+    # From -1022 to 1023 the power is a normal float64. Gradients that would take a larger one are below 2**-511, and a
+    # threshold is a float32: nothing is clipped, even if their squares still underflow.
+    return min(max(exponent, -1022), 1023)
 
 
 def _lowest_sum(fmt: Format, count: int) -> Fraction:

@@ -122,6 +122,16 @@ def test_gradients_of_float64_reach_beyond_the_squares_of_float64(backend: str):
         assert length(clipped(arrays, threshold, backend, machine)) / threshold == pytest.approx(1, rel=2.0**-40)
 
 
+@pytest.mark.parametrize("loss", ["fp32", "fp16", "fp64", "fix48f24"])
+@pytest.mark.parametrize("exponent", [-1021, -1022, -1023, -1024, -1025, -1060, -1074])
+def test_the_smallest_gradients_of_float64_are_within_every_threshold(loss: str, exponent: int, backend: str):
+    arrays = [np.full(shape, 2.0**exponent) for shape in SHAPES]
+    for threshold in (2.0**-149, 1e-20):
+        found = clipped(arrays, threshold, backend, device({"format": loss}, "fp64"))
+        for ours, theirs in zip(found, arrays, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
 def test_norms_of_fixed_point_do_not_wrap(backend: str):
     machine = device({"format": "fix32f8", "overflow": "wrap"}, "fix24f4")
     arrays = [np.full(shape, 10000.0) for shape in SHAPES]

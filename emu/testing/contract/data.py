@@ -17,8 +17,8 @@ Array = NDArray[Any]
 Reals = NDArray[np.float64]
 #: Largest index of a tie in fixed point: below 2**52 float64 holds index + 1/2 exactly.
 TIES_END = 1 << 51
-#: Distances from a value to numbers above it that are neither values nor ties, in ulp.
-PARTS = (0.125, 0.25, 0.375, 0.625, 0.75, 0.875)
+#: Distances from a value to numbers above it that are neither values nor ties, in ulp; the first two need fewest bits.
+PARTS = (0.25, 0.75, 0.125, 0.375, 0.625, 0.875)
 
 
 def _indices(low: int, high: int, n: int, seed: int) -> NDArray[np.uint64]:
@@ -56,17 +56,22 @@ def ties(fmt: Format, n: int, seed: int) -> Reals:
 
 
 def between(fmt: Format, n: int, seed: int) -> Reals:
-    """Return numbers between two normal values that are no ties; every third one is a float64 step above a tie.
+    """Return numbers between two normal values that are no ties, of nine kinds, each with both signs.
 
-    They are rounded to float64. So where its steps are wider than 1/8 ulp of the format, some are values or ties.
+    Three kinds are one step of float64 from a value or a tie: above a value, below a tie, above a tie. Six have a part
+    of `PARTS`. They are rounded to float64, and those that become values or ties are left out. So of `n` numbers fewer
+    remain where float64's steps are 1/4 ulp of the format, and none where they are 1/2 ulp or more, as in fp64.
     """
     high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
     index = _indices(max(normal_index(fmt), 1), high, n, seed)
-    inside = magnitudes(fmt, index, 2 * np.resize(PARTS, len(index)))  # in halves of an ulp
-    beside = np.nextafter(
-        magnitudes(fmt, index, np.resize([0, 1, 1], len(index))), np.resize([np.inf, 0, np.inf], len(index))
-    )
-    return _signed(fmt, np.where(np.arange(len(index)) % 3 == 2, beside, inside))
+    below, tie, above = (magnitudes(fmt, index, halves) for halves in (0, 1, 2))
+    with np.errstate(over="ignore"):  # indices of a format beyond float64 are its largest number
+        beside = np.nextafter(below, np.inf), np.nextafter(tie, 0), np.nextafter(tie, np.inf)
+    # the ends of the range are the first indices, so the kinds that need fewest bits are first
+    kinds = [*beside, *(magnitudes(fmt, index, 2 * part) for part in PARTS)]  # in halves of an ulp
+    # signs alternate, and the number of kinds is odd: so each kind gets both
+    reals = np.choose(np.arange(len(index)) % len(kinds), kinds)
+    return _signed(fmt, reals)[(below < reals) & (reals < above) & (reals != tie)]
 
 
 def subnormals(fmt: Format, n: int, seed: int) -> Reals:
@@ -127,8 +132,12 @@ def summands(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
         codes = random.integers(0, fmt.n_codes - 1, shape, np.uint64, endpoint=True)
         return fmt.decode(codes)
     # no product overflows, and exponents of products lie within plus and minus the precision: sums lose low bits
-    spread = min(fmt.emax // 2, fmt.fraction_bits // 2 + 1)
-    reals = random.standard_normal(shape) * 2.0 ** random.integers(-spread, max(spread, 0) + 1, shape)
+    spread, middle = fmt.fraction_bits // 2 + 1, 0
+    if fmt.emax >= 0:
+        spread = min(fmt.emax // 2, spread)
+    else:  # products are smaller than their factors; the largest power is a quarter of 2**emax: few draws exceed 4
+        middle = fmt.emax - 2 - spread
+    reals = random.standard_normal(shape) * 2.0 ** (middle + random.integers(-spread, spread + 1, shape))
     return quantize(reals, fmt, overflow="satfinite", backend="reference")
 
 
