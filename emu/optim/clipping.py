@@ -27,6 +27,8 @@ EVERYWHERE = "loss"
 #: In fixed point each square loses up to a step. Of a sum of at least 2**12 steps an element this is at most
 #: 2**-12: our choice.
 _FIXED_BITS = 12
+#: 2**-1074 is the smallest float64.
+_MOST_HALVINGS = 1074
 
 
 def clip_by_norm(
@@ -121,7 +123,10 @@ def _clipped_scaled(
     undivided = math.ldexp(float(on_host(factor.array)), -halvings)
     if isinstance(fmt, Float) and undivided >= fmt.smallest_normal:  # then the format holds it: one multiplication
         return _multiplied(states, gradients, factor.with_array(fmt.carrier.type(undivided)), runner)
-    halved = _multiplied(states, gradients, constant(2.0**-halvings), runner, step=".halved")
+    far = max(halvings - _MOST_HALVINGS, 0)
+    halved = _multiplied(states, gradients, constant(2.0 ** (far - halvings)), runner, step=".halved")
+    if far:
+        halved = _multiplied(states, halved, constant(2.0**-far), runner, step=".halved_again")
     return _multiplied(states, halved, factor, runner)
 
 

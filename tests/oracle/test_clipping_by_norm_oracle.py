@@ -117,13 +117,14 @@ def test_in_every_loss_format_the_norm_is_the_threshold(loss: str, within: float
 
 def test_gradients_of_float64_reach_beyond_the_squares_of_float64(backend: str):
     machine = device({"format": "fp64"}, "fp64")
-    for size, threshold in ((1e300, 2.0**100), (1e155, 2.0), (1e155, 2.0**-100), (1e30, 2.0**-149)):
+    sizes = ((1e300, 2.0**100), (1e155, 2.0), (1e155, 2.0**-100), (1e30, 2.0**-149), (1e308, 2.0**-149))
+    for size, threshold in sizes:
         arrays = [np.full(shape, size) for shape in SHAPES]
         assert length(clipped(arrays, threshold, backend, machine)) / threshold == pytest.approx(1, rel=2.0**-40)
 
 
-@pytest.mark.parametrize("loss", ["fp32", "fp16", "fp64", "fix48f24"])
-@pytest.mark.parametrize("exponent", [-1021, -1022, -1023, -1024, -1025, -1060, -1074])
+@pytest.mark.parametrize("loss", ["fp32", "fp16", "fix48f24"])
+@pytest.mark.parametrize("exponent", [-1024, -1025, -1074])
 def test_the_smallest_gradients_of_float64_are_within_every_threshold(loss: str, exponent: int, backend: str):
     arrays = [np.full(shape, 2.0**exponent) for shape in SHAPES]
     for threshold in (2.0**-149, 1e-20):
