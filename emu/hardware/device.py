@@ -26,7 +26,7 @@ from emu.hardware.cost_table import BASE_TABLE
 from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.interconnect import Crossbar, Link, Topology, require_connected
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
-from emu.hardware.quantity import Count, Rate
+from emu.hardware.quantity import Count, Latency, Rate, Share, Tiles
 
 #: Kinds of compute units; see `ComputeUnit`.
 MAC_ARRAY, MATRIX_UNIT, STATISTICS, HOST = "mac_array", "matrix_unit", "statistics", "host"
@@ -42,7 +42,15 @@ class ComputeUnit(Table):
         clock_hz: its own clock; None means the device's.
         operands: formats that the unit takes, with * for any part of a name; empty for all.
         read_ports: vectors of operands per cycle; None if lanes never wait for operands.
-        fill_cycles: cycles from the first operand to the first result in memory; None for none.
+        fill_cycles: cycles from the first operand to the first result in memory, of an operation or of each wave of
+            tiles; None for none.
+        start_s: from the end of an operation to the beginning of the next; None for none.
+        efficiency: share of the peak that is reached; None is all of it.
+        count: multiprocessors, which have the lanes in equal parts.
+        tiles: tiles of a product, of which each multiprocessor computes one at a time; None if all lanes share one
+            evenly.
+        splits: parts into which the depth of a product may be divided, so that more tiles are there; their sums are
+            added in memory. None for one.
     """
 
     kind: Literal["mac_array", "matrix_unit", "statistics", "host"]
@@ -51,6 +59,27 @@ class ComputeUnit(Table):
     operands: Items[str] = Field(default=(), exclude_if=lambda names: not names)
     read_ports: Count | None = Field(default=None, exclude_if=lambda ports: ports is None)
     fill_cycles: Count | None = Field(default=None, exclude_if=lambda cycles: cycles is None)
+    start_s: Latency | None = Field(default=None, exclude_if=lambda start: start is None)
+    efficiency: Share | None = Field(default=None, exclude_if=lambda share: share is None)
+    count: Count | None = Field(default=None, exclude_if=lambda count: count is None)
+    tiles: Tiles | None = Field(default=None, exclude_if=lambda tiles: tiles is None)
+    splits: Count | None = Field(default=None, exclude_if=lambda splits: splits is None)
+
+    @model_validator(mode="after")
+    def _whole(self) -> ComputeUnit:
+        if (self.tiles is None) != (self.count is None):
+            given, missing = ("tiles", "count") if self.count is None else ("count", "tiles")
+            raise ConfigError(
+                f"a unit must have `count` and `tiles` together, because each multiprocessor computes a tile, got "
+                f"`{given}` alone; add `{missing}`, or remove `{given}`"
+            )
+        if self.splits is not None and self.tiles is None:
+            raise ConfigError(
+                "`splits` of a unit must come with `tiles`, whose number it raises, got it alone; add them"
+            )
+        if self.tiles is not None and self.read_ports is not None:
+            raise ConfigError("a unit must have `tiles` or `read_ports`, got both; remove one")
+        return self
 
 
 class Compute(Table):
@@ -60,13 +89,21 @@ class Compute(Table):
         clock_hz: clock of every unit without its own.
         lanes: multiply-accumulates per cycle.
         memory_bandwidth_bytes_per_s: between the units and the main memory.
+        memory_efficiency: share of it that operations reach; None is all of it.
         units: units by name.
     """
 
     clock_hz: Rate | None = None
     lanes: Count | None = None
     memory_bandwidth_bytes_per_s: Rate | None = None
+    memory_efficiency: Share | None = Field(default=None, exclude_if=lambda share: share is None)
     units: dict[str, ComputeUnit] = Field(default_factory=dict[str, ComputeUnit])
+
+    @property
+    def memory_bytes_per_s(self) -> float | None:
+        """Bytes per second that operations move through the memory; None if the device does not give its bandwidth."""
+        nominal, share = self.memory_bandwidth_bytes_per_s, self.memory_efficiency
+        return None if nominal is None else nominal.value * (share.value if share else 1.0)
 
 
 class DeviceCost(Table):

@@ -64,7 +64,7 @@ class Path:
         Raises:
             ConfigError: it is too fast for exact picoseconds.
         """
-        bandwidth, engines = round(link.bandwidth_bytes_per_s.value), link.copy_engines
+        bandwidth, engines = round(link.bytes_per_s), link.copy_engines
         if bandwidth > MOST_BYTES_PER_S:
             raise ConfigError(
                 f"`bandwidth_bytes_per_s` of a link that messages pass must be at most {MOST_BYTES_PER_S:g}, so that "

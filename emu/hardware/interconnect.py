@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from emu._config import Table
 from emu.errors import ConfigError
-from emu.hardware.quantity import Count, Latency, Rate
+from emu.hardware.quantity import Count, Latency, Rate, Share
 
 #: Ends of links with a special meaning.
 TO_HOST, TO_CROSSBAR = "host", "crossbar"
@@ -38,6 +38,7 @@ class Link(Table):
         at: whose link to the crossbar it is: the `device`'s, or the `host`'s, so that messages pass hosts.
         duplex: `full`: both directions at once; `half`: one at a time.
         shared: whether the devices of a node share one such link, for instance a bridge of their host.
+        efficiency: share of the bandwidth that messages reach; None is all of it.
         copy_engines: copies between device and host that may run at the same time; None: as many as the link allows.
     """
 
@@ -47,7 +48,13 @@ class Link(Table):
     at: Literal["device", "host"] = Field(default="device", exclude_if=lambda end: end == "device")
     duplex: Literal["full", "half"] = Field(default="full", exclude_if=lambda duplex: duplex == "full")
     shared: bool = Field(default=False, exclude_if=lambda shared: not shared)
+    efficiency: Share | None = Field(default=None, exclude_if=lambda share: share is None)
     copy_engines: Count | None = Field(default=None, exclude_if=lambda engines: engines is None)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes per second that messages reach in each direction."""
+        return self.bandwidth_bytes_per_s.value * (self.efficiency.value if self.efficiency else 1.0)
 
     @model_validator(mode="after")
     def _sound(self) -> Link:

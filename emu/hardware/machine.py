@@ -1,8 +1,10 @@
 """How long operations take on a device: cycles of its units, bytes of its memory, transfers to its host.
 
-    product        each vector of results takes a cycle for each product of a result, or as many as the read ports need
+    product        each vector of results takes a cycle for each product of a result, or as many as the read ports need;
+                   on multiprocessors, waves of tiles (`waves.py`)
     elementwise    each vector takes a cycle for each instruction of the lanes, or as many as its ports need
     memory         each operand is read once and each result written once; the longer of unit and memory counts
+    start          from one operation to the next, if the unit gives it
     host           operations that are left to it, and those whose formats no unit takes
 
 A device without a clock computes bits and has no time. Times are integers, picoseconds.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ from emu.formats import Fixed, Format, parse
 from emu.formats.integers import as_integer
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, ComputeUnit, Device
 from emu.hardware.precision_table import PrecisionTable
+from emu.hardware.waves import Product, Way, ways_of
 from emu.operations import OPERATIONS
 from emu.operations.kinds import kind_of
 
@@ -105,6 +109,7 @@ class OperationTime(NamedTuple):
         bytes: bytes that the memory moves, or the link for operations on a host.
         memory_ps: time of the memory; 0 if the device does not give its bandwidth.
         operations: multiply-adds, or results if there are none.
+        start_ps: time from the operation before.
     """
 
     unit: str
@@ -113,11 +118,12 @@ class OperationTime(NamedTuple):
     bytes: int
     memory_ps: int
     operations: int
+    start_ps: int = 0
 
     @property
     def duration_ps(self) -> int:
-        """The longer of unit and memory."""
-        return max(self.unit_ps, self.memory_ps)
+        """The start, and the longer of unit and memory."""
+        return self.start_ps + max(self.unit_ps, self.memory_ps)
 
 
 class Roof(NamedTuple):
@@ -125,8 +131,8 @@ class Roof(NamedTuple):
 
     Attributes:
         unit: its name.
-        operations_per_s: its peak, in multiply-adds per second.
-        bytes_per_s: bandwidth of the memory; None if the device does not give it.
+        operations_per_s: what it reaches of its peak, in multiply-adds per second.
+        bytes_per_s: what operations reach of the bandwidth of the memory; None if the device does not give it.
     """
 
     unit: str
@@ -161,10 +167,9 @@ class Machine:
         self.host = next((name for name, unit in self._units.items() if unit.kind == HOST), None)
         self._arrays = [name for name, unit in self._units.items() if unit.kind not in (HOST, STATISTICS)]
         link = next((link for link in device.links if link.to == HOST), None)
-        self.link_bytes_per_s = None if link is None else link.bandwidth_bytes_per_s.value
+        self.link_bytes_per_s = None if link is None else link.bytes_per_s
         self.link_latency_ps = 0 if link is None else round(link.latency_s.value * SECOND_PS)
-        bandwidth = device.compute.memory_bandwidth_bytes_per_s
-        self._bandwidth = None if bandwidth is None else bandwidth.value
+        self._bandwidth = device.compute.memory_bytes_per_s
         self.time_of = lru_cache(maxsize=4096)(self._find_time)
 
     def cost(self, demand: Demand) -> OperationTime:
@@ -190,7 +195,8 @@ class Machine:
         for name in self._arrays:
             unit = self._units[name]
             assert unit.lanes is not None
-            roofs.append(Roof(name, unit.lanes.value * self.clock_hz(name), self._bandwidth))
+            reached = max([tile.efficiency for tile in unit.tiles.value] if unit.tiles else [_efficiency(unit)])
+            roofs.append(Roof(name, unit.lanes.value * self.clock_hz(name) * reached, self._bandwidth))
         return roofs
 
     def unit_of(self, demand: Demand) -> str:
@@ -225,10 +231,35 @@ class Machine:
             return OperationTime(
                 name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations
             )
-        cycles, operations = _cycles(unit, demand), demand.multiply_adds or max(demand.passes, 1) * demand.results
+        operations = demand.multiply_adds or max(demand.passes, 1) * demand.results
         moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
-        memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
-        return OperationTime(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
+        ways = [Way(_cycles(unit, demand), 0)]
+        if unit.tiles is not None and demand.multiply_adds and len(demand.operands) > 1:
+            product = Product.of(demand.results, demand.multiply_adds, demand.operands[1][1])
+            ways = list(ways_of(unit, product))
+        times = (self._time_of_way(name, way, moved, operations) for way in ways)
+        return min(times, key=lambda time: time.duration_ps)
+
+    def _time_of_way(self, name: str, way: Way, moved: int, operations: int) -> OperationTime:
+        """Return the time of a way: parts of sums pass the memory after them, as the operands pass it beside them."""
+        moved_ps, parts_ps = (
+            0 if self._bandwidth is None else _rounded_up(size, self._bandwidth) for size in (moved, way.moved_bytes)
+        )
+        unit_ps = self._cycles_ps(name, way.cycles) + parts_ps
+        return OperationTime(
+            name, way.cycles, unit_ps, moved + way.moved_bytes, moved_ps, operations, self.start_ps(name)
+        )
+
+    def start_ps(self, name: str) -> int:
+        """Return how long a unit takes from one operation to the next."""
+        start = self._units[name].start_s
+        return round(start.value * SECOND_PS) if start else 0
+
+    @property
+    def kernel_start_ps(self) -> int:
+        """How long the unit of elementwise operations takes from one operation to the next."""
+        names = [name for name in self._arrays if self._units[name].kind != MATRIX_UNIT]
+        return self.start_ps(names[-1])
 
     def _cycles_ps(self, name: str, cycles: int) -> int:
         return _rounded_up(cycles, self.clock_hz(name))
@@ -300,6 +331,10 @@ def machine_of(device: Device) -> Machine | None:
     return Machine(device) if can_be_timed(device) else None
 
 
+def _efficiency(unit: ComputeUnit) -> float:
+    return unit.efficiency.value if unit.efficiency else 1.0
+
+
 def _lanes(unit: ComputeUnit) -> int:
     assert unit.lanes is not None
     return int(unit.lanes.value)
@@ -310,7 +345,8 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
     filled = int(unit.fill_cycles.value) if unit.fill_cycles else 0
     if not ports:
-        return -(-max(demand.multiply_adds, max(demand.passes, 1) * demand.results) // lanes) + filled
+        work = max(demand.multiply_adds, max(demand.passes, 1) * demand.results)
+        return -(-work // (lanes * Fraction(_efficiency(unit)))) + filled
     vectors = -(-demand.results // lanes)
     if demand.multiply_adds:
         depth = -(-demand.multiply_adds // max(demand.results, 1))

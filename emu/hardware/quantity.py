@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from pydantic import Field
 
-from emu._config import Table
+from emu._config import Items, Table
 
 
 class Quantity(Table):
@@ -35,3 +37,35 @@ class Latency(Quantity):
     """A time in seconds."""
 
     value: float = Field(gt=0, le=3600)
+
+
+class Share(Quantity):
+    """A part of a whole: what is reached of a nominal number, for instance."""
+
+    value: float = Field(gt=0, le=1)
+
+
+class Tile(NamedTuple):
+    """A block of a product's results that a multiprocessor computes as a whole.
+
+    Attributes:
+        rows: its rows.
+        columns: its columns.
+        efficiency: share of the peak that the multiprocessor reaches on it.
+    """
+
+    rows: Annotated[int, Field(ge=1, le=2**16)]
+    columns: Annotated[int, Field(ge=1, le=2**16)]
+    efficiency: Annotated[float, Field(gt=0, le=1)]
+
+
+class Tiles(Table):
+    """The tiles among which a library chooses.
+
+    Attributes:
+        value: rows, columns and efficiency of each.
+        source: where they are from.
+    """
+
+    value: Items[Tile] = Field(min_length=1)
+    source: str = Field(min_length=1)

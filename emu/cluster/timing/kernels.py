@@ -48,12 +48,14 @@ class Kernels:
         owner_codec: codec of owners.
         bytes_per_s: bandwidth of the memory; None if all kernels take no time.
         has_state: whether owners smooth or normalise.
+        start_ps: from one kernel to the next.
     """
 
     codec: Codec
     owner_codec: Codec
     bytes_per_s: float | None
     has_state: bool = False
+    start_ps: int = 0
 
     def encode_ps(self, numbers: int, message_bytes: int) -> int:
         """Return how long a worker takes to encode its gradients."""
@@ -94,8 +96,10 @@ class Kernels:
         return sum(self.moved_ps(NUMBER_BYTES * _CLIP_MOVES[rule.rule] * numbers) for rule in rules)
 
     def moved_ps(self, size_bytes: int) -> int:
-        """Return how long the memory takes for a number of bytes."""
-        return 0 if self.bytes_per_s is None else -(-size_bytes * SECOND_PS // round(self.bytes_per_s))
+        """Return how long a kernel takes that moves a number of bytes; no time if there are none."""
+        if self.bytes_per_s is None or not size_bytes:
+            return 0
+        return self.start_ps - (-size_bytes * SECOND_PS // round(self.bytes_per_s))
 
 
 def _encode_bytes(codec: Codec, numbers: int, message_bytes: int) -> int:

@@ -47,6 +47,7 @@ class Use(NamedTuple):
         name: its name in a trace.
         unit_ps: how long the unit works, or the link.
         memory_ps: how long the memory works beside it.
+        start_ps: time before both begin.
         cycles: cycles of the unit; 0 for a link.
         operations: multiply-adds, or results if there are none; 0 for a link.
         bytes: through the memory or the link.
@@ -64,11 +65,12 @@ class Use(NamedTuple):
     operations: int = 0
     bytes: int = 0
     operation: str = ""
+    start_ps: int = 0
 
     @property
     def duration_ps(self) -> int:
-        """The longer of unit and memory."""
-        return max(self.unit_ps, self.memory_ps)
+        """The start, and the longer of unit and memory."""
+        return self.start_ps + max(self.unit_ps, self.memory_ps)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -263,7 +265,7 @@ def parts_of(
     on_host = time.unit == machine.host
     kind = REDO if demand.again else ON_HOST if on_host else demand.kind
     use = Use(*about, time.unit, kind, name, time.unit_ps, time.memory_ps, time.cycles, time.operations, time.bytes,
-              demand.operation)  # fmt: skip
+              demand.operation, time.start_ps)  # fmt: skip
     if not on_host:
         return (Part.of(DEVICE, use),)
     up, down = machine.host_bytes(demand)

@@ -166,8 +166,8 @@ def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
     codec, owner_codec = table.codecs()
     if table.exchange == "controllers":
         owner_codec = codec_of(32)
-    bandwidth = machine.device.compute.memory_bandwidth_bytes_per_s
-    return Kernels(codec, owner_codec, None if bandwidth is None else bandwidth.value, table.rule != "none")
+    bandwidth = machine.device.compute.memory_bytes_per_s
+    return Kernels(codec, owner_codec, bandwidth, table.rule != "none", machine.kernel_start_ps)
 
 
 def _clips(
