@@ -212,7 +212,7 @@ class Machine:
         names = [str(fmt) for fmt in formats]
         for name in self._arrays:
             taken = self._units[name].operands
-            if self._units[name].kind == MATRIX_UNIT and not demand.multiply_adds:
+            if self._units[name].kind == MATRIX_UNIT and not _is_product(demand):
                 continue
             if not taken or all(any(fnmatchcase(fmt, pattern) for pattern in taken) for fmt in names):
                 return name
@@ -234,7 +234,7 @@ class Machine:
         operations = demand.multiply_adds or max(demand.passes, 1) * demand.results
         moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
         ways = [Way(_cycles(unit, demand), 0)]
-        if unit.tiles is not None and demand.multiply_adds and len(demand.operands) > 1:
+        if unit.tiles is not None and _is_product(demand) and not demand.index_bytes:  # entries fill no tiles
             product = Product.of(demand.results, demand.multiply_adds, demand.operands[1][1])
             ways = list(ways_of(unit, product))
         times = (self._time_of_way(name, way, moved, operations) for way in ways)
@@ -357,6 +357,11 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     row = OPERATIONS.get(demand.operation)  # None for a copy, and for the preparation of a batch
     in_lanes = max(demand.passes, 1 if row is None else row.lane_instructions)
     return vectors * max(in_lanes, -(-operands // ports)) + filled
+
+
+def _is_product(demand: Demand) -> bool:
+    row = OPERATIONS.get(demand.operation)
+    return row is not None and row.is_product and demand.multiply_adds > 0
 
 
 def _is_fixed(part: tuple[Format | None, int]) -> bool:

@@ -154,6 +154,11 @@ class Row:
         return self.done_by is not DoneBy.MOVE
 
     @property
+    def is_product(self) -> bool:
+        """Whether it multiplies matrices, or is a convolution."""
+        return self.done_by is DoneBy.UNIT and self.energy.pairs
+
+    @property
     def keeps_format(self) -> bool:
         """Whether a value that has the layer's format is not written again."""
         return self.done_by in (DoneBy.SELECTION, DoneBy.MOVE)
