@@ -117,10 +117,17 @@ def demand_of(row: Row, fmt: Format) -> Demand:
 def simulated(of: Sequence[Row]) -> Floats:
     """Return the seconds that emu says for some rows."""
     machines = {key: Machine(UNITS[key].card()) for key in {row.unit for row in of}}
-    return np.array([machines[row.unit].time_of(demand_of(row, UNITS[row.unit].operand)).duration_ps for row in of]) / 1e12
+    return (
+        np.array([machines[row.unit].time_of(demand_of(row, UNITS[row.unit].operand)).duration_ps for row in of]) / 1e12
+    )
 
 
 # ---- fitting ----
+
+
+#: Between which numbers a fit chooses: a start in seconds (the measured floors of small kernels are 2 us and more),
+#: cycles, and shares of the peak.
+START, FILL, EFFICIENCY = (2e-6, 8e-6), (0, 5000), (0.2, 1.0)
 
 
 class Fit(NamedTuple):
@@ -198,8 +205,3 @@ def fitted(key: str, seed: int = 0, rounds: int = 400) -> tuple[Fit, float]:
         best = min(best, (least, x), key=lambda pair: pair[0])
     least, x = best
     return Fit(float(x[0]), float(x[1]), tuple(map(float, x[2:]))), least
-
-
-#: Between which numbers a fit chooses: a start in seconds (the measured floors of small kernels are 2 us and more),
-#: cycles, and shares of the peak.
-START, FILL, EFFICIENCY = (2e-6, 8e-6), (0, 5000), (0.2, 1.0)
