@@ -14,31 +14,8 @@ import numpy as np
 from benchmarks.measured import moving, products
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measured-times.md"
-INTRODUCTION = """# Measured times, and simulated ones
-
-How far can a simulated time be believed? These are times that others measured and published, and those that `emu` simulates for the same
-work on the same card. Half of the measured products of a card, or a quarter, were used to fit the numbers of its device file: the share of
-the peak that a tile reaches, the cycles that fill a wave, the start of a kernel. **None of the rows on this page was used.** The kernels and
-the all-reduces were used for nothing: the shares of bandwidth are those of other measurements, which the device files name.
-
-The two measurements of one size that are known differ by 4 % (V100, binary32, two versions of one library) to 15 %. So no model can be much
-closer than that.
-
-What the errors say:
-
-- **Products** of at least 256 rows, columns and depth are within 9 % (rms), on H100 within 13 %. Smaller ones are not shown, because a
-  library then uses kernels of other kinds. On K40 the worst are products below 400 x 400, which take less than 100 us.
-- **Kernels that go once through memory** are within 6 %. Softmax and layer normalisation pass over their operand several times on these
-  cards, as PyTorch computes them; `emu` charges one pass, which is a lower bound.
-- **All-reduces** of 64 MiB and more are within 16 %. Smaller ones take longer than simulated, up to five times: NCCL's rings have as many
-  steps as GPUs and start with tens of microseconds, where `emu` exchanges in two phases. Above 512 MB switches that add up (H200) are faster
-  than any exchange between devices.
-
-Not found, and so not compared: binary16 products of P100, binary32 products of H200 and of A100 with SXM4, products of K20X itself (the
-numbers of K40, the same processor, are used), all-reduces of V100 over two or four GPUs.
-
-`python -m benchmarks.measured` prints these tables, `--page` writes this page. Where the numbers are from: `benchmarks/measured/SOURCES.md`.
-"""
+#: The tables follow this line of the page; what is before it is written by hand.
+MARK = "<!-- tables -->"
 
 
 def errors(simulated: Sequence[float], measured: Sequence[float]) -> tuple[float, float]:
@@ -109,8 +86,9 @@ def every_row() -> Iterator[str]:
 
 
 def page() -> str:
-    """Return docs/measured-times.md."""
-    return "\n".join((INTRODUCTION, *summaries(), *every_row(), ""))
+    """Return docs/measured-times.md with the tables of now."""
+    text = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    return "\n".join((text + MARK, "", *summaries(), *every_row(), ""))
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ class Roof(NamedTuple):
 
     Attributes:
         unit: its name.
-        operations_per_s: what it reaches of its peak, in multiply-adds per second.
+        operations_per_s: its peak, or the share of it that the device gives, in multiply-adds per second.
         bytes_per_s: what operations reach of the bandwidth of the memory; None if the device does not give it.
     """
 
@@ -195,8 +195,8 @@ class Machine:
         for name in self._arrays:
             unit = self._units[name]
             assert unit.lanes is not None
-            reached = max([tile.efficiency for tile in unit.tiles.value] if unit.tiles else [_efficiency(unit)])
-            roofs.append(Roof(name, unit.lanes.value * self.clock_hz(name) * reached, self._bandwidth))
+            peak = unit.lanes.value * self.clock_hz(name) * _efficiency(unit)
+            roofs.append(Roof(name, peak, self._bandwidth))
         return roofs
 
     def unit_of(self, demand: Demand) -> str:
@@ -343,7 +343,7 @@ def _lanes(unit: ComputeUnit) -> int:
 def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     """Return the cycles of a unit: those of `VectorUnit` if its ports are given, else as if all lanes always worked."""
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
-    filled = int(unit.fill_cycles.value) if unit.fill_cycles else 0
+    filled = int(unit.fill_cycles.value) if unit.fill_cycles and not unit.tiles else 0  # of tiles, each wave has it
     if not ports:
         work = max(demand.multiply_adds, max(demand.passes, 1) * demand.results)
         return -(-work // (lanes * Fraction(_efficiency(unit)))) + filled

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nominal import k20x
 
 import emu
 from emu.cluster.timing.cycle import MOST_STEPS, Steps
@@ -69,7 +70,7 @@ def test_double_buffered_steps_take_the_mean_of_a_cycle_c7(
     """The first four steps of these would say 191.70, 201.45, 0.0602 and 0.4481."""
     table = {"exchange": "controllers", "double_buffering": True, **cluster}
     settings = {f"cluster.{key}": value for key, value in table.items()}
-    simulated = emu.simulate(model, "k20x-8x", nodes=[nodes], batches=[batch], bits=[bits], overrides=settings)
+    simulated = emu.simulate(model, k20x(), nodes=[nodes], batches=[batch], bits=[bits], overrides=settings)
     (step,) = simulated.steps
     assert round(step.time.step_ps / 1e9, 4) == milliseconds
     assert step.time.link_use <= 1

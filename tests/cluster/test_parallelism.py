@@ -228,7 +228,7 @@ def test_residuals_of_idle_nodes_stay_and_are_sent_when_they_take_part_again_c8(
     system = next(s for s in found.systems if isinstance(s, DataParallel))
     idle = {name: array.copy() for name, array in system.arrays().items() if name.startswith("worker/")}
     idle = {name: array for name, array in idle.items() if name.endswith(("@2/residual", "@3/residual"))}
-    assert len(idle) == 2 * (3 * 4 + 3), "of a weight, four stripes; of a bias, one"
+    assert len(idle) == 2 * (3 * 4 + 3 * 4), "four stripes of each weight, and of each bias"
     advanced(found, [4000, 2000])  # two nodes, and two
     assert found.bench.batches.workers == 4
     assert all(system.arrays()[name].tobytes() == array.tobytes() for name, array in idle.items())

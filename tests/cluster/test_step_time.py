@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nominal import k20x
 
 import emu
 from emu import ConfigError
@@ -34,7 +35,7 @@ from emu.training.time.simulation import Simulation
 from emu.training.time.work import work_of
 
 FP32 = emu.parse("fp32")
-K20X = load_device("k20x-8x")
+K20X = k20x()
 MACHINE = Machine(K20X)
 #: Picoseconds of a byte's way and of a message's latency: 6 GB/s, 10 us.
 LATENCY_PS = 10_000_000

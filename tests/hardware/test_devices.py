@@ -91,12 +91,16 @@ class TestShippedDevices:
             ("p100", "fp32", 10.6),
             ("v100", "matrix", 125),
             ("v100", "fp32", 15.7),
-            ("k20x-8x", "sgemm", 2.90),
+            ("k20x-8x", "sgemm", 3.95),
             ("k20x-8x", "fp32", 3.95),
             ("k20x-dual-24", "fp32", 3.95),
             ("dgx-v100-8x", "matrix", 125),
             ("dgx-h200-8x", "matrix", 989.4),
             ("dgx-h200-8x", "fp32", 66.9),
+            ("h100", "matrix", 989.4),
+            ("h100", "fp32", 66.9),
+            ("a100", "matrix", 312),
+            ("a100", "fp32", 19.5),
         ],
     )
     def test_lanes_times_clock_give_the_published_rate(self, name: str, unit: str, teraflops: float):
@@ -117,12 +121,22 @@ class TestShippedDevices:
 
     @pytest.mark.parametrize(
         ("name", "nodes", "devices", "gigabytes_per_s"),
-        [("k20x-8x", 8, 1, 6), ("k20x-dual-24", 24, 2, 6.8), ("dgx-v100-8x", 8, 1, 150), ("dgx-h200-8x", 8, 1, 450)],
+        [
+            ("k20x-8x", 8, 1, 6),
+            ("k20x-dual-24", 24, 2, 6.8),
+            ("dgx-v100-8x", 8, 1, 150),
+            ("dgx-a100-8x", 8, 1, 300),
+            ("dgx-h200-8x", 8, 1, 450),
+        ],
     )
     def test_devices_on_a_crossbar_have_a_fabric(self, name: str, nodes: int, devices: int, gigabytes_per_s: float):
-        fabric = Fabric.of(load_device(name))
+        device = load_device(name)
+        fabric, shares = Fabric.of(device), {"dgx-v100-8x": 0.9, "dgx-a100-8x": 0.78, "dgx-h200-8x": 0.81}
         assert (fabric.nodes, fabric.devices) == (nodes, devices)
-        assert fabric.port.bytes_per_s == gigabytes_per_s * 1e9
+        assert {link.bandwidth_bytes_per_s.value for link in device.links if link.to == "crossbar"} == {
+            gigabytes_per_s * 1e9
+        }
+        assert fabric.port.bytes_per_s == round(gigabytes_per_s * 1e9 * shares.get(name, 1.0))
         assert fabric.over_hosts == (name == "k20x-dual-24")
 
     @pytest.mark.parametrize(("name", "width_bits"), [("fixed16", 16), ("fixed8", 8)])
