@@ -1,11 +1,19 @@
-"""Which cases of a long table the fast suite runs: one of every kind; the slow suite runs the others."""
+"""Which cases of a long table run: the fast suite runs one of every kind, the slow suite the others.
+
+Of tables that take minutes, whose cases differ in numbers alone, the slow suite runs a part: `some_of`.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+from emu._paths import sources_sha256
+
+T = TypeVar("T")
 
 
 def most_are_slow(
@@ -35,6 +43,24 @@ def most_are_slow(
         for param, is_kept in zip(params, kept, strict=True)
     ]
     return pytest.mark.parametrize(names, marked, ids=ids)
+
+
+def some_of(cases: Iterable[T], one_in: int) -> list[T]:
+    """Return one in so many cases, evenly spread; with EMU_CASES=all, all of them.
+
+    Which these are follows from emu's sources: a change is held against other cases than the one before it, and every
+    run of the same sources against the same.
+
+    Args:
+        cases: cases of one law, in an order in which neighbours are alike.
+        one_in: how many cases one of them stands for.
+    """
+    every = list(cases)
+    if os.environ.get("EMU_CASES") == "all":
+        return every
+    chosen = every[int(sources_sha256()[:8], 16) % one_in :: one_in]
+    assert chosen, f"one in {one_in} of {len(every)} cases must be at least one"
+    return chosen
 
 
 def with_something_new(cases: Iterable[Any], traits: Callable[[Any], Iterable[Hashable]]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fast_suite import some_of
 
 from emu._paths import content_folder
 from emu.backends.cuda import nvrtc
@@ -29,11 +30,16 @@ LISTED = {
 }
 
 
-@pytest.mark.parametrize(("architecture", "words"), [
+#: Architectures and words of 32 bits that kernels are compiled for.
+COMPILED_FOR = [
     *((architecture, nvrtc.WIDE_WORDS) for architecture in nvrtc.ARCHITECTURES),
     *((architecture, words) for architecture in (nvrtc.ARCHITECTURES[0], nvrtc.ARCHITECTURES[-1]) for words in (1, 2)),
-])  # fmt: skip
-@pytest.mark.parametrize("source", SOURCES)
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "architecture", "words"), some_of(((source, *how) for source in SOURCES for how in COMPILED_FOR), 4)
+)
 def test_every_file_compiles_for_every_architecture(source: str, architecture: str, words: int):
     code = nvrtc.Source.named(source).compiled(architecture, options=nvrtc.options_for(words))
     assert code.startswith(b"\x7fELF")
