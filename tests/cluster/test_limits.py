@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import broken, drawn
+from step_limits import broken, drawn
 
 import emu
 from emu.errors import EmuError

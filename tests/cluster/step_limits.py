@@ -1,6 +1,6 @@
 """Random settings of simulated steps on all models and devices, and the limits that none may break.
 
-`python -m tests.cluster.limits COUNT [SEED]` draws COUNT of them and lists those that break one.
+`python -m tests.cluster.step_limits COUNT [SEED]` draws COUNT of them and lists those that break one.
 """
 
 from __future__ import annotations
