@@ -103,7 +103,17 @@ class Network(Table):
         return shapes_along(self.built(), self.input)
 
 
-class Sgd(Table):
+class _OptimiserTable(Table):
+    """What all optimisers have.
+
+    Attributes:
+        fused: whether simulated time counts the update of a parameter as one pass over memory; bits stay.
+    """
+
+    fused: bool = Field(default=False, exclude_if=lambda fused: not fused)
+
+
+class Sgd(_OptimiserTable):
     """Plain gradient descent: w -= learning_rate * (gradient + weight_decay * w)."""
 
     name: Literal["sgd"]
@@ -111,7 +121,7 @@ class Sgd(Table):
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-class Momentum(Table):
+class Momentum(_OptimiserTable):
     """Gradient descent with momentum, decay added to the gradient: v = momentum * v + g; w -= learning_rate * v."""
 
     name: Literal["momentum"]
@@ -120,7 +130,7 @@ class Momentum(Table):
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-class AdaGrad(Table):
+class AdaGrad(_OptimiserTable):
     """Gradients divided by the root of the sum of their squares so far."""
 
     name: Literal["adagrad"]
@@ -129,7 +139,7 @@ class AdaGrad(Table):
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-class Adam(Table):
+class Adam(_OptimiserTable):
     """Running means of gradients over the root of those of their squares; weight decay apart from the gradient."""
 
     name: Literal["adam"]

@@ -80,13 +80,16 @@ class SimulatedTime(System):
             return None
         states = bench.model.states
         by_rows = {state.name: state for state in states if state.by_rows}
+        slots = len(states[0].slots) if states and bench.recipe.training.optimiser.fused else None
         if table is None and clipping is None:
             columns = {state.layer: len(state.master.array) for state in by_rows.values()}
             sizes = (self._elements, self._bytes)
-            return Simulation(machine, *sizes, decided_on_host=on_host, sparse_columns=columns)
+            options: dict[str, Any] = {"sparse_columns": columns, "fused_slots": slots}
+            return Simulation(machine, *sizes, decided_on_host=on_host, **options)
         table = table or ClusterTable(nodes=1)
         shapes = shapes_of(states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
+        about["fused_slots"] = slots
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
         about["by_rows"] = tuple(by_rows)

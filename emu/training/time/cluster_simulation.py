@@ -81,6 +81,7 @@ class ClusterSimulation(Simulation):
         clipping: ClippingTable | None = None,
         divided: Collection[str] = (),
         by_rows: Collection[str] = (),
+        fused_slots: int | None = None,
     ) -> None:
         """Begin at time 0.
 
@@ -95,12 +96,20 @@ class ClusterSimulation(Simulation):
             clipping: `[clipping]`; None clips nothing.
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
             by_rows: names of gradients that have some rows only.
+            fused_slots: as of `Simulation`.
 
         Raises:
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
         """
         columns = {layer_of(name): shapes[name][0] for name in by_rows}
-        super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host, sparse_columns=columns)
+        super().__init__(
+            machine,
+            batch_elements,
+            batch_bytes,
+            decided_on_host=decided_on_host,
+            sparse_columns=columns,
+            fused_slots=fused_slots,
+        )
         self._by_rows = tuple(by_rows)
         self._table, self._shapes = table, dict(shapes)
         self._of_parts = divided
@@ -121,7 +130,7 @@ class ClusterSimulation(Simulation):
     @override
     def end_step(self, step: int, phase: str) -> None:
         """Add the time of the demands since the last step, and keep them for `step_times`."""
-        self._ended = tuple(self.demands)
+        self._ended = self._asked_for()
         super().end_step(step, phase)
 
     def step_times(self, examples: int) -> StepTimes | None:

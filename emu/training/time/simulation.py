@@ -24,6 +24,7 @@ from emu.cluster.timing.program import CLIP, ON_HOST, PORT, QUANTISE, REDO, TRAN
 from emu.hardware.machine import SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event
 from emu.operations.kinds import BACKWARD, FORWARD, UPDATE
+from emu.training.time.fused import fused
 from emu.training.time.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
 #: Kinds of the time in which messages pass the port.
@@ -97,6 +98,7 @@ class Simulation:
         *,
         decided_on_host: bool,
         sparse_columns: Mapping[str, int] | None = None,
+        fused_slots: int | None = None,
     ) -> None:
         """Begin at time 0.
 
@@ -106,6 +108,8 @@ class Simulation:
             batch_bytes: bytes that it sends per step.
             decided_on_host: whether registers go to the host and points come back.
             sparse_columns: columns of inputs that are sparse, by the layer that reads them.
+            fused_slots: arrays that the optimiser keeps beside a parameter, if its update is one pass over memory;
+                None if it is several operations.
         """
         self.machine = machine
         self.demands: list[Demand] = []
@@ -121,6 +125,7 @@ class Simulation:
         self._spent: dict[SpentKey, Spent] = {}
         self._sparse: dict[str, SparseSpent] = {}
         self._sparse_columns = dict(sparse_columns or {})
+        self._fused_slots = fused_slots
         self._played = lru_cache(maxsize=128)(self._play)
 
     # ---- steps ----
@@ -132,7 +137,7 @@ class Simulation:
             step: step that ends, from 1.
             phase: phase of training that it belongs to.
         """
-        work, began = tuple(self.demands), self.total_ps
+        work, began = self._asked_for(), self.total_ps
         self.demands.clear()
         if not began:  # before its first step, the device gets its program and the first batch
             self._begin(len(work), {"step": step, "phase": phase})
@@ -143,6 +148,10 @@ class Simulation:
         self.total_ps += played.duration_ps
         self.by_phase[phase] += self.total_ps - began
         self._pending[work] += 1
+
+    def _asked_for(self) -> tuple[Demand, ...]:
+        """Return the demands of the step in progress, updates as the machine runs them."""
+        return tuple(self.demands) if self._fused_slots is None else fused(self.demands, self._fused_slots)
 
     def resize(self, batch_elements: int, batch_bytes: int, workers: int | None = None) -> None:
         """Set the batch size, and the number of nodes that share a batch, for all later steps.

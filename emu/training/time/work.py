@@ -32,6 +32,7 @@ from emu.training.data import Dataset, load_dataset
 from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
 from emu.training.recipe import Recipe
+from emu.training.time.fused import fused
 from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.workbench.model import Model, slot_formats
 from emu.training.workbench.update import Update, unscaled
@@ -116,6 +117,8 @@ def work_of(
                 gradients[state.name] = RowsValue(step.runner.place(state.master.array[kept]), rows=kept)
             rows[state.name] = Rows.of(counts, shapes[state.name][0], units=units, arrived=len(kept))
     arrived, update = step.after_passes(gradients)
+    if recipe.training.optimiser.fused:
+        update = fused(update, len(states[0].slots) if states else 0)
     demands = tuple(passed.demands for passed in passes)
     return Work(examples, demands, arrived, update, shapes, parameter_bytes(states), elements, rows)
 
