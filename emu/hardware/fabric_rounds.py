@@ -260,15 +260,13 @@ def pass_ring(
     ready: Integers,
     sends: npt.NDArray[np.bool_],
     members: Integers,
-    sizes: Integers,
-    durations: Integers,
+    messages: Integers,
     of_receiver: bool,
     rounds: int,
     latency: int,
     out: Integers,
     into: Integers,
-    arrived: Integers,
-    finished: Integers,
+    times: Integers,
 ) -> int:
     """Let rounds of a ring pass ports that nothing else uses meanwhile; return the bytes of all messages.
 
@@ -278,17 +276,17 @@ def pass_ring(
         ready: when each member is ready, (N,).
         sends: whether it sends, (N,).
         members: its number, (N,).
-        sizes: bytes of its messages, of those that it sends or gets; 0 for none, (N,).
-        durations: how long each of them takes, (N,).
+        messages: bytes of its messages, of those that it sends or gets, 0 for none; how long each takes, (2, N).
         of_receiver: whether these are the messages that it gets.
         rounds: how many; after N - 1 of them they begin again.
         latency: picoseconds behind the last byte.
         out: state of its port out: free from, busy for, sender served last; changed, (3, N).
         into: the same of its port in, (3, N).
-        arrived: when each member has everything, changed, (N,).
-        finished: when everything of it has arrived elsewhere, changed, (N,).
+        times: when each member has everything, and when everything of it has arrived elsewhere; changed, (2, N).
     """
     count, total = len(ready), 0
+    sizes, durations = messages[0], messages[1]
+    arrived, finished = times[0], times[1]
     for r in range(rounds):
         distance = r % (count - 1) + 1
         for i in range(count):

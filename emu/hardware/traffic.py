@@ -220,16 +220,14 @@ class Traffic:
         assert self.has_own_ports, "other messages would compete"
         bytes_per_s, latency_ps = self._speeds[WIRE].tolist()
         taken = {size: -(-size * SECOND_PS // bytes_per_s) for size in set(size_bytes.tolist())}
-        durations = np.array([taken[size] for size in size_bytes.tolist()], np.int64)
+        messages = np.array([size_bytes, [taken[size] for size in size_bytes.tolist()]], np.int64)
         outward, inward = self._resources[WIRE][:, members]
         out, into = self._state[:USED, outward], self._state[:USED, inward]
-        arrived, finished = ready_ps.copy(), ready_ps.copy()
-        sent_bytes = pass_ring(
-            *(only_read(x) for x in (ready_ps, sends, members, size_bytes, durations)),
-            of_receiver, rounds, latency_ps, out, into, arrived, finished,
-        )  # fmt: skip
+        times = np.array([ready_ps, ready_ps], np.int64)
+        arrays = [only_read(array) for array in (ready_ps, sends, members, messages)]
+        sent_bytes = pass_ring(*arrays, of_receiver, rounds, latency_ps, out, into, times)
         self._state[:USED, outward], self._state[:USED, inward] = out, into
-        return Rounded(arrived, finished, sent_bytes)
+        return Rounded(times[0], times[1], sent_bytes)
 
     def _checked(
         self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int

@@ -121,7 +121,7 @@ def simulate(
         >>> import emu
         >>> cluster = emu.simulate("mlp", "k20x-8x", nodes=[1, 8], batches=[4096])
         >>> [step.time.step_ps // 1000 for step in cluster.steps]  # nanoseconds
-        [797930, 149607]
+        [1724962, 803469]
     """
     recipe, device = load_recipe(recipe), load_device(device)
     _require_positive("nodes", nodes)

@@ -528,7 +528,9 @@ class TestBeginningsOfNames:
             parse("fp8")
 
     def test_a_device_that_is_the_beginning_of_several_lists_them(self):
-        assert message(load_device, "dgx").endswith("got 'dgx'; did you mean 'dgx-h200-8x' or 'dgx-v100-8x'?")
+        assert message(load_device, "dgx").endswith(
+            "got 'dgx'; did you mean 'dgx-a100-8x', 'dgx-h200-8x' or 'dgx-v100-8x'?"
+        )
 
     def test_a_model_that_is_the_beginning_of_one_is_that_one(self):
         assert message(load_recipe, "trans").endswith("got 'trans'; did you mean 'transformer'?")

@@ -73,7 +73,7 @@ DASHES = {"speed-up": "1,0", "most that messages allow": "6,3", "one for each de
 
 
 def test_the_picture_has_a_line_through_every_speed_up_and_every_bound(tmp_path: Path):
-    run(*MLP, "--nodes", "1,2,4", "--batch", "64,256", "--bits", "1,32", "--out", str(tmp_path))
+    run(*MLP, "--nodes", "1,4,8", "--batch", "64,256", "--bits", "1,32", "--out", str(tmp_path))
     expected: dict[tuple[str, str], dict[int, float]] = {}
     for row in json.loads((tmp_path / "simulate.json").read_text()):
         values = {"speed-up": row["speed_up"], "most that messages allow": row["bound"]}

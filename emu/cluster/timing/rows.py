@@ -132,12 +132,14 @@ def arrived_rows(touched: Sequence[Indices], table: ClusterTable, lines: int, nu
     """
     codec, owner_codec = table.codecs()
     in_stripes = table.exchange != "controllers"
-    parts: list[Indices] = []
-    for stripe in stripes_of(lines, len(table.layout().owners) if in_stripes else 1):
-        begin, width = stripe.start, stripe.width
-        sent = [rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + width)] for rows in touched]
-        arrived = np.unique(np.concatenate(sent))
-        whole = any(lines_sent(codec, len(rows), width, numbers) == width for rows in sent)
+    union, parts = np.unique(np.concatenate(touched)), list[Indices]()
+    stripes = stripes_of(lines, len(table.layout().owners) if in_stripes else 1)
+    bounds = np.array([0, *(stripe.start + stripe.width for stripe in stripes)])
+    counts = np.diff([np.searchsorted(rows, bounds) for rows in touched], axis=1)  # of each node in each stripe
+    ends = np.searchsorted(union, bounds)
+    for number, (begin, width) in enumerate(stripes):
+        arrived = union[ends[number] : ends[number + 1]]
+        whole = any(lines_sent(codec, int(count), width, numbers) == width for count in np.unique(counts[:, number]))
         if whole or (in_stripes and lines_sent(owner_codec, len(arrived), width, numbers) == width):
             arrived = np.arange(begin, begin + width)
         parts.append(arrived.astype(np.int64))

@@ -17,7 +17,7 @@ from emu.hardware import DynamicPoint, chrome_trace, machine_of
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.systems.system import AskTimes, Attempt, Row, System
 from emu.training.time.cluster_simulation import ClusterSimulation
-from emu.training.time.simulation import Simulation
+from emu.training.time.simulation import Prepared, Simulation
 from emu.training.time.work import parameter_bytes, shapes_of
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass
@@ -83,9 +83,9 @@ class SimulatedTime(System):
         slots = len(states[0].slots) if states and bench.recipe.training.optimiser.fused else None
         if table is None and clipping is None:
             columns = {state.layer: len(state.master.array) for state in by_rows.values()}
-            sizes = (self._elements, self._bytes)
+            prepared = Prepared(self._elements, self._bytes)
             options: dict[str, Any] = {"sparse_columns": columns, "fused_slots": slots}
-            return Simulation(machine, *sizes, decided_on_host=on_host, **options)
+            return Simulation(machine, prepared, decided_on_host=on_host, **options)
         table = table or ClusterTable(nodes=1)
         shapes = shapes_of(states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
@@ -94,9 +94,9 @@ class SimulatedTime(System):
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
         about["by_rows"] = tuple(by_rows)
         about["parameter_bytes"] = parameter_bytes(states)
-        sizes = self._share(bench.batches.planned)
+        prepared = Prepared(*self._share(bench.batches.planned))
         try:
-            return ClusterSimulation(machine, *sizes, decided_on_host=on_host, **about)
+            return ClusterSimulation(machine, prepared, decided_on_host=on_host, **about)
         except ConfigError as error:  # a device without a crossbar can still train: only its time is unknown
             self._missing = str(error)
             return None

@@ -41,7 +41,7 @@ from emu.training.time.nodes import (
     of_one,
     with_whole_errors,
 )
-from emu.training.time.simulation import Simulation
+from emu.training.time.simulation import Prepared, Simulation
 from emu.training.time.sparse_products import is_sparse_gradient, rows_of
 
 
@@ -71,8 +71,7 @@ class ClusterSimulation(Simulation):
     def __init__(
         self,
         machine: Machine,
-        batch_elements: int,
-        batch_bytes: int,
+        prepared: Prepared,
         *,
         decided_on_host: bool,
         table: ClusterTable,
@@ -87,8 +86,7 @@ class ClusterSimulation(Simulation):
 
         Args:
             machine: every device.
-            batch_elements: numbers that a host prepares per step.
-            batch_bytes: bytes that it sends per step.
+            prepared: what a host prepares per step.
             decided_on_host: whether registers go to the host and points come back.
             table: `[cluster]`.
             shapes: columns and rows of every gradient, by name.
@@ -104,8 +102,7 @@ class ClusterSimulation(Simulation):
         columns = {layer_of(name): shapes[name][0] for name in by_rows}
         super().__init__(
             machine,
-            batch_elements,
-            batch_bytes,
+            prepared,
             decided_on_host=decided_on_host,
             sparse_columns=columns,
             fused_slots=fused_slots,
@@ -210,8 +207,8 @@ class ClusterSimulation(Simulation):
             self._shapes,
             self._parameter_bytes,
             self._clipping,
-            self._batch_elements,
-            self._batch_bytes,
+            self._prepared.elements,
+            self._prepared.bytes,
             self._decided_on_host,
             asked.rows,
             self._counts(asked.table) if any(map(is_joint, (*asked.computed, *asked.updated))) else NO_COUNTS,

@@ -63,6 +63,18 @@ class Spent(NamedTuple):
 SpentKey = tuple[str, str, str, str]
 
 
+class Prepared(NamedTuple):
+    """What a host prepares per step.
+
+    Attributes:
+        elements: numbers.
+        bytes: bytes that it sends.
+    """
+
+    elements: int
+    bytes: int
+
+
 class PlayedStep(NamedTuple):
     """The simulated time of one step, with its parts and events.
 
@@ -93,8 +105,7 @@ class Simulation:
     def __init__(
         self,
         machine: Machine,
-        batch_elements: int,
-        batch_bytes: int,
+        prepared: Prepared,
         *,
         decided_on_host: bool,
         sparse_columns: Mapping[str, int] | None = None,
@@ -104,8 +115,7 @@ class Simulation:
 
         Args:
             machine: machine that runs.
-            batch_elements: numbers that the host prepares per step.
-            batch_bytes: bytes that it sends per step.
+            prepared: what the host prepares per step.
             decided_on_host: whether registers go to the host and points come back.
             sparse_columns: columns of inputs that are sparse, by the layer that reads them.
             fused_slots: arrays that the optimiser keeps beside a parameter, if its update is one pass over memory;
@@ -117,7 +127,7 @@ class Simulation:
         self.by_phase: Counter[str] = Counter()
         self.events: list[Event] = []
         self._traced: Counter[str] = Counter()
-        self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
+        self._prepared = prepared
         self._workers: int | None = None
         self._decided_on_host = decided_on_host and machine.host is not None
         # how often each kind of step was taken since `_settle`: equal demands take equal times
@@ -161,10 +171,11 @@ class Simulation:
             batch_bytes: bytes that it sends.
             workers: nodes of a cluster that take part; None is all of them.
         """
-        if (batch_elements, batch_bytes, workers) != (self._batch_elements, self._batch_bytes, self._workers):
+        prepared = Prepared(batch_elements, batch_bytes)
+        if (prepared, workers) != (self._prepared, self._workers):
             self._settle()  # steps so far took the times of the old size
             self._played.cache_clear()
-            self._batch_elements, self._batch_bytes, self._workers = batch_elements, batch_bytes, workers
+            self._prepared, self._workers = prepared, workers
 
     def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
         """Keep events whose times are counted from now, with the step and phase that they belong to."""
@@ -174,8 +185,8 @@ class Simulation:
 
     def _begin(self, operations: int, where: Mapping[str, Any]) -> None:
         """Send the program and the first batch."""
-        size = self._batch_bytes + OPERATION_BYTES * operations
-        parts = prepare_of(self.machine, self._batch_elements, size, "batch 1")
+        size = self._prepared.bytes + OPERATION_BYTES * operations
+        parts = prepare_of(self.machine, self._prepared.elements, size, "batch 1")
         for part in parts:
             for use in part.uses:
                 self._keep([Event(use.unit, use.name, 0, use.unit_ps, use.kind, use.details)], where)
@@ -203,8 +214,8 @@ class Simulation:
             work,
             (),
             {},
-            batch_elements=self._batch_elements,
-            batch_bytes=self._batch_bytes,
+            batch_elements=self._prepared.elements,
+            batch_bytes=self._prepared.bytes,
             decided_on_host=self._decided_on_host,
         )
         return work, alone(self.machine, share)
