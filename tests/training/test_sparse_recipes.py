@@ -127,16 +127,16 @@ def test_a_batch_is_prepared_as_its_source_holds_it(monkeypatch: pytest.MonkeyPa
     entries = loop.bench.batches.data.train_inputs.size * 8 // len(loop.bench.batches.data.train_inputs)
     assert 8 * 13 <= entries <= 8 * 15
     assert loop.bench.batches.planned_elements == entries
-    sizes: list[int] = []
+    sizes: list[tuple[int, int]] = []
     simulation = simulated_time.Simulation
 
-    def noted(machine: Any, *numbers: int, **options: Any) -> simulated_time.Simulation:
+    def noted(machine: Any, *numbers: tuple[int, int], **options: Any) -> simulated_time.Simulation:
         sizes.extend(numbers)
         return simulation(machine, *numbers, **options)
 
     monkeypatch.setattr(simulated_time, "Simulation", noted)
     Loop(Workbench.of(load_recipe("mlp").with_settings(NGRAMS), load_device("p100"), "numba"))
-    assert sizes == [entries, 8 * entries]
+    assert sizes == [(entries, 8 * entries)]
 
 
 def test_sparse_passes_are_measured_beside_float32():

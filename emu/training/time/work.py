@@ -28,6 +28,7 @@ from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
+from emu.sparse import CSR
 from emu.training.data import Dataset, load_dataset
 from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
@@ -103,7 +104,7 @@ def work_of(
     teams = None if table is None else teams_of(table)
     step = _Step(recipe, device, travels=teams is not None and teams.exchanges)
     batches, elements = step.batches(examples, teams.replicas if teams else 1, data)
-    passes = [step.passed(*batch) for batch in batches]
+    passes = step.passes(batches)
     states = step.model.states
     shapes = shapes_of(states, table.lines if table else "outputs")
     gradients, rows = dict(passes[0].gradients), dict[str, Rows]()
@@ -177,6 +178,25 @@ class _Step:
         parts = [slice(i * examples, (i + 1) * examples) for i in range(models)]
         elements = whole.data.train_inputs.size * examples * models // whole.examples // models
         return [(inputs[part], labels[part]) for part in parts], elements
+
+    def passes(self, batches: Sequence[tuple[Any, Any]]) -> list[_Passed]:
+        """Return a pass of each model; models whose inputs have as many entries and used columns have equal demands."""
+        known: dict[tuple[int, int], _Passed] = {}
+        passes: list[_Passed] = []
+        for inputs, labels in batches:
+            if not isinstance(inputs, CSR):
+                passes.append(self.passed(inputs, labels))
+                continue
+            rows = inputs.unique_columns
+            key = inputs.nnz, len(rows)
+            if key not in known:
+                known[key] = self.passed(inputs, labels)
+            gradients = {
+                name: RowsValue(gradient.array, gradient.format, rows) if isinstance(gradient, RowsValue) else gradient
+                for name, gradient in known[key].gradients.items()
+            }
+            passes.append(_Passed(known[key].demands, gradients))
+        return passes
 
     def passed(self, inputs: Any, labels: Any) -> _Passed:
         """Return a pass of one model."""
