@@ -4,7 +4,8 @@
     owner of j            sum of all workers' stripes, in node order; its rule; code = Q2(sum + its residual)
     all nodes             all stripes, decoded: the gradient of the step, the same bits on all nodes
 
-An owner quantises its own part as well. The residual of a stripe stays on the node that quantised it.
+An owner quantises its own part as well, or adds it as it is. The residual of a stripe stays on the node that quantised
+it.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Exchange(Contributing):
         dtype: type[np.floating[Any]] = np.float32,
         feedback: bool = True,
         touched: Collection[str] = (),
+        quantise_own: bool = True,
     ) -> None:
         """Begin with residuals of 0.
 
@@ -90,6 +92,7 @@ class Exchange(Contributing):
             dtype: dtype of gradients.
             feedback: whether what a message does not express is added to the next gradient, or lost.
             touched: tensors of which a step touches some columns.
+            quantise_own: whether an owner quantises its own part as well, or adds it as it is, without a residual.
 
         Raises:
             ConfigError: an owner would have no stripe; or there are touched tensors and a codec or a rule that reads or
@@ -120,7 +123,9 @@ class Exchange(Contributing):
             )
             if all(block.shape)
         ]
-        super().__init__(shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype)
+        super().__init__(
+            shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype, quantise_own=quantise_own
+        )
         self._owned = {piece.name(piece.owner): Owned(self._empty(piece)) for piece in self._owned_pieces()}
 
     @override
@@ -245,7 +250,7 @@ class Exchange(Contributing):
     def residuals(self) -> dict[str, Array]:
         left = super().residuals()
         for piece in self._owned_pieces():
-            left[piece.tensor][piece.block.slices] += self._owned[piece.name(piece.owner)].memory.residual
+            left[piece.tensor][piece.block.slices] += self._owned[piece.name(piece.owner)].memory.unsent
         return left
 
     @override
