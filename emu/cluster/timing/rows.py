@@ -131,13 +131,15 @@ def arrived_rows(touched: Sequence[Indices], table: ClusterTable, lines: int, nu
         numbers: numbers of a line.
     """
     codec, owner_codec = table.codecs()
-    in_stripes = table.exchange != "controllers"
+    in_stripes, layout = table.exchange != "controllers", table.layout()
     parts: list[Indices] = []
-    for stripe in stripes_of(lines, len(table.layout().owners) if in_stripes else 1):
+    for number, stripe in enumerate(stripes_of(lines, len(layout.owners) if in_stripes else 1)):
         begin, width = stripe.start, stripe.width
         sent = [rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + width)] for rows in touched]
         arrived = np.unique(np.concatenate(sent))
-        whole = any(lines_sent(codec, len(rows), width, numbers) == width for rows in sent)
+        as_it_is = None if table.quantise_own else layout.owners[number]
+        messages = (rows for worker, rows in zip(layout.workers, sent, strict=True) if worker != as_it_is)
+        whole = any(lines_sent(codec, len(rows), width, numbers) == width for rows in messages)
         if whole or (in_stripes and lines_sent(owner_codec, len(arrived), width, numbers) == width):
             arrived = np.arange(begin, begin + width)
         parts.append(arrived.astype(np.int64))
