@@ -86,7 +86,6 @@ class Contributing(ABC):
         *,
         seed: int,
         dtype: type[np.floating[Any]],
-        quantise_own: bool = True,
     ) -> None:
         """Begin with residuals of 0.
 
@@ -98,9 +97,7 @@ class Contributing(ABC):
             transport: moves bytes.
             seed: seed of random choices of codecs.
             dtype: dtype of gradients.
-            quantise_own: whether an owner quantises its own part as well, or adds it as it is, without a residual.
         """
-        self._quantises_own = quantise_own
         self.layout, self._transport, self._codec = layout, transport, codec
         self._shapes, self._contributed = dict(shapes), parts
         self._seed, self._dtype = seed, dtype
@@ -158,7 +155,7 @@ class Contributing(ABC):
             for part in self._contributed if node in workers else ():
                 name = part.name(node)
                 columns = part_of(gradients[node][part.tensor], part.block)
-                if part.owner == node and not self._quantises_own:
+                if part.owner == node and not self.layout.quantise_own:
                     contributions[name] = columns
                     continue
                 at = Address(self._seed, stream_of(part.tensor, part.stream, node), step)

@@ -77,7 +77,6 @@ class Exchange(Contributing):
         dtype: type[np.floating[Any]] = np.float32,
         feedback: bool = True,
         touched: Collection[str] = (),
-        quantise_own: bool = True,
     ) -> None:
         """Begin with residuals of 0.
 
@@ -92,7 +91,6 @@ class Exchange(Contributing):
             dtype: dtype of gradients.
             feedback: whether what a message does not express is added to the next gradient, or lost.
             touched: tensors of which a step touches some columns.
-            quantise_own: whether an owner quantises its own part as well, or adds it as it is, without a residual.
 
         Raises:
             ConfigError: an owner would have no stripe; or there are touched tensors and a codec or a rule that reads or
@@ -123,9 +121,7 @@ class Exchange(Contributing):
             )
             if all(block.shape)
         ]
-        super().__init__(
-            shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype, quantise_own=quantise_own
-        )
+        super().__init__(shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype)
         self._owned = {piece.name(piece.owner): Owned(self._empty(piece)) for piece in self._owned_pieces()}
 
     @override

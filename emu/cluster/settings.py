@@ -169,7 +169,7 @@ class ClusterTable(Table):
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""
-        return Layout(self.nodes, self.workers, self.owners)
+        return Layout(self.nodes, self.workers, self.owners, self.quantise_own)
 
     def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
         """Return the codecs of workers and of owners, computed by a backend."""

@@ -24,7 +24,7 @@ def gradients_of(
 
 
 def exchange(nodes: int, bits: int = 1, **options: Any) -> Exchange:
-    layout = options.pop("layout", Layout(nodes))
+    layout = options.pop("layout", None) or Layout(nodes, quantise_own=options.pop("quantise_own", True))
     return Exchange(SHAPES, layout, codec_of(bits), options.pop("transport", Simulated(nodes)), **options)
 
 
@@ -137,8 +137,8 @@ def test_infinity_and_nan_of_an_owners_own_part_are_those_of_a_sum_c5(dtype: Any
 def test_what_is_applied_and_all_residuals_that_wait_are_the_sum_of_true_gradients_c1_c5(lag: int, quantise_own: bool):
     """In float64 to 1e-12 of the largest sum, after each step."""
     codec, owner_codec = Quantiser(residual_lag=lag), Quantiser(16, range=(-1.0, 1.0), residual_lag=2)
-    options: dict[str, Any] = {"owner_codec": owner_codec, "dtype": np.float64, "quantise_own": quantise_own}
-    running = Exchange(SHAPES, Layout(3), codec, Simulated(3), **options)
+    layout = Layout(3, quantise_own=quantise_own)
+    running = Exchange(SHAPES, layout, codec, Simulated(3), owner_codec=owner_codec, dtype=np.float64)
     true, applied = ({name: np.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2))
     for step in range(12):
         grads = gradients_of(3, step, np.float64)
@@ -270,8 +270,8 @@ def test_a_replica_that_differs_is_named_with_tensor_and_index_c5(place: int, te
     ids=str,
 )
 def test_an_exchange_goes_on_from_a_checkpoint_to_the_same_bits_c1(rule: Any, codec: Quantiser, quantise_own: bool):
-    options: dict[str, Any] = {"rule": rule, "seed": 4, "quantise_own": quantise_own}
-    first, again = (Exchange(SHAPES, Layout(3), codec, Simulated(3), **options) for _ in range(2))
+    layout = Layout(3, quantise_own=quantise_own)
+    first, again = (Exchange(SHAPES, layout, codec, Simulated(3), rule=rule, seed=4) for _ in range(2))
     for step in range(3):
         first.exchange(gradients_of(3, step), step)
     again.load({name: array.copy() for name, array in first.arrays().items()})

@@ -44,7 +44,7 @@ def gradients_of(nodes: int, step: int, touched: int = 20, dtype: Any = np.float
 
 
 def exchange(nodes: int, bits: int = 1, **options: Any) -> Exchange:
-    layout = options.pop("layout", Layout(nodes))
+    layout = options.pop("layout", None) or Layout(nodes, quantise_own=options.pop("quantise_own", True))
     given_to = (options.pop("shapes", SHAPES), layout, codec_of(bits), options.pop("transport", Simulated(nodes)))
     return Exchange(*given_to, touched=options.pop("touched", TOUCHED), **options)
 

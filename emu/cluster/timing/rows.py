@@ -137,7 +137,7 @@ def arrived_rows(touched: Sequence[Indices], table: ClusterTable, lines: int, nu
         begin, width = stripe.start, stripe.width
         sent = [rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + width)] for rows in touched]
         arrived = np.unique(np.concatenate(sent))
-        as_it_is = None if table.quantise_own else layout.owners[number]
+        as_it_is = None if layout.quantise_own else layout.owners[number]
         messages = (rows for worker, rows in zip(layout.workers, sent, strict=True) if worker != as_it_is)
         whole = any(lines_sent(codec, len(rows), width, numbers) == width for rows in messages)
         if whole or (in_stripes and lines_sent(owner_codec, len(arrived), width, numbers) == width):

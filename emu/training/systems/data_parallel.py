@@ -123,7 +123,7 @@ class DataParallel(System):
             formats = {state.name: state.master.format for state in states}
             homes = Homes(table.controllers, table.placement)
             return Controllers(shapes, formats, layout, codec, transport, homes=homes, **options)
-        options |= {"owner_codec": owner_codec, "rule": table.owner_rule(), "quantise_own": table.quantise_own}
+        options |= {"owner_codec": owner_codec, "rule": table.owner_rule()}
         return Exchange(shapes, layout, codec, transport, **options)
 
     # ---- a step ----
