@@ -7,7 +7,6 @@
 
 #define SUM_LANES 64  // threads of a block
 #define WORD_BITS 32
-#define MOST_BITS 8
 
 enum { AT_ZERO, AT_MEAN, AT_GIVEN };
 enum { MEANS, ENDS, MIDDLES };
@@ -31,6 +30,7 @@ struct Codec {
     i64 columns, rows;
     i32 steps, bits, threshold, kind, fresh, settles;
     double deviations, outliers;
+    float low, high;  // the range of steps, if `low` is below `high`
 };
 
 EMU_FN Codec read_codec(const i64* task) {
@@ -45,6 +45,8 @@ EMU_FN Codec read_codec(const i64* task) {
     c.settles = static_cast<i32>(task[7]);
     c.deviations = __longlong_as_double(task[8]);
     c.outliers = __longlong_as_double(task[9]);
+    c.low = static_cast<float>(__longlong_as_double(task[10]));
+    c.high = static_cast<float>(__longlong_as_double(task[11]));
     return c;
 }
 
@@ -190,7 +192,7 @@ EMU_FN float middle_of(float low, float width, u32 code) {
 
 // Writes codes of 64 rows at a time, two words for each of their bits, and residuals.
 template <class F>
-EMU_FN void settle(const Column<F>& column, const Coder<F>& coder, const Codec& codec, const float* levels, u8* codes, u32* words) {
+EMU_FN void settle(const Column<F>& column, const Coder<F>& coder, const Codec& codec, const float* levels, u16* codes, u32* words) {
     i32 thread = static_cast<i32>(threadIdx.x), bits = codec.bits, per_round = SUM_LANES / WORD_BITS * bits;
     i64 size = (column.rows * bits + WORD_BITS - 1) / WORD_BITS;
     for (i64 first = 0; first < column.rows; first += SUM_LANES) {
@@ -202,7 +204,7 @@ EMU_FN void settle(const Column<F>& column, const Coder<F>& coder, const Codec& 
             float level = codec.kind == MIDDLES ? middle_of(coder.low, coder.width, code) : levels[code];
             if (codec.settles) column.residual[i] = one_nan(v - static_cast<F>(level));
         }
-        codes[thread] = static_cast<u8>(code);
+        codes[thread] = static_cast<u16>(code);
         __syncthreads();
         if (thread < per_round && place < size) {
             u32 word = 0;
@@ -219,18 +221,19 @@ EMU_FN void settle(const Column<F>& column, const Coder<F>& coder, const Codec& 
 }
 
 template <class F>
-EMU_FN void encode(const Codec& codec, const Column<F>& column, const F* limit, float* levels, F* kept_mean, u8* codes, u32* words) {
+EMU_FN void encode(const Codec& codec, const Column<F>& column, const F* limit, float* levels, F* kept_mean, u16* codes, u32* words) {
     F mean = mean_of(column);
     if (threadIdx.x == 0) *kept_mean = one_nan(mean);
-    bool ranges = codec.steps > 2 && (codec.fresh || codec.kind != MIDDLES), leaves_out = codec.fresh && codec.outliers > 0;
-    F deviation = ranges || leaves_out ? deviation_of(column, mean) : static_cast<F>(0);
+    bool given = codec.low < codec.high, ranges = codec.steps > 2 && (codec.fresh || codec.kind != MIDDLES);
+    bool leaves_out = codec.fresh && codec.outliers > 0;
+    F deviation = (ranges && !given) || leaves_out ? deviation_of(column, mean) : static_cast<F>(0);
     Coder<F> coder = {codec.steps, 0, 0, 0};
     if (codec.threshold == AT_MEAN) coder.threshold = mean;
     if (codec.threshold == AT_GIVEN) coder.threshold = *limit;
     if (codec.steps > 2) {
         F reach = static_cast<F>(codec.deviations) * deviation;
-        float low = ranges ? one_nan(static_cast<float>(mean - reach)) : levels[0];
-        float high = ranges ? one_nan(static_cast<float>(mean + reach)) : levels[1];
+        float low = !ranges ? levels[0] : given ? codec.low : one_nan(static_cast<float>(mean - reach));
+        float high = !ranges ? levels[1] : given ? codec.high : one_nan(static_cast<float>(mean + reach));
         coder.low = low;
         coder.width = (high - low) / static_cast<float>(codec.steps);
         if (codec.kind == MIDDLES && codec.fresh && threadIdx.x == 0) {
@@ -252,7 +255,7 @@ EMU_FN void encode(const Codec& codec, const Column<F>& column, const F* limit, 
 
 template <class F>
 EMU_FN void encode_all(const i64* task, const F* gradients, F* residual, const F* limits, const u8* counted, float* levels,
-                       F* means, u32* words, F* lanes, u64* count, u8* codes) {
+                       F* means, u32* words, F* lanes, u64* count, u16* codes) {
     Codec codec = read_codec(task);
     i64 per_column = codec.kind == MIDDLES ? 2 : 1ll << codec.bits;
     i64 size = (codec.rows * codec.bits + WORD_BITS - 1) / WORD_BITS;
@@ -269,7 +272,7 @@ extern "C" __global__ void encode_columns(EMU_GIVEN Task given, i32 storage, con
                                           const void* limits, const u8* counted, float* levels, void* means, u32* words) {
     __shared__ double lanes[SUM_LANES];
     __shared__ u64 count[1];
-    __shared__ u8 codes[SUM_LANES];
+    __shared__ u16 codes[SUM_LANES];
     if (storage == STORED_F32)
         encode_all(given.number, static_cast<const float*>(gradients), static_cast<float*>(residual),
                    static_cast<const float*>(limits), counted, levels, static_cast<float*>(means), words,
@@ -280,22 +283,26 @@ extern "C" __global__ void encode_columns(EMU_GIVEN Task given, i32 storage, con
 }
 EMU_KERNEL(encode_columns)
 
-// The level of the code of row `i`.
-EMU_FN float level_at(const u32* words, const float* levels, i32 bits, i64 i) {
+// The code of row `i`.
+EMU_FN u32 code_at(const u32* words, i32 bits, i64 i) {
     i64 place = i * bits / WORD_BITS;
     i32 shift = static_cast<i32>(i * bits % WORD_BITS);
     u32 code = words[place] >> shift;
     if (shift + bits > WORD_BITS) code |= words[place + 1] << (WORD_BITS - shift);
-    return levels[code & ((1u << bits) - 1u)];
+    return code & ((1u << bits) - 1u);
 }
 
-// Writes what codes stand for into `out`, float32; or adds it to `out` of `storage`, if `adds`.
-extern "C" __global__ void decode_columns(const u32* words, const float* levels, i32 bits, i64 rows, void* out, i32 storage,
-                                          i32 adds, i64 n) {
+// Writes what codes stand for into `out`, float32; or adds it to `out` of `storage`, if `adds`. `steps` of the range whose
+// ends are a column's two levels; 0 if a column has a level for each code.
+extern "C" __global__ void decode_columns(const u32* words, const float* levels, i32 steps, i32 bits, i64 rows, void* out,
+                                          i32 storage, i32 adds, i64 n) {
     i64 size = (rows * bits + WORD_BITS - 1) / WORD_BITS, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         i64 column = i / rows;
-        float level = level_at(words + column * size, levels + (column << bits), bits, i % rows);
+        u32 code = code_at(words + column * size, bits, i % rows);
+        const float* ends = levels + 2 * column;
+        float level = steps == 0 ? levels[(column << bits) + code]
+                                 : middle_of(ends[0], (ends[1] - ends[0]) / static_cast<float>(steps), code);
         float* narrow = static_cast<float*>(out) + i;
         double* wide = static_cast<double*>(out) + i;
         if (!adds) *narrow = level;

@@ -20,13 +20,16 @@ Array = NDArray[Any]
 (MEANS, ENDS, MIDDLES) = range(3)
 #: Codes are packed into words of so many bits.
 CODE_WORD_BITS = 32
+#: A code of more bits than a byte takes two.
+BYTE_BITS = 8
 
 
 class ColumnsCode(NamedTuple):
     """How columns of gradients become codes: a codec as numbers.
 
     `deviations`: the range of more than two steps reaches so many standard deviations to both sides of the mean;
-    `outliers`: values farther from the mean than so many standard deviations decide no level; 0 lets all values decide.
+    `outliers`: values farther from the mean than so many standard deviations decide no level; 0 lets all values decide;
+    `low`, `high`: both ends of the range, float32, in place of deviations; it has none of its own if they are equal.
     """
 
     steps: int
@@ -34,11 +37,18 @@ class ColumnsCode(NamedTuple):
     levels: int
     deviations: float
     outliers: float
+    low: float = 0.0
+    high: float = 0.0
 
     @property
     def bits(self) -> int:
         """Bits of a code."""
-        return (self.steps - 1).bit_length()
+        return bits_of(self.steps)
+
+    @property
+    def has_range(self) -> bool:
+        """Whether the range of steps is given."""
+        return self.low < self.high
 
 
 class Coded(NamedTuple):
@@ -53,6 +63,21 @@ class Coded(NamedTuple):
     means: Array
     levels: NDArray[np.float32]
     words: NDArray[np.uint32]
+
+
+def bits_of(steps: int) -> int:
+    """Return how many bits a code of so many steps takes."""
+    return (steps - 1).bit_length()
+
+
+def code_type(bits: int) -> type[np.unsignedinteger[Any]]:
+    """Return the dtype of codes."""
+    return np.uint8 if bits <= BYTE_BITS else np.uint16
+
+
+def are_ends(levels: Array, steps: int) -> bool:
+    """Return whether levels, (columns, levels of a column), are both ends of a range of so many steps."""
+    return steps > 2 and levels.shape[1] == 2  # more than two steps have at least four levels
 
 
 def code_words(rows: int, bits: int) -> int:
@@ -88,14 +113,14 @@ class CodecKernels(Protocol):
         ...
 
     def decode_columns(
-        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], steps: int, rows: int, total: Array | None
     ) -> Array:
         """Return what codes stand for, float32, (columns, rows); or `total`, after adding it there.
 
         Args:
             words: (columns, `code_words`).
-            levels: (columns, 2**bits).
-            bits: of a code, 1..8.
+            levels: a level for each code, (columns, 2**bits); or, of `MIDDLES`, both ends of the range, (columns, 2).
+            steps: of the codec that made the codes.
             rows: of a column.
             total: float32 or float64, (columns, rows), contiguous.
         """

@@ -138,36 +138,39 @@ class Contributing(ABC):
         Returns:
             Sums by the label of the part.
         """
-        messages_of = self._contributions(gradients, step, workers)
+        contributions = self._contributions(gradients, step, workers)
         return {
-            part.label: part.wire.summed([messages_of[part.name(worker)] for worker in workers])
+            part.label: part.wire.summed([contributions[part.name(worker)] for worker in workers])
             for part in self._contributed
             if part.owner in self._transport.local
         }
 
     def _contributions(
         self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
-    ) -> dict[str, bytes]:
-        """Encode and send; return the messages for local owners, by part and worker."""
-        messages_of: dict[str, bytes] = {}
+    ) -> dict[str, bytes | Columns]:
+        """Encode and send; return the messages for local owners, or lines as they are, by part and worker."""
+        contributions: dict[str, bytes | Columns] = {}
         parcels: Parcels = {}
         for node in self._transport.local:
             for part in self._contributed if node in workers else ():
                 name = part.name(node)
                 columns = part_of(gradients[node][part.tensor], part.block)
+                if part.owner == node and not self.layout.quantise_own:
+                    contributions[name] = columns
+                    continue
                 at = Address(self._seed, stream_of(part.tensor, part.stream, node), step)
                 data = part.wire.encoded(columns, self._memories[name], at)
                 if node == self._transport.local[0]:
                     self._newest[name] = data
                 if part.owner == node:
-                    messages_of[name] = data
+                    contributions[name] = data
                 else:
                     parcels.setdefault((node, part.owner), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
             parts = [part for part in self._contributed if part.owner == receiver and sender in workers]
             for part, message in zip(parts, cut(data, [part.wire.size_of for part in parts]), strict=True):
-                messages_of[part.name(sender)] = message
-        return messages_of
+                contributions[part.name(sender)] = message
+        return contributions
 
     def _swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
         """Send parcels, count their bytes, and return what arrives."""
@@ -219,7 +222,7 @@ class Contributing(ABC):
         for tensor in self._shapes:
             for role, memories in self._kept(tensor, node).items():
                 if memories:
-                    yield tensor, role, norm(np.concatenate([memory.residual.ravel() for memory in memories]))
+                    yield tensor, role, norm(np.concatenate([memory.unsent.ravel() for memory in memories]))
 
     def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
         """Return a node's memories of a tensor, by the node's role."""
@@ -234,7 +237,7 @@ class Contributing(ABC):
         for part in self._contributed:
             for node in self._transport.local:
                 if node in self.layout.workers:
-                    left[part.tensor][part.block.slices] += self._memories[part.name(node)].residual
+                    left[part.tensor][part.block.slices] += self._memories[part.name(node)].unsent
         return left
 
     def arrays(self) -> dict[str, Array]:

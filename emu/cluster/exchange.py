@@ -4,7 +4,8 @@
     owner of j            sum of all workers' stripes, in node order; its rule; code = Q2(sum + its residual)
     all nodes             all stripes, decoded: the gradient of the step, the same bits on all nodes
 
-An owner quantises its own part as well. The residual of a stripe stays on the node that quantised it.
+An owner quantises its own part as well, or adds it as it is. The residual of a stripe stays on the node that quantised
+it.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ class Exchange(Contributing):
     def residuals(self) -> dict[str, Array]:
         left = super().residuals()
         for piece in self._owned_pieces():
-            left[piece.tensor][piece.block.slices] += self._owned[piece.name(piece.owner)].memory.residual
+            left[piece.tensor][piece.block.slices] += self._owned[piece.name(piece.owner)].memory.unsent
         return left
 
     @override

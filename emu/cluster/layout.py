@@ -90,6 +90,7 @@ class Layout:
         nodes: number of nodes.
         workers: nodes that compute gradients, ascending; gradients are added in this order. Empty is all.
         owners: node of each stripe, in the order of stripes; a node may own several. If empty, each node owns one.
+        quantise_own: whether an owner quantises its own part as well, or adds it as it is, without a residual.
 
     Raises:
         ConfigError: a worker or an owner is no node, a worker is named twice, or there is no node.
@@ -104,6 +105,7 @@ class Layout:
     nodes: int
     workers: tuple[int, ...] = ()
     owners: tuple[int, ...] = ()
+    quantise_own: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", as_integer("nodes", self.nodes, 1, error=ConfigError))

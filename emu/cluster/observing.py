@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.codecs import BYTE_BITS
 from emu.cluster.codecs import Codec, Memory, Message, Quantiser
 
 Array = NDArray[Any]
@@ -36,19 +37,19 @@ class CodeCount(NamedTuple):
 
 
 def code_counts(codec: Codec, message: Message, memory: Memory) -> Iterator[CodeCount]:
-    """Yield which values the codes of a message stood for; nothing if gradients are sent as they are.
+    """Yield which values the codes of a message stood for; nothing of more than 8 bits, which no picture shows.
 
     Args:
         codec: codec that encoded the message.
         message: the newest message.
         memory: memory after the message.
     """
-    if not isinstance(codec, Quantiser) or not memory.residual.size:
+    if not isinstance(codec, Quantiser) or codec.bits > BYTE_BITS or not memory.residual.size:
         return
     rows = memory.residual.shape[1]
     codes, levels = codec.codes(message, rows), codec.decode(message, rows)
     with np.errstate(invalid="ignore"):
-        values = levels.astype(np.float64) + memory.residual
+        values = levels.astype(np.float64) + memory.newest_residual
     finite = np.isfinite(values)
     rms = float(np.sqrt(np.mean(np.square(values[finite])))) if finite.any() else 0.0
     if not 0 < rms < np.inf:

@@ -131,8 +131,8 @@ def require_touchable(codec: Codec, owner_codec: Codec, rule: OwnerRule) -> None
     if codec.looks_back or owner_codec.looks_back:
         raise ConfigError(
             "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses "
-            "earlier mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of "
-            "[cluster.codec] and [cluster.owner_codec]"
+            "earlier mini-batches; remove `lag`, `smoothing`, `interval`, `residual_lag` and threshold 'previous_mean' "
+            "of [cluster.codec] and [cluster.owner_codec]"
         )
     if not rule.is_still:
         raise ConfigError(

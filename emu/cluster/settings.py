@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -28,10 +28,12 @@ class CodecOptions(Table):
     """Options of a codec; defaults are those of `emu.cluster.codecs.Quantiser`.
 
     Attributes:
-        steps: any number of equal steps, 3..256, instead of `bits`.
+        steps: any number of equal steps, 3..65536, instead of `bits`.
         threshold: threshold of one bit: "zero", "mean", "previous_mean".
+        threshold_lag: age of the "previous_mean", counted in mini-batches.
         levels: "means", "ends" (one bit), "middles" (more).
         deviations: reach of equal steps to both sides of the mean.
+        range: both ends of the range of equal steps, in place of deviations.
         lag: age of the levels, counted in mini-batches that computed levels.
         smoothing: smoothing of levels: "none", "exponential", "window".
         decay: share of the old levels that "exponential" keeps.
@@ -40,6 +42,7 @@ class CodecOptions(Table):
         at_random: whether levels are instead computed again with a probability of 1 / `interval` each mini-batch.
         outliers: deviations from the mean beyond which values do not decide levels.
         left_out: share of values, drawn at random, that do not decide levels.
+        residual_lag: age of the residual that is added to a gradient, counted in mini-batches.
     """
 
     steps: int | None = None
@@ -54,6 +57,11 @@ class CodecOptions(Table):
     at_random: bool | None = None
     outliers: float | None = None
     left_out: float | None = None
+    threshold_lag: int | None = Field(default=None, exclude_if=lambda lag: lag is None)
+    residual_lag: int | None = Field(default=None, exclude_if=lambda lag: lag is None)
+    range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
+        default=None, exclude_if=lambda ends: ends is None
+    )
 
     def codec(self, bits: int, backend: str = "auto") -> Codec:
         """Return the codec of this number of bits with these options, computed by a backend.
@@ -85,13 +93,14 @@ class ClusterTable(Table):
         owners: node of each stripe; if empty, each node owns one.
         lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
             input.
-        bits: bits of a gradient on its way to its owner: 1..8, or 32 for gradients as they are.
+        bits: bits of a gradient on its way to its owner: 1..16, or 32 for gradients as they are.
         owner_bits: bits of a sum on its way back; None is `bits`.
         codec: options of the workers' codec.
         owner_codec: options of the owners'; None is the workers'.
         rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
         momentum: share of the smoothed sum that stays.
         eps: added to the root of squares.
+        quantise_own: whether an owner quantises its own part of its stripe as well, or adds it as it is.
         error_feedback: whether what a message does not express is added to the next gradient, or lost.
         double_buffering: whether a gradient is applied one step late, so that its exchange runs during the next
             step's computation.
@@ -123,6 +132,7 @@ class ClusterTable(Table):
     rule: Literal["none", "momentum", "adagrad"] = "none"
     momentum: float = 0.9
     eps: float = 1e-8
+    quantise_own: bool = Field(default=True, exclude_if=lambda quantises: quantises)
     error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
@@ -148,7 +158,7 @@ class ClusterTable(Table):
 
     def _require_keys_of_exchange(self) -> None:
         """Check that no key of the other exchange is given."""
-        stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps")
+        stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps", "quantise_own")
         others = stripes if self.exchange == "controllers" else ("controllers", "placement")
         for key in others:
             if getattr(self, key) != ClusterTable.model_fields[key].default:
@@ -159,7 +169,7 @@ class ClusterTable(Table):
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""
-        return Layout(self.nodes, self.workers, self.owners)
+        return Layout(self.nodes, self.workers, self.owners, self.quantise_own)
 
     def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
         """Return the codecs of workers and of owners, computed by a backend."""

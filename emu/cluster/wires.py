@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from emu.backends.reference.column_sums import one_nan
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.codecs.message import WORD_BYTES
 from emu.cluster.layout import Block
@@ -193,8 +194,8 @@ class Wire(Protocol):
         """Return the lines of a message, of the dtype of gradients."""
         ...
 
-    def summed(self, messages: Sequence[bytes]) -> Columns:
-        """Return the sum of messages, added in their order."""
+    def summed(self, contributions: Sequence[bytes | Columns]) -> Columns:
+        """Return the sum of messages, and of lines that their owner adds as they are, in their order."""
         ...
 
     def newest(self, data: bytes, memory: Memory) -> tuple[bytes, Memory]:
@@ -226,7 +227,7 @@ class WholeWire(Wire):
         assert not isinstance(lines, Touched), "touched lines travel on a TouchedWire"
         data = self._codec.encode(lines, memory, at).to_bytes()
         if not self._feedback:
-            memory.residual = np.zeros_like(memory.residual)
+            memory.drop_residuals()
         return data
 
     @override
@@ -240,12 +241,18 @@ class WholeWire(Wire):
         return self._codec.decode(message, self._numbers).astype(self._dtype, copy=False)
 
     @override
-    def summed(self, messages: Sequence[bytes]) -> Array:
-        """Return the sum: the first message's lines, the others' added."""
-        first, *others = messages
-        total = self.decoded(first).astype(self._dtype)
+    def summed(self, contributions: Sequence[bytes | Columns]) -> Array:
+        """Return the sum: the first one's lines, the others' added."""
+        first, *others = contributions
+        assert not isinstance(first, Touched), "touched lines travel on a TouchedWire"
+        total = (self.decoded(first) if isinstance(first, bytes) else first).astype(self._dtype, order="C")
         for data in others:
-            self._codec.decode_and_add(self._codec.message_of(data, self._lines, self._numbers), total)
+            assert not isinstance(data, Touched), "touched lines travel on a TouchedWire"
+            if isinstance(data, bytes):
+                self._codec.decode_and_add(self._codec.message_of(data, self._lines, self._numbers), total)
+            else:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    total[...] = one_nan(total + data)
         return total
 
     @override
@@ -274,7 +281,7 @@ class TouchedWire(Wire):
         of_touched = memory.of_lines(lines.indices)
         message = self._codec.encode(lines.lines, of_touched, at).to_bytes() if len(lines.indices) else b""
         if not self._feedback:
-            of_touched.residual = np.zeros_like(of_touched.residual)
+            of_touched.drop_residuals()
         memory.put_lines(lines.indices, of_touched)
         return header_of(lines.indices, self._lines) + message
 
@@ -293,9 +300,11 @@ class TouchedWire(Wire):
         return Touched(indices, self._codec.decode(message, self._numbers).astype(self._dtype, copy=False))
 
     @override
-    def summed(self, messages: Sequence[bytes]) -> Columns:
-        """Return the sum: the lines that are in any message."""
-        return functools.reduce(added, [self.decoded(data) for data in messages])
+    def summed(self, contributions: Sequence[bytes | Columns]) -> Columns:
+        """Return the sum: the lines that any one has."""
+        return functools.reduce(
+            added, [self.decoded(data) if isinstance(data, bytes) else data for data in contributions]
+        )
 
     @override
     def newest(self, data: bytes, memory: Memory) -> tuple[bytes, Memory]:

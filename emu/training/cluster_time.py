@@ -109,7 +109,7 @@ def simulate(
             `emu.device` returns.
         nodes: numbers of nodes; if empty, what `[cluster]` says, or powers of two up to the device's topology.
         batches: examples of a step, on all nodes together; if empty, the recipe's.
-        bits: bits in which a number of a gradient travels, 1..8 or 32; if empty, what `[cluster]` says, else 1.
+        bits: bits in which a number of a gradient travels, 1..16 or 32; if empty, what `[cluster]` says, else 1.
         overrides: key path -> value, laid over the recipe, e.g. `{"cluster.streaming": True}`.
         keeps_events: whether to keep the events of the first nodes in the last step, for a trace.
 

@@ -20,6 +20,7 @@ TWO_STEPS: list[dict[str, Any]] = [
     {"interval": 2},
     {"interval": 2, "at_random": True},
     {"lag": 1, "smoothing": "window", "window": 2},
+    {"threshold": "previous_mean", "threshold_lag": 2, "residual_lag": 2},
     {"smoothing": "exponential"},
 ]
 MORE_STEPS: list[dict[str, Any]] = [
@@ -34,9 +35,22 @@ MORE_STEPS: list[dict[str, Any]] = [
         {"levels": "means", "lag": 1},
     )
 ]
-OPTIONS = TWO_STEPS + MORE_STEPS
+#: Steps of a given range, and codes that take two bytes.
+OF_A_RANGE: list[dict[str, Any]] = [
+    {"steps": 4, "range": (0.0, 1.0)},
+    {"steps": 37, "range": (-2.0, 0.5)},
+    {"steps": 5, "levels": "means", "range": (-1.0, 1.0), "outliers": 2.0},
+    {"steps": 16, "levels": "means", "range": (-1.0, 1.0), "smoothing": "window"},
+]
+WIDE: list[dict[str, Any]] = [
+    {"steps": 257},
+    {"steps": 1 << 9, "range": (0.0, 1.0)},
+    {"steps": 5000, "smoothing": "exponential"},
+    {"steps": 1 << 16},
+]
+OPTIONS = TWO_STEPS + MORE_STEPS + OF_A_RANGE + WIDE
 #: What two steps can be told, all numbers of steps, and what more of them can be told.
-ONE_OF_EACH = TWO_STEPS + MORE_STEPS[::7]
+ONE_OF_EACH = TWO_STEPS + MORE_STEPS[::7] + OF_A_RANGE[::3] + WIDE[1::2]
 ROWS = (0, 1, 31, 32, 33, 63, 64, 65, 130)
 DTYPES = (np.float32, np.float64)
 KINDS = ("normal", "odd", "finite", "negative zero")

@@ -106,6 +106,9 @@ def test_four_nodes_end_in_the_same_bits_on_reference_and_numba(model: str, devi
         {"cluster__codec.smoothing": "window", "cluster__codec.left_out": 0.1},
         {"cluster__owners": [1]},
         {"cluster__codec.steps": 5},
+        {"cluster__bits": 10, "cluster__codec.range": [-0.01, 0.01]},
+        {"cluster__codec": {"threshold": "previous_mean", "threshold_lag": 2, "residual_lag": 2}},
+        {"cluster__quantise_own": False},
         {"cluster__lines": "inputs"},
     ],
     ids=str,
@@ -280,9 +283,15 @@ def test_one_bit_without_the_feedback_of_errors_learns_less():
     [
         ({"cluster__nodes": 3}, "`training.batch` must be a multiple of the 3 nodes of .cluster., got 8"),
         ({"cluster__nodes": 0}, "cluster.nodes"),
-        ({"cluster__nodes": 2, "cluster__bits": 0}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 0"),
-        ({"cluster__nodes": 2, "cluster__bits": 9}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 9"),
-        ({"cluster__nodes": 2, "cluster__bits": 33}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 33"),
+        ({"cluster__nodes": 2, "cluster__bits": 0}, r"`bits` must be 1\.\.16, or 32 for gradients as they are, got 0"),
+        (
+            {"cluster__nodes": 2, "cluster__bits": 17},
+            r"`bits` must be 1\.\.16, or 32 for gradients as they are, got 17",
+        ),
+        (
+            {"cluster__nodes": 2, "cluster__bits": 33},
+            r"`bits` must be 1\.\.16, or 32 for gradients as they are, got 33",
+        ),
         ({"cluster__nodes": 2, "cluster__owners": [2]}, r"`owners` must be nodes 0\.\.1, got 2"),
         (
             {"cluster__nodes": 2, "cluster__node": 1},
@@ -300,6 +309,16 @@ def test_one_bit_without_the_feedback_of_errors_learns_less():
             {"cluster__nodes": 2, "cluster__owner_bits": 4, "cluster__codec.threshold": "mean"},
             "`owner_codec` must be given if both `owner_bits` and options of `codec` are",
         ),
+        (
+            {"cluster__nodes": 2, "cluster__exchange": "controllers", "cluster__quantise_own": False},
+            "`quantise_own` of .cluster. must be left out if `exchange` is 'controllers', got False; remove it",
+        ),
+        (
+            {"cluster__nodes": 2, "cluster__bits": 4, "cluster__codec.range": [1, 0]},
+            r"`range` of a gradient codec must be two numbers, the first below the second, .* got \(1.0, 0.0\)",
+        ),
+        ({"cluster__nodes": 2, "cluster__bits": 4, "cluster__codec.range": [1]}, "cluster.codec.range"),
+        ({"cluster__nodes": 2, "cluster__codec.threshold_lag": 2}, "or choose `threshold` 'previous_mean'"),
     ],
     ids=str,
 )

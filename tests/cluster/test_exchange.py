@@ -24,7 +24,7 @@ def gradients_of(
 
 
 def exchange(nodes: int, bits: int = 1, **options: Any) -> Exchange:
-    layout = options.pop("layout", Layout(nodes))
+    layout = options.pop("layout", None) or Layout(nodes, quantise_own=options.pop("quantise_own", True))
     return Exchange(SHAPES, layout, codec_of(bits), options.pop("transport", Simulated(nodes)), **options)
 
 
@@ -43,7 +43,14 @@ class Counting(Simulated):
 
 
 def by_hand(
-    grads: Any, nodes: int, bits: int, memories: dict[Any, Memory], owner_bits: int, step: int
+    grads: Any,
+    nodes: int,
+    bits: int,
+    memories: dict[Any, Memory],
+    owner_bits: int,
+    step: int,
+    *,
+    quantise_own: bool = True,
 ) -> dict[str, Any]:
     """The exchange in loops, each stripe by itself."""
     found: dict[str, Any] = {}
@@ -58,6 +65,9 @@ def by_hand(
                 memory = memories.setdefault((name, number, node), Memory.empty(*shape))
                 codec = codec_of(bits)
                 part = grads[node][name][block]
+                if node == number and not quantise_own:
+                    parts.append(part)
+                    continue
                 parts.append(codec.decode(codec.encode(part, memory, Address(step=step)), shape[1]))
             total = parts[0]
             for part in parts[1:]:
@@ -81,11 +91,74 @@ def test_owners_add_stripes_in_node_order_and_quantise_again_with_residuals_of_t
             np.testing.assert_array_equal(array.view(np.uint32), expected[name].view(np.uint32))
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8, 32])
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize(("bits", "owner_bits"), [(1, 1), (1, 8), (12, 32), (32, 32)])
+def test_an_owner_may_add_its_own_part_as_it_is_in_its_place_c5(nodes: int, bits: int, owner_bits: int):
+    running = exchange(nodes, bits, owner_codec=codec_of(owner_bits), quantise_own=False)
+    quantising, memories = exchange(nodes, bits, owner_codec=codec_of(owner_bits)), dict[Any, Memory]()
+    for step in range(4):
+        grads = gradients_of(nodes, step)
+        expected = by_hand(grads, nodes, bits, memories, owner_bits, step, quantise_own=False)
+        found, other = running.exchange(grads, step), quantising.exchange(grads, step)
+        for name, array in found.items():
+            np.testing.assert_array_equal(array.view(np.uint32), expected[name].view(np.uint32))
+        same = all(array.tobytes() == other[name].tobytes() for name, array in found.items())
+        assert same == (bits == 32), "gradients of 32 bits are as they are in any case"
+    assert running.sent == quantising.sent
+    memories_of_own = [running.arrays()[f"worker/fc1.weight/stripe{n}@{n}/residual"] for n in range(nodes)]
+    assert not any(residual.any() for residual in memories_of_own)
+
+
+def test_no_code_of_an_owners_own_part_is_shown_if_it_has_none_c5():
+    """The report counts the codes of node 0, which owns stripe 0 of 3."""
+    shown: dict[bool, int] = {}
+    for quantise_own in (True, False):
+        running = exchange(3, quantise_own=quantise_own)
+        running.exchange(gradients_of(3), 0)
+        shown[quantise_own] = sum(count.values for _, count in running.code_counts())
+    own = sum(shape[0] * shape[1] if shape[0] > 1 else shape[1] for shape in ((4, 33), (1, 4), (1, 64)))
+    assert shown == {True: 10 * 33 + 10 + 3 * 64, False: 10 * 33 + 10 + 3 * 64 - own}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_infinity_and_nan_of_an_owners_own_part_are_those_of_a_sum_c5(dtype: Any):
+    grads = gradients_of(2, dtype=dtype)
+    grads[1]["fc2.weight"][2, :3] = np.inf, -np.inf, -np.nan
+    grads[0]["fc2.weight"][2, 0] = -np.inf
+    found = exchange(2, 32, quantise_own=False, dtype=dtype).exchange(grads, 0)["fc2.weight"]
+    assert np.isnan(found[2, [0, 2]]).all()
+    assert np.isneginf(found[2, 1])
+    assert not np.signbit(found[2, [0, 2]]).any()
+    assert np.isfinite(found[:2]).all()
+
+
+@pytest.mark.parametrize("quantise_own", [True, False])
+@pytest.mark.parametrize("lag", [2, 3])
+def test_what_is_applied_and_all_residuals_that_wait_are_the_sum_of_true_gradients_c1_c5(lag: int, quantise_own: bool):
+    """In float64 to 1e-12 of the largest sum, after each step."""
+    codec, owner_codec = Quantiser(residual_lag=lag), Quantiser(16, range=(-1.0, 1.0), residual_lag=2)
+    layout = Layout(3, quantise_own=quantise_own)
+    running = Exchange(SHAPES, layout, codec, Simulated(3), owner_codec=owner_codec, dtype=np.float64)
+    true, applied = ({name: np.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2))
+    for step in range(12):
+        grads = gradients_of(3, step, np.float64)
+        for name, array in running.exchange(grads, step).items():
+            applied[name] += array
+            true[name] += sum(grads[node][name] for node in range(3))
+        largest = max(np.abs(total).max() for total in true.values())
+        for name, left in running.residuals().items():
+            assert left.any()
+            assert np.abs(applied[name] + left - true[name]).max() <= 1e-12 * largest
+
+
+@pytest.mark.parametrize("quantise_own", [True, False])
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 11, 16, 32])
 @pytest.mark.parametrize("nodes", [2, 3, 8])
-def test_what_is_applied_and_all_residuals_are_the_sum_of_true_gradients_c1_c5(nodes: int, bits: int):
+def test_what_is_applied_and_all_residuals_are_the_sum_of_true_gradients_c1_c5(
+    nodes: int, bits: int, quantise_own: bool
+):
     """In float64 to 1e-12 of the largest sum."""
-    running = exchange(nodes, bits, dtype=np.float64)
+    running = exchange(nodes, bits, dtype=np.float64, quantise_own=quantise_own)
     true = {name: np.zeros(shape) for name, shape in SHAPES.items()}
     applied = {name: np.zeros(shape) for name, shape in SHAPES.items()}
     for step in range(20):
@@ -184,10 +257,21 @@ def test_a_replica_that_differs_is_named_with_tensor_and_index_c5(place: int, te
         exchange(3, transport=counting.Counting(3, damage=(0, 2, place))).exchange(gradients_of(3), 0)
 
 
-@pytest.mark.parametrize("rule", [None, MomentumRule(0.9), AdaGradRule()], ids=str)
-def test_an_exchange_goes_on_from_a_checkpoint_to_the_same_bits_c1(rule: Any):
-    codec = Quantiser(4, smoothing="window", interval=2, left_out=0.1)
-    first, again = (Exchange(SHAPES, Layout(3), codec, Simulated(3), rule=rule, seed=4) for _ in range(2))
+@pytest.mark.parametrize(
+    ("rule", "codec", "quantise_own"),
+    [
+        *(
+            (rule, Quantiser(4, smoothing="window", interval=2, left_out=0.1), True)
+            for rule in (None, MomentumRule(0.9), AdaGradRule())
+        ),
+        (None, Quantiser(threshold="previous_mean", threshold_lag=2, residual_lag=3), False),
+        (MomentumRule(0.5), Quantiser(threshold="previous_mean", threshold_lag=7, residual_lag=9), True),
+    ],
+    ids=str,
+)
+def test_an_exchange_goes_on_from_a_checkpoint_to_the_same_bits_c1(rule: Any, codec: Quantiser, quantise_own: bool):
+    layout = Layout(3, quantise_own=quantise_own)
+    first, again = (Exchange(SHAPES, layout, codec, Simulated(3), rule=rule, seed=4) for _ in range(2))
     for step in range(3):
         first.exchange(gradients_of(3, step), step)
     again.load({name: array.copy() for name, array in first.arrays().items()})

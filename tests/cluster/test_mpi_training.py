@@ -32,6 +32,12 @@ SMALL: dict[str, Any] = {
 #: Systems whose nodes meet: a line each.
 SYSTEMS: dict[str, dict[str, Any]] = {
     "C": {"cluster.bits": 1},
+    "C with other codes": {
+        "cluster.quantise_own": False,
+        "cluster.codec": {"threshold": "previous_mean", "threshold_lag": 2, "residual_lag": 2},
+        "cluster.owner_bits": 12,
+        "cluster.owner_codec": {"range": [-0.5, 0.5]},
+    },
     "D": {
         "clipping.rules": [{"rule": "variance", "k": 1.0}],
         "cluster.exchange": "controllers",

@@ -150,6 +150,12 @@ def test_rows_that_arrive_are_all_of_a_stripe_where_a_message_has_all_of_it_e6()
     some, most = np.arange(30), np.arange(31)
     assert arrived_rows([some, some[:3]], table, 64, 1).tolist() == some.tolist()
     assert arrived_rows([most, some], table, 64, 1).tolist() == list(range(32))
+    quantised, own = (
+        ClusterTable(nodes=2, bits=32, owner_bits=1, quantise_own=quantises) for quantises in (True, False)
+    )
+    assert arrived_rows([most, some], quantised, 64, 1).tolist() == list(range(32))
+    assert arrived_rows([most, some], own, 64, 1).tolist() == most.tolist()  # node 0 owns the stripe: no message
+    assert arrived_rows([some, most], own, 64, 1).tolist() == list(range(32))
     one = table.model_copy(update={"exchange": "controllers"})
     assert arrived_rows([most, some], one, 64, 1).tolist() == most.tolist()
 

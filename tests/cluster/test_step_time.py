@@ -123,7 +123,7 @@ def test_the_bytes_sent_are_those_of_the_exchange_c5(cluster: dict[str, Any]):
 
 @pytest.mark.parametrize("cluster", [
     {}, {"bits": 32}, {"streaming": True}, {"double_buffering": True, "bits": 32},
-    {"double_buffering": True, "streaming": True}, {"units": 2},
+    {"double_buffering": True, "streaming": True}, {"units": 2}, {"quantise_own": False},
 ])  # fmt: skip
 @pytest.mark.parametrize("nodes", [3, 4, 16])
 def test_two_nodes_stand_for_all_where_all_are_alike(
@@ -196,6 +196,28 @@ def test_copies_of_a_chunk_run_beside_the_send_of_another_c7():
         table = ClusterTable(nodes=4, bits=32, chunks=chunks)
         times.append(play(schedule_of(table, Machine(device), fabric_of(table, device), layers(2, 512))).step_ps)
     assert times[1] < times[0]
+
+
+def test_an_owner_that_adds_its_own_part_as_it_is_does_not_encode_it_c5():
+    """Two nodes, a stripe each of 60 lines of 32 numbers; the third owns nothing and encodes all."""
+    share = replace(layers(1), shapes={"fc0.weight": (120, 32)})
+    options: dict[str, Any] = {"nodes": 4, "workers": [0, 2], "owners": [0, 1]}
+    one = plan(share, **options, quantise_own=False)
+    kernels, stripe, message = one.kernels, 60 * 32, codec_of(1).message_bytes(60, 32)
+    found, plain = (play(schedule, keeps_events=True) for schedule in (one, plan(share, **options)))
+    assert found.sent_bytes == plain.sent_bytes
+
+    def durations(events: Any, name: str) -> list[int]:
+        return [sum(e.duration_ps for e in events if e.node == node and e.name == f"gradients: {name}")
+                for node in range(4)]  # fmt: skip
+
+    half, whole = kernels.moved_ps(12 * stripe + message), kernels.moved_ps(2 * (12 * stripe + message))
+    assert durations(found.events, "encode") == [half, 0, whole, 0]
+    assert durations(plain.events, "encode") == [whole, 0, whole, 0]
+    coded = 4 * stripe + 12 * stripe + message  # the sums are written, and encoded
+    as_it_is, of_two = kernels.moved_ps(4 * stripe + message + coded), kernels.moved_ps(2 * message + coded)
+    assert durations(found.events, "sum") == [as_it_is, of_two, 0, 0]
+    assert durations(plain.events, "sum") == [of_two, of_two, 0, 0]
 
 
 def test_units_of_a_node_add_up_before_they_send_c1():

@@ -44,7 +44,7 @@ def gradients_of(nodes: int, step: int, touched: int = 20, dtype: Any = np.float
 
 
 def exchange(nodes: int, bits: int = 1, **options: Any) -> Exchange:
-    layout = options.pop("layout", Layout(nodes))
+    layout = options.pop("layout", None) or Layout(nodes, quantise_own=options.pop("quantise_own", True))
     given_to = (options.pop("shapes", SHAPES), layout, codec_of(bits), options.pop("transport", Simulated(nodes)))
     return Exchange(*given_to, touched=options.pop("touched", TOUCHED), **options)
 
@@ -167,11 +167,12 @@ def test_at_32_bits_all_nodes_have_the_sum_of_all_rows_e6(nodes: int, owners: tu
         assert there.indices.tolist() == touched.tolist()
 
 
-@pytest.mark.parametrize("bits", [1, 2, 8])
+@pytest.mark.parametrize("quantise_own", [True, False])
+@pytest.mark.parametrize("bits", [1, 2, 8, 12])
 @pytest.mark.parametrize("touched", [1, 20, 190])
-def test_what_is_applied_and_all_residuals_are_the_sum_of_true_rows_e6(touched: int, bits: int):
+def test_what_is_applied_and_all_residuals_are_the_sum_of_true_rows_e6(touched: int, bits: int, quantise_own: bool):
     """In float64 to 1e-12 of the largest sum."""
-    running = exchange(3, bits, dtype=np.float64)
+    running = exchange(3, bits, dtype=np.float64, quantise_own=quantise_own)
     true, applied = np.zeros((LINES, NUMBERS)), np.zeros((LINES, NUMBERS))
     for step in range(12):
         grads = gradients_of(3, step, touched, np.float64)
@@ -181,6 +182,19 @@ def test_what_is_applied_and_all_residuals_are_the_sum_of_true_rows_e6(touched: 
         true += sum(grads[node]["words.weight"].whole(LINES) for node in range(3))
     left = running.residuals()["words.weight"]
     assert np.abs(applied + left - true).max() <= 1e-12 * np.abs(true).max()
+
+
+def test_an_owner_adds_its_own_rows_as_they_are_c5_e6():
+    running, quantising = (exchange(2, 1, owner_codec=codec_of(32), quantise_own=own) for own in (False, True))
+    grads = gradients_of(2, 0)
+    found, other = (e.exchange(grads, 0)["words.weight"].whole(LINES) for e in (running, quantising))
+    (begin, width), *_ = stripes_of(LINES, 2)
+    of_others = np.isin(np.arange(LINES), grads[1]["words.weight"].indices)
+    alone = ~of_others & (np.arange(LINES) < begin + width)
+    own = grads[0]["words.weight"].whole(LINES)
+    assert own[alone].any()
+    np.testing.assert_array_equal(found[alone], own[alone])
+    assert (other[alone] != own[alone]).any()
 
 
 def test_rows_by_hand_in_stripes_e6():
@@ -269,13 +283,14 @@ def test_a_node_that_receives_other_rows_is_named_e6():
 
 
 @pytest.mark.parametrize(
-    "options", [{"lag": 1}, {"smoothing": "window"}, {"interval": 2}, {"threshold": "previous_mean"}]
+    "options",
+    [{"lag": 1}, {"smoothing": "window"}, {"interval": 2}, {"threshold": "previous_mean"}, {"residual_lag": 2}],
 )
 def test_codecs_that_look_back_at_other_rows_are_refused_e6(options: dict[str, Any]):
     text = (
         "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses "
-        "earlier mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of [cluster.codec] "
-        "and [cluster.owner_codec]"
+        "earlier mini-batches; remove `lag`, `smoothing`, `interval`, `residual_lag` and threshold 'previous_mean' of "
+        "[cluster.codec] and [cluster.owner_codec]"
     )
     for pair in ({"owner_codec": codec_of(1, **options)}, {}):
         with pytest.raises(ConfigError) as found:

@@ -28,6 +28,10 @@ CASES: dict[str, dict[str, Any]] = {
     "one step late": {"device": "fixed8", "cluster__double_buffering": True},
     "a warm start": {"cluster__warm_start": 1},
     "random codecs": {"cluster__codec.smoothing": "window", "cluster__codec.left_out": 0.1},
+    "own parts as they are, residuals that wait": {
+        "cluster__quantise_own": False,
+        "cluster__codec": {"threshold": "previous_mean", "threshold_lag": 2, "residual_lag": 2},
+    },
     "units of nodes": {"cluster__units": 2},
     "S moves": {"device": "fp16-mixed", "loss_scaling__policy": "backoff", "loss_scaling__start": 2.0**24},
     "S from logarithms": {"device": "fp16-mixed", "loss_scaling__policy": "statistical"},
@@ -123,7 +127,8 @@ def tables(path: Path) -> dict[str, Any]:
     "case",
     CASES,
     keep=[
-        "one bit", "one step late", "S moves", "points that all decide", "simulated time", "clipped", "controllers",
+        "one bit", "own parts as they are, residuals that wait",
+        "one step late", "S moves", "points that all decide", "simulated time", "clipped", "controllers",
     ],
 )  # fmt: skip
 def test_ranks_end_like_one_process_that_simulates_their_nodes(case: str, tmp_path: Path):

@@ -28,6 +28,8 @@ FEW: list[dict[str, Any]] = [
     {},
     {"threshold": "mean", "levels": "ends"},
     {"steps": 5},
+    {"steps": 3000},
+    {"steps": 5, "levels": "means", "range": (-1.0, 1.0)},
     {"steps": 16, "levels": "means", "outliers": 2.0, "left_out": 0.3},
 ]
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
@@ -61,7 +63,10 @@ def test_right_codecs_pass_every_check_in_every_order(checks: Any, order: Any):
     ("right", "wrong"),
     [
         ("    lanes[thread] = mine;\n    __syncthreads();", "    lanes[thread] = mine;"),
-        ("codes[thread] = static_cast<u8>(code);\n        __syncthreads();", "codes[thread] = static_cast<u8>(code);"),
+        (
+            "codes[thread] = static_cast<u16>(code);\n        __syncthreads();",
+            "codes[thread] = static_cast<u16>(code);",
+        ),
         ("if (mine != 0) atomicAdd(count, mine);", "*count += mine;"),
     ],
     keep=["sums"],
@@ -112,13 +117,13 @@ def test_arrays_of_a_device_stay_there():
     code = ColumnsCode(2, AT_ZERO, MEANS, 4.0, 0.0)
     WORK.clear()
     coded = kernels.encode_columns(gradients, residual, code, None, None, None, settles=True)
-    decoded = kernels.decode_columns(coded.words, coded.levels, 1, 70, None)
-    assert kernels.decode_columns(coded.words, coded.levels, 1, 70, total) is total
+    decoded = kernels.decode_columns(coded.words, coded.levels, 2, 70, None)
+    assert kernels.decode_columns(coded.words, coded.levels, 2, 70, total) is total
     assert WORK.sizes == WORK.uploads == []
     known = expected.encode_columns(host, kept, code, None, None, None, settles=True)
     for on_device, there in zip((*coded, residual), (*known, kept), strict=True):
         np.testing.assert_array_equal(on_device.get(), there)
-    np.testing.assert_array_equal(decoded.get(), expected.decode_columns(known.words, known.levels, 1, 70, None))
+    np.testing.assert_array_equal(decoded.get(), expected.decode_columns(known.words, known.levels, 2, 70, None))
     np.testing.assert_array_equal(total.get(), host + decoded.get())
 
 

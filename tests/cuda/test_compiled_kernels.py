@@ -25,7 +25,10 @@ LISTED = {
         *(f"cvt.rn.{to}.{of}" for to in ("f32", "f64") for of in ("s32", "u32", "s64")),
         *("cvt.f64.f32", "cvt.rn.f32.f64", "cvt.rzi.u32.f32", "cvt.rzi.u32.f64"),
     },
-    "decode_columns": {"add.rn.f32", "add.rn.f64", "cvt.f64.f32"},
+    "decode_columns": {
+        *(f"{operation}.rn.f32" for operation in ("add", "sub", "mul", "div")),
+        *("add.rn.f64", "cvt.f64.f32", "cvt.rn.f32.u32", "cvt.rn.f32.s32"),
+    },
     "float64_function": {"add.rn.f64", "sub.rn.f64", "mul.rn.f64", "div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64"},
 }
 

@@ -33,7 +33,7 @@ def run(*arguments: str) -> str:
     ((*MLP, "--nodes", "3", "--batch", "32"),
      "a batch must be a multiple of the 3 models that share it, got 32 for 3 nodes; choose another batch, or another "
      "number of nodes"),
-    ((*MLP, "--bits", "9"), "`bits` must be 1..8, or 32 for gradients as they are, got 9"),
+    ((*MLP, "--bits", "17"), "`bits` must be 1..16, or 32 for gradients as they are, got 17"),
     ((*MLP, "--nodes", "2,x"),
      "--nodes must be whole numbers from 1 on, separated by commas, got 'x' in '2,x'"),
     ((*MLP, "--batch", "0"), "--batch must be whole numbers from 1 on, separated by commas, got '0' in '0'"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.backends.codecs import MIDDLES, Coded, ColumnsCode, code_words
+from emu.backends.codecs import MIDDLES, Coded, ColumnsCode, are_ends, bits_of, code_words
 from emu.backends.cuda import layout
 from emu.backends.cuda.launching import Launcher
 from emu.backends.reference.column_sums import LANES
@@ -37,7 +37,8 @@ class CudaCodecs:
         means, words = xp.empty(columns, gradients.dtype), xp.zeros(columns * code_words(rows, code.bits), np.uint32)
         used = xp.zeros(columns * per_column, np.float32) if levels is None else launcher.taken(levels)
         numbers = [columns, rows, code.steps, code.bits, code.threshold, code.levels, int(fresh), int(settles)]
-        numbers += [layout.bits_of(np.array([number])) for number in (code.deviations, code.outliers)]
+        floats = code.deviations, code.outliers, code.low, code.high
+        numbers += [layout.bits_of(np.array([number])) for number in floats]
         arguments = (
             layout.task(numbers),
             np.int32(layout.STORAGE[gradients.dtype]),
@@ -51,12 +52,14 @@ class CudaCodecs:
         written = means, used.reshape(columns, per_column), words.reshape(columns, code_words(rows, code.bits))
         return Coded(*(launcher.returned(x, gradients) for x in written))
 
-    def decode_columns(self, words: Array, levels: Array, bits: int, rows: int, total: Array | None) -> Array:
+    def decode_columns(self, words: Array, levels: Array, steps: int, rows: int, total: Array | None) -> Array:
         """Return what codes stand for, or `total` after adding it there."""
         launcher, n = self._launcher, len(words) * rows
         out = launcher.xp.empty(n, np.float32) if total is None else launcher.taken(total)
         storage, adds = np.int32(layout.STORAGE[out.dtype]), np.int32(total is not None)
-        arguments = (launcher.taken(words), launcher.taken(levels), np.int32(bits), np.int64(rows), out, storage, adds)
+        of_ends = np.int32(steps if are_ends(levels, steps) else 0)
+        codes = launcher.taken(words), launcher.taken(levels), of_ends, np.int32(bits_of(steps))
+        arguments = (*codes, np.int64(rows), out, storage, adds)
         launcher.launch("codecs", "decode_columns", n, (*arguments, np.int64(n)), words=1)
         if total is None:
             return launcher.returned(out.reshape(len(words), rows), words)

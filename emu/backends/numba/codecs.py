@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.codecs import MEANS, MIDDLES, Coded, ColumnsCode, code_words
+from emu.backends.codecs import MEANS, MIDDLES, Coded, ColumnsCode, are_ends, bits_of, code_type, code_words
 from emu.backends.memory import empty
-from emu.backends.numba.codecs_in_loops import Columns, Encoding, decode_and_add_range, decode_range, encode_range
+from emu.backends.numba.codecs_in_loops import (
+    Columns,
+    Encoding,
+    Received,
+    decode_and_add_range,
+    decode_range,
+    encode_range,
+)
 from emu.backends.numba.codecs_of_sides import decode_and_add_sides_range, decode_sides_range, encode_sides_range
 from emu.backends.numba.compiling import GRAIN, only_read, over_ranges
 from emu.backends.numba.machine import has_vectors
@@ -54,6 +61,7 @@ class NumbaCodecs:
             np.ascontiguousarray(used),
             np.empty(columns, gradients.dtype),
             empty((columns, code_words(rows, code.bits)), np.uint32),
+            np.empty(0, code_type(code.bits)),
         )
         encoding = Encoding.of(code, computes_levels=levels is None, drawn=counted is not None, settles=settles)
         # A column of fewer rows than lanes has no whole block for vector code.
@@ -69,11 +77,13 @@ class NumbaCodecs:
         return Coded(task.means, used, task.words)
 
     def decode_columns(
-        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], steps: int, rows: int, total: Array | None
     ) -> Array:
         """Return what codes stand for, or `total` after adding it."""
         code_rows, tables = only_read(np.ascontiguousarray(words)), only_read(np.ascontiguousarray(levels))
         out = empty((len(words), rows), np.float32) if total is None else total
+        bits = bits_of(steps)
+        received = Received(code_rows, tables, steps, bits, are_ends(levels, steps), np.empty(0, code_type(bits)))
         sides = bits == 1 and has_vectors()
         # Stores past the caches must be aligned: each column must begin at a whole vector, as the first one does.
         streams = out.nbytes >= STREAMED_BYTES and rows % VECTOR_LANES == 0
@@ -82,11 +92,11 @@ class NumbaCodecs:
             if total is None and sides:
                 decode_sides_range(code_rows, tables, out, streams, start, stop)
             elif total is None:
-                decode_range(code_rows, tables, bits, out, start, stop)
+                decode_range(received, out, start, stop)
             elif sides:
                 decode_and_add_sides_range(code_rows, tables, total, start, stop)
             else:
-                decode_and_add_range(code_rows, tables, bits, total, start, stop)
+                decode_and_add_range(received, total, start, stop)
 
         over_ranges(work, len(words), 1, _grain(rows))
         return out

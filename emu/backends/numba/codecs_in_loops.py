@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from emu.backends.codecs import (
     AT_GIVEN,
     AT_MEAN,
+    BYTE_BITS,
     CODE_WORD_BITS,
     ENDS,
     MIDDLES,
@@ -29,7 +30,7 @@ class Encoding(NamedTuple):
     """How columns become codes, as the loops take it.
 
     Attributes:
-        steps, bits, threshold, kind, deviations, outliers: of `ColumnsCode`; `kind` is its `levels`.
+        steps, bits, threshold, kind, deviations, outliers, low, high: of `ColumnsCode`; `kind` is its `levels`.
         computes_levels: whether levels are computed, or given.
         leaves_some_out: whether some values decide no level.
         deviates: whether standard deviations are needed.
@@ -42,6 +43,8 @@ class Encoding(NamedTuple):
     kind: int
     deviations: float
     outliers: float
+    low: float
+    high: float
     computes_levels: bool
     leaves_some_out: bool
     deviates: bool
@@ -51,14 +54,14 @@ class Encoding(NamedTuple):
     def of(cls, code: ColumnsCode, *, computes_levels: bool, drawn: bool, settles: bool) -> Encoding:
         """Return the encoding of a codec; `drawn`: whether only values that were drawn decide levels."""
         # More than two steps need a range, made of deviations; levels of middles that are given are its ends.
-        ranges = code.steps > 2 and (computes_levels or code.levels != MIDDLES)
+        ranges = code.steps > 2 and not code.has_range and (computes_levels or code.levels != MIDDLES)
         deviates = ranges or (computes_levels and code.outliers > 0)
         leaves_some_out = computes_levels and (drawn or code.outliers > 0)
         return cls(*code[:1], code.bits, *code[1:], computes_levels, leaves_some_out, deviates, settles)
 
 
 class Columns(NamedTuple):
-    """Columns and what is written for them, each a row of an array."""
+    """Columns and what is written for them, each a row of an array; `no_codes` is empty, of the dtype of codes."""
 
     gradients: Array
     residual: Array
@@ -67,6 +70,27 @@ class Columns(NamedTuple):
     levels: Array
     means: Array
     words: Array
+    no_codes: Array
+
+
+class Received(NamedTuple):
+    """Columns as codes that are decoded.
+
+    Attributes:
+        words: uint32, each a row.
+        levels: float32, each a row: a level for each code, or both ends of the range.
+        steps: number of steps.
+        bits: bits of a code.
+        are_ends: whether levels are both ends of the range.
+        no_codes: empty, of the dtype of codes.
+    """
+
+    words: Array
+    levels: Array
+    steps: int
+    bits: int
+    are_ends: bool
+    no_codes: Array
 
 
 class Room(NamedTuple):
@@ -74,11 +98,12 @@ class Room(NamedTuple):
 
     Attributes:
         values: V.
-        codes: uint8, filled up with 0 to whole groups.
+        codes: uint8 or uint16, filled up with 0 to whole groups.
         decides: whether each value decides levels.
         lanes: sums of the values of each code, (codes, 64).
         counts: how many values have each code.
-        table: what each code stands for, float32.
+        table: what each code stands for, float32; of middles nothing.
+        ends: both ends of the range of more than two steps, float32.
     """
 
     values: Array
@@ -87,6 +112,7 @@ class Room(NamedTuple):
     lanes: Array
     counts: Array
     table: Array
+    ends: Array
 
 
 @kernel
@@ -117,21 +143,20 @@ def _deviation(values: Any, mean: Any, lanes: Any) -> Any:
 
 
 @kernel
-def _write_range(mean: Any, reach: Any, limits: Any) -> None:
+def _write_range(mean: Any, reach: Any, encoding: Any, ends: Any) -> None:
     """Write both ends of the range of steps."""
     quiet = np.float32(np.nan)
-    limits[0] = one_nan(np.float32(mean - reach), quiet)
-    limits[1] = one_nan(np.float32(mean + reach), quiet)
+    if encoding.low < encoding.high:
+        ends[0], ends[1] = np.float32(encoding.low), np.float32(encoding.high)
+    else:
+        ends[0] = one_nan(np.float32(mean - reach), quiet)
+        ends[1] = one_nan(np.float32(mean + reach), quiet)
 
 
 @kernel
-def _write_middles(limits: Any, steps: int, table: Any) -> None:
-    """Write the middles of equal steps, and 0 for codes that no step has."""
-    width = (limits[1] - limits[0]) / np.float32(steps)
-    table[:] = 0
-    for code in range(steps):
-        middle = limits[0] + (np.float32(code) + np.float32(0.5)) * width
-        table[code] = one_nan(middle, np.float32(np.nan))
+def _middle(low: Any, width: Any, code: Any) -> Any:
+    """Return the middle of a step."""
+    return one_nan(low + (np.float32(code) + np.float32(0.5)) * width, np.float32(np.nan))
 
 
 @kernel
@@ -144,7 +169,7 @@ def _write_steps(values: Any, limits: Any, steps: int, codes: Any) -> None:
     for i in range(values.size):
         step = np.floor((values[i] - low) / divisor)
         step = step if step > 0 else zero
-        codes[i] = np.uint8(step if step < last else last)
+        codes[i] = codes.dtype.type(step if step < last else last)
 
 
 @kernel
@@ -231,6 +256,18 @@ def pack(codes: Any, bits: int, words: Any) -> None:
 
 
 @kernel
+def _pack_wide(codes: Any, rows: int, bits: int, words: Any) -> None:
+    """Pack codes of more bits than a byte into words, the first one lowest."""
+    words[:] = 0
+    for i in range(rows):
+        at, shift = i * bits // CODE_WORD_BITS, i * bits % CODE_WORD_BITS
+        pair = np.uint64(codes[i]) << np.uint64(shift)
+        words[at] |= np.uint32(pair & np.uint64(0xFFFFFFFF))
+        if shift + bits > CODE_WORD_BITS:
+            words[at + 1] |= np.uint32(pair >> np.uint64(CODE_WORD_BITS))
+
+
+@kernel
 def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
     number = room.values.dtype.type
     values, quiet = room.values, number(np.nan)
@@ -242,13 +279,13 @@ def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
     deviation = _deviation(values, mean, room.lanes[0]) if encoding.deviates else number(0)
     if encoding.kind == MIDDLES:
         if encoding.computes_levels:
-            _write_range(mean, number(encoding.deviations) * deviation, used)
-        _write_steps(values, used, encoding.steps, room.codes)
-        _write_middles(used, encoding.steps, room.table)
+            _write_range(mean, number(encoding.deviations) * deviation, encoding, used)
+        room.ends[:] = used
+        _write_steps(values, room.ends, encoding.steps, room.codes)
     else:
         if encoding.steps > 2:
-            _write_range(mean, number(encoding.deviations) * deviation, room.table)
-            _write_steps(values, room.table, encoding.steps, room.codes)
+            _write_range(mean, number(encoding.deviations) * deviation, encoding, room.ends)
+            _write_steps(values, room.ends, encoding.steps, room.codes)
         else:
             threshold = mean if encoding.threshold == AT_MEAN else number(0)
             _write_sides(values, columns.limits[column] if encoding.threshold == AT_GIVEN else threshold, room.codes)
@@ -261,8 +298,15 @@ def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
             else:
                 _write_means(room, encoding, used)
         room.table[:] = used
-    pack(room.codes, encoding.bits, columns.words[column])
-    if encoding.settles:
+    if encoding.bits > BYTE_BITS:
+        _pack_wide(room.codes, values.size, encoding.bits, columns.words[column])
+    else:
+        pack(room.codes, encoding.bits, columns.words[column])
+    if encoding.settles and encoding.kind == MIDDLES:
+        low, width = room.ends[0], (room.ends[1] - room.ends[0]) / np.float32(encoding.steps)
+        for i in range(values.size):
+            residual[i] = one_nan(values[i] - _middle(low, width, room.codes[i]), quiet)
+    elif encoding.settles:
         for i in range(values.size):
             residual[i] = one_nan(values[i] - room.table[room.codes[i]], quiet)
 
@@ -270,14 +314,16 @@ def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
 @kernel
 def encode_range(columns: Any, encoding: Any, start: int, stop: int) -> None:
     """Encode columns `start`..`stop`."""
-    rows, kinds, codes = columns.gradients.shape[1], columns.gradients.dtype, 1 << encoding.bits
+    rows, kinds = columns.gradients.shape[1], columns.gradients.dtype
+    codes = 1 if encoding.kind == MIDDLES else 1 << encoding.bits
     room = Room(
         np.empty(rows, kinds),
-        np.zeros(-(-rows // TOGETHER) * TOGETHER, np.uint8),
+        np.zeros(-(-rows // TOGETHER) * TOGETHER, columns.no_codes.dtype),
         np.empty(rows, np.bool_),
         np.empty((codes, LANES), kinds),
         np.empty(codes, np.int64),
         np.zeros(codes, np.float32),
+        np.zeros(2, np.float32),
     )
     for column in range(start, stop):
         _encode_column(columns, encoding, column, room)
@@ -301,23 +347,50 @@ def unpack(words: Any, bits: int, codes: Any) -> None:
 
 
 @kernel
-def decode_range(words: Any, levels: Any, bits: int, out: Any, start: int, stop: int) -> None:
-    """Write what codes of columns stand for."""
-    codes = np.empty(-(-out.shape[1] // TOGETHER) * TOGETHER, np.uint8)
-    for column in range(start, stop):
-        table, target = levels[column], out[column]
-        unpack(words[column], bits, codes)
-        for i in range(target.size):
-            target[i] = table[codes[i]]
+def _unpack_wide(words: Any, bits: int, codes: Any) -> None:
+    """Write the codes of more bits than a byte that words hold, as far as there are words."""
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    for i in range(min(codes.size, words.size * CODE_WORD_BITS // bits)):
+        at, shift = i * bits // CODE_WORD_BITS, i * bits % CODE_WORD_BITS
+        pair = np.uint64(words[at])
+        if shift + bits > CODE_WORD_BITS:
+            pair |= np.uint64(words[at + 1]) << np.uint64(CODE_WORD_BITS)
+        codes[i] = (pair >> np.uint64(shift)) & mask
 
 
 @kernel
-def decode_and_add_range(words: Any, levels: Any, bits: int, total: Any, start: int, stop: int) -> None:
-    """Add what codes of columns stand for."""
-    quiet = total.dtype.type(np.nan)
-    codes = np.empty(-(-total.shape[1] // TOGETHER) * TOGETHER, np.uint8)
+def _write_decoded(received: Any, column: int, codes: Any, out: Any) -> None:
+    """Write what the codes of a column stand for; `codes` is room for them."""
+    levels = received.levels[column]
+    if received.bits > BYTE_BITS:
+        _unpack_wide(received.words[column], received.bits, codes)
+    else:
+        unpack(received.words[column], received.bits, codes)
+    if received.are_ends:
+        low, width = levels[0], (levels[1] - levels[0]) / np.float32(received.steps)
+        for i in range(out.size):
+            out[i] = _middle(low, width, codes[i])
+    else:
+        for i in range(out.size):
+            out[i] = levels[codes[i]]
+
+
+@kernel
+def decode_range(received: Any, out: Any, start: int, stop: int) -> None:
+    """Write what codes of columns stand for."""
+    codes = np.empty(-(-out.shape[1] // TOGETHER) * TOGETHER, received.no_codes.dtype)
     for column in range(start, stop):
-        table, target = levels[column], total[column]
-        unpack(words[column], bits, codes)
-        for i in range(target.size):
-            target[i] = one_nan(target[i] + table[codes[i]], quiet)
+        _write_decoded(received, column, codes, out[column])
+
+
+@kernel
+def decode_and_add_range(received: Any, total: Any, start: int, stop: int) -> None:
+    """Add what codes of columns stand for."""
+    quiet, rows = total.dtype.type(np.nan), total.shape[1]
+    codes = np.empty(-(-rows // TOGETHER) * TOGETHER, received.no_codes.dtype)
+    decoded = np.empty(rows, np.float32)
+    for column in range(start, stop):
+        target = total[column]
+        _write_decoded(received, column, codes, decoded)
+        for i in range(rows):
+            target[i] = one_nan(target[i] + decoded[i], quiet)

@@ -11,15 +11,29 @@ Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.codecs import AT_GIVEN, AT_MEAN, CODE_WORD_BITS, ENDS, MIDDLES, Coded, ColumnsCode, code_words
+from emu.backends.codecs import (
+    AT_GIVEN,
+    AT_MEAN,
+    CODE_WORD_BITS,
+    ENDS,
+    MIDDLES,
+    Coded,
+    ColumnsCode,
+    are_ends,
+    bits_of,
+    code_type,
+    code_words,
+)
 from emu.backends.reference.column_sums import column_means, one_nan
 
 Array = NDArray[Any]
+#: uint8, or uint16 of more than 8 bits.
+Codes: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 
 class ReferenceCodecs:
@@ -47,57 +61,48 @@ class ReferenceCodecs:
                 codes = _codes(values, means, limits, code)
                 used = _levels_of(values, codes, means, counted, code) if levels is None else levels
             if settles:
-                table = middles_of(used, code.steps) if code.levels == MIDDLES else used
-                residual[...] = one_nan(values - np.take_along_axis(table, codes.astype(np.int64), axis=1))
+                residual[...] = one_nan(values - _levels_at(codes, used, code.steps))
             return Coded(one_nan(means), used, packed(codes, code.bits))
 
     def decode_columns(
-        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], steps: int, rows: int, total: Array | None
     ) -> Array:
         """Return what codes stand for, or `total` after adding it."""
-        decoded = np.take_along_axis(levels, unpacked(words, rows, bits).astype(np.int64), axis=1)
-        if total is None:
-            return decoded
         with np.errstate(invalid="ignore", over="ignore"):
+            decoded = _levels_at(unpacked(words, rows, bits_of(steps)), levels, steps)
+            if total is None:
+                return decoded
             total[...] = one_nan(total + decoded)
         return total
 
 
-def middles_of(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
-    """Return the middles of equal steps, and 0 for codes that no step has.
-
-    Args:
-        limits: float32, (columns, 2): both ends of the range.
-        steps: k.
-
-    Returns:
-        float32, (columns, codes there is room for).
-    """
-    halfway = np.arange(1 << (steps - 1).bit_length(), dtype=np.float32) + np.float32(0.5)
-    with np.errstate(invalid="ignore", over="ignore"):
-        middles = one_nan(limits[:, :1] + halfway * _width(limits, steps)[:, None])
-    middles[:, steps:] = 0
-    return middles
-
-
-def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint32]:
+def packed(codes: Codes, bits: int) -> NDArray[np.uint32]:
     """Return codes (columns, rows) as words: code i from bit i * bits on."""
     columns, rows = codes.shape
-    spread = (codes[:, :, None] >> np.arange(bits, dtype=np.uint8)) & np.uint8(1)
+    spread = (codes[:, :, None] >> np.arange(bits, dtype=codes.dtype)) & codes.dtype.type(1)
     room = np.zeros((columns, code_words(rows, bits) * CODE_WORD_BITS), np.uint8)
     room[:, : rows * bits] = spread.reshape(columns, rows * bits)
     # "<u4" is little-endian whatever the processor is: bit i of a column is bit i % 32 of word i // 32.
     return np.packbits(room, axis=1, bitorder="little").view("<u4").astype(np.uint32)
 
 
-def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> NDArray[np.uint8]:
+def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> Codes:
     """Return the codes of words."""
+    kind = code_type(bits)
     spread = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")[:, : rows * bits]
-    weights = np.uint8(1) << np.arange(bits, dtype=np.uint8)
-    return (spread.reshape(len(words), rows, bits) * weights).sum(axis=2, dtype=np.uint8)
+    weights = kind(1) << np.arange(bits, dtype=kind)
+    return (spread.reshape(len(words), rows, bits) * weights).sum(axis=2, dtype=kind)
 
 
-def _codes(values: Array, means: Array, limits: Array | None, code: ColumnsCode) -> NDArray[np.uint8]:
+def _levels_at(codes: Codes, levels: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
+    """Return what each code stands for: its level, or the middle of its step if levels are both ends of the range."""
+    if not are_ends(levels, steps):
+        return np.take_along_axis(levels, codes.astype(np.int64), axis=1)
+    halfway = codes.astype(np.float32) + np.float32(0.5)
+    return one_nan(levels[:, :1] + halfway * _width(levels, steps)[:, None])
+
+
+def _codes(values: Array, means: Array, limits: Array | None, code: ColumnsCode) -> Codes:
     """Return the codes of values by threshold, or by the steps of their own range."""
     if code.steps > 2:  # the range decides codes; levels may be other numbers
         return _steps_of(values, _range(values, means, code), code.steps)
@@ -112,6 +117,8 @@ def _codes(values: Array, means: Array, limits: Array | None, code: ColumnsCode)
 
 def _range(values: Array, means: Array, code: ColumnsCode) -> NDArray[np.float32]:
     """Return both ends of the range of steps, (columns, 2)."""
+    if code.has_range:
+        return np.tile(np.array([code.low, code.high], np.float32), (len(values), 1))
     reach = values.dtype.type(code.deviations) * _deviations(values, means)
     return one_nan(np.stack([means - reach, means + reach], axis=1).astype(np.float32))
 
@@ -120,16 +127,16 @@ def _width(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
     return (limits[:, 1] - limits[:, 0]) / np.float32(steps)
 
 
-def _steps_of(values: Array, limits: NDArray[np.float32], steps: int) -> NDArray[np.uint8]:
+def _steps_of(values: Array, limits: NDArray[np.float32], steps: int) -> Codes:
     width = _width(limits, steps)
     divisor = np.where(width > 0, width, np.float32(1))  # without width all values are equal, at the lower end
     step = np.floor((values - limits[:, :1]) / divisor[:, None])
     # NaN is not above 0: its code is 0.
-    return np.where(step > 0, np.minimum(step, np.float32(steps - 1)), np.float32(0)).astype(np.uint8)
+    return np.where(step > 0, np.minimum(step, np.float32(steps - 1)), np.float32(0)).astype(code_type(bits_of(steps)))
 
 
 def _levels_of(
-    values: Array, codes: NDArray[np.uint8], means: Array, drawn: NDArray[np.bool_] | None, code: ColumnsCode
+    values: Array, codes: Codes, means: Array, drawn: NDArray[np.bool_] | None, code: ColumnsCode
 ) -> NDArray[np.float32]:
     """Return what each code stands for, (columns, codes there is room for)."""
     counted = np.ones(values.shape, bool) if drawn is None else drawn

@@ -4,7 +4,7 @@
 
 codec.py     what every codec does, and float32 as it is
 choice.py    the codec for a number of bits
-quantiser.py 1..8 bits: thresholds, steps, levels, and how long levels are used
+quantiser.py 1..16 bits: thresholds, steps, levels, and how long levels are used
 memory.py    what a codec remembers of one stripe: residual, levels, means
 message.py   codes and levels as bytes
 sums.py      float32 sums in the stated order

@@ -13,7 +13,7 @@ def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
     """Return the codec for a number of bits.
 
     Args:
-        bits: 1..8, or 32 for gradients as they are.
+        bits: 1..16, or 32 for gradients as they are.
         backend: "auto", or the one of `emu.backends()` that computes.
         **options: of `Quantiser`, beside its steps.
 

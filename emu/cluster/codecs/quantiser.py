@@ -1,7 +1,7 @@
-"""Gradients of 1..8 bits: thresholds or equal steps, levels, and how long levels are used.
+"""Gradients of 1..16 bits: thresholds or equal steps, levels, and how long levels are used.
 
-    steps 2        code = V >= threshold                              levels: means of both sides, or their ends
-    steps 3..256   code = floor((V - low) / width), within the range  levels: middles of steps, or means
+    steps 2          code = V >= threshold                              levels: means of both sides, or their ends
+    steps 3..65536   code = floor((V - low) / width), within the range  levels: middles of steps, or means (up to 256)
 
 Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, the choice is ours and an option.
 """
@@ -9,15 +9,26 @@ Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from emu.backends.codecs import AT_GIVEN, AT_MEAN, AT_ZERO, ENDS, MEANS, MIDDLES, ColumnsCode, code_words
-from emu.backends.reference.codecs import middles_of, unpacked
+from emu.backends.codecs import (
+    AT_GIVEN,
+    AT_MEAN,
+    AT_ZERO,
+    BYTE_BITS,
+    ENDS,
+    MEANS,
+    MIDDLES,
+    ColumnsCode,
+    bits_of,
+    code_words,
+)
+from emu.backends.reference.codecs import unpacked
 from emu.backends.reference.column_sums import one_nan
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
@@ -27,8 +38,10 @@ from emu.cluster.codecs.message import WORD_BYTES, Message
 from emu.errors import ConfigError, ShapeError, nearest_name
 
 Array = NDArray[Any]
-#: A code fits a byte.
-MOST_BITS = 8
+#: A code fits two bytes.
+MOST_BITS = 16
+#: Levels of more steps than a byte tells apart take more bytes than the gradients of most columns.
+MOST_MEANS = 1 << BYTE_BITS
 #: Axes of arrays: (columns, rows).
 _AXES = 2
 #: Philox draws of a mini-batch: whether levels are computed again, which values decide no level; bits of each number.
@@ -36,6 +49,8 @@ _WHETHER, _LEFT_OUT, _DRAWN_BITS = 0, 1, 16
 Threshold = Literal["zero", "mean", "previous_mean"]
 Levels = Literal["means", "ends", "middles"]
 Smoothing = Literal["none", "exponential", "window"]
+#: Options that change levels from mini-batch to mini-batch, which middles of a given range never do.
+_OF_LEVELS = ("lag", "smoothing", "interval", "outliers", "left_out")
 
 
 @dataclass(frozen=True)
@@ -43,12 +58,17 @@ class Quantiser(Codec):
     """Codes of k steps and the levels they stand for.
 
     Attributes:
-        steps: k, 2..256.
-        threshold: threshold of two steps: 0, the column's mean, or its mean in the mini-batch before (its own in the
-            first one). -0 counts as 0; NaN lies below.
+        steps: k, 2..65536.
+        threshold: threshold of two steps: 0, the column's mean, or its mean in an earlier mini-batch. -0 counts as 0;
+            NaN lies below.
+        threshold_lag: the "previous_mean" is that of this many mini-batches before; the mini-batch's own until there
+            is one.
         levels: "means" of the values that took each code, 0 where none did; of two steps also the "ends", least and
-            largest value; of more also the "middles" of the steps. None: means of two steps, middles of more.
+            largest value; of more also the "middles" of the steps, the only choice above 256 steps. None: means of two
+            steps, middles of more.
         deviations: the range of more than two steps reaches this many standard deviations to both sides of the mean.
+        range: both ends of the range of more than two steps, in place of deviations; values beyond take the outer
+            steps. None: deviations.
         lag: levels are those of this many mini-batches before, of those that computed levels; the mini-batch's own
             until there are any.
         smoothing: smoothing of levels over mini-batches: "exponential" with `decay`, or the mean of a "window" of
@@ -59,6 +79,7 @@ class Quantiser(Codec):
         at_random: whether instead each mini-batch computes them with a probability of 1 / `interval`.
         outliers: standard deviations from the mean beyond which values do not decide levels; None: all do.
         left_out: share of values, drawn at random, that decide no level.
+        residual_lag: the residual that is added is that of this many mini-batches before; 0 until there is one.
         backend: "auto", or the one of `emu.backends()` that computes; all give the same bits.
 
     Raises:
@@ -78,21 +99,59 @@ class Quantiser(Codec):
     outliers: float | None = None
     left_out: float = 0.0
     backend: str = "auto"
+    threshold_lag: int = 1
+    residual_lag: int = 1
+    range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        self._require("steps", type(self.steps) is int and 2 <= self.steps <= 1 << MOST_BITS, "2..256")
+        self._require("steps", type(self.steps) is int and 2 <= self.steps <= 1 << MOST_BITS, f"2..{1 << MOST_BITS}")
         for name, kind in (("threshold", Threshold), ("smoothing", Smoothing)):
             self._require_one_of(name, get_args(kind))
         if self.levels is None:
             object.__setattr__(self, "levels", "means" if self.steps == 2 else "middles")
-        self._require_one_of("levels", ("means", "ends") if self.steps == 2 else ("means", "middles"))
+        more = ("means", "middles") if self.steps <= MOST_MEANS else ("middles",)
+        self._require_one_of("levels", ("means", "ends") if self.steps == 2 else more)
         self._require("deviations", self.deviations > 0, "above 0")
-        for name, least in (("lag", 0), ("window", 1), ("interval", 1)):
+        for name, least in (("lag", 0), ("window", 1), ("interval", 1), ("threshold_lag", 1), ("residual_lag", 1)):
             value = getattr(self, name)
             self._require(name, type(value) is int and value >= least, f"a whole number from {least} on")
         self._require("decay", 0 <= self.decay <= 1, "0..1")
         self._require("left_out", 0 <= self.left_out < 1, "0 or more, below 1")
         self._require("outliers", self.outliers is None or self.outliers > 0, "above 0")
+        self._require_threshold_lag()
+        self._require_range()
+
+    def _require_threshold_lag(self) -> None:
+        if self.threshold_lag > 1 and self.threshold != "previous_mean":
+            raise ConfigError(
+                f"`threshold_lag` of a gradient codec must be left out if `threshold` is {self.threshold!r}, got "
+                f"{self.threshold_lag!r}; remove it, or choose `threshold` 'previous_mean'"
+            )
+
+    def _require_range(self) -> None:
+        if self.range is None:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            low, high = map(np.float32, self.range)
+            width = high - low
+        self._require(
+            "range", bool(0 < width < np.inf), "two numbers, the first below the second, their difference in float32"
+        )
+        if self.steps == 2:
+            raise ConfigError(
+                f"`range` of a gradient codec of 2 steps must be left out, got {self.range!r}; remove it, or choose "
+                "more `bits` or `steps`"
+            )
+        unused = ["deviations", *(_OF_LEVELS if self.levels == "middles" else ())]
+        given = [field.name for field in fields(self) if field.name in unused and self._is_given(field.name)]
+        if given:
+            raise ConfigError(
+                f"`{given[0]}` of a gradient codec must be left out if `range` says where the {self.levels} lie, got "
+                f"{getattr(self, given[0])!r}; remove one of the two"
+            )
+
+    def _is_given(self, name: str) -> bool:
+        return getattr(self, name) != getattr(type(self), name)
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:
@@ -109,13 +168,14 @@ class Quantiser(Codec):
     @property
     def bits(self) -> int:
         """Bits of a code."""
-        return (self.steps - 1).bit_length()
+        return bits_of(self.steps)
 
     @property
     @override
     def looks_back(self) -> bool:
-        """Whether a threshold or levels are from earlier mini-batches."""
-        return self.interval > 1 or self.lag > 0 or self.smoothing != "none" or self.threshold == "previous_mean"
+        """Whether a threshold or levels are from earlier mini-batches, or residuals from before the last one."""
+        old_levels = self.interval > 1 or self.lag > 0 or self.smoothing != "none"
+        return old_levels or self.threshold == "previous_mean" or self.residual_lag > 1
 
     @property
     def sent_levels(self) -> int:
@@ -140,7 +200,7 @@ class Quantiser(Codec):
             ShapeError: the message is of another number of rows, or another codec.
         """
         self._require_message(message, len(message.levels), rows)
-        return load(self.backend).decode_columns(message.words, self._table(message), self.bits, rows, None)
+        return load(self.backend).decode_columns(message.words, message.levels, self.steps, rows, None)
 
     @override
     def decode_and_add(self, message: Message, total: Array) -> None:
@@ -153,7 +213,7 @@ class Quantiser(Codec):
             raise ShapeError(f"`total` must have the shape (columns, rows), got {total.shape}")
         self._require_message(message, *total.shape)
         kernels, sums = load(self.backend), np.ascontiguousarray(total)
-        kernels.decode_columns(message.words, self._table(message), self.bits, total.shape[1], sums)
+        kernels.decode_columns(message.words, message.levels, self.steps, total.shape[1], sums)
         if sums is not total:
             total[...] = sums
 
@@ -167,12 +227,8 @@ class Quantiser(Codec):
                 "the sizes that it was made with"
             )
 
-    def _table(self, message: Message) -> NDArray[np.float32]:
-        """Return what each code stands for, (columns, 2**bits)."""
-        return middles_of(message.levels, self.steps) if self.levels == "middles" else message.levels
-
-    def codes(self, message: Message, rows: int) -> NDArray[np.uint8]:
-        """Return the codes themselves, (columns, rows)."""
+    def codes(self, message: Message, rows: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the codes themselves, uint8, or uint16 of more than 8 bits, (columns, rows)."""
         return unpacked(message.words, rows, self.bits)
 
     # ---- encoding ----
@@ -185,9 +241,10 @@ class Quantiser(Codec):
             ShapeError: gradients are not (columns, rows), or memory has another shape.
         """
         _require_columns(gradients, memory)
-        kernels, code, dtype = load(self.backend), self._code(memory), np.result_type(gradients, memory.residual)
+        kernels, dtype = load(self.backend), np.result_type(gradients, memory.residual)
+        means = memory.means_before(self.threshold_lag)
         memory.residual = memory.residual.astype(dtype, order="C", copy=False)
-        given = gradients.astype(dtype, copy=False), memory.residual, code, memory.means
+        given = gradients.astype(dtype, copy=False), memory.residual, self._code(means), means
         levels, counted = memory.levels, None
         if levels is None or self._is_renewed(memory, at):
             levels, counted = None, self._counted(gradients.shape, at)
@@ -197,17 +254,21 @@ class Quantiser(Codec):
         coded = kernels.encode_columns(*given, counted, levels, settles=True)
         if levels is None:
             self._in_use(coded.levels, memory)
-        memory.means, memory.batches = coded.means, memory.batches + 1
+        memory.note_means(coded.means, self.threshold_lag)
+        memory.put_residual_away(self.residual_lag)
+        memory.batches += 1
         return Message(coded.levels, coded.words)
 
-    def _code(self, memory: Memory) -> ColumnsCode:
-        """Return this codec as numbers for kernels."""
+    def _code(self, means: Array | None) -> ColumnsCode:
+        """Return this codec as numbers for kernels; `means`: of the mini-batch whose mean the threshold is, if any."""
         threshold = {"zero": AT_ZERO, "mean": AT_MEAN, "previous_mean": AT_GIVEN}[self.threshold]
-        if threshold == AT_GIVEN and memory.means is None:
+        if threshold == AT_GIVEN and means is None:
             threshold = AT_MEAN
         assert self.levels is not None, "chosen when it was made"
         levels = {"means": MEANS, "ends": ENDS, "middles": MIDDLES}[self.levels]
-        return ColumnsCode(self.steps, threshold, levels, float(self.deviations), float(self.outliers or 0))
+        low, high = self.range or (0, 0)
+        of_values = float(self.deviations), float(self.outliers or 0)
+        return ColumnsCode(self.steps, threshold, levels, *of_values, float(low), float(high))
 
     def _is_renewed(self, memory: Memory, at: Address) -> bool:
         if not self.at_random:
@@ -253,8 +314,9 @@ def _require_columns(gradients: Array, memory: Memory) -> None:
             f"{gradients.shape} and {memory.residual.shape}; begin with Memory.empty(columns, rows)"
         )
     columns = gradients.shape[0]
-    if memory.means is not None and memory.means.shape != (columns,):
-        raise ShapeError(f"`means` of a codec's memory must have the shape ({columns},), got {memory.means.shape}")
+    for means in [*memory.older_means, *([] if memory.means is None else [memory.means])]:
+        if means.shape != (columns,):
+            raise ShapeError(f"`means` of a codec's memory must have the shape ({columns},), got {means.shape}")
     for levels in [*memory.computed, *([] if memory.levels is None else [memory.levels])]:
         if levels.shape[0] != columns:
             raise ShapeError(

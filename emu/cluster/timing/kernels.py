@@ -15,6 +15,8 @@ Clipping n gradients of a layer, for each rule; thresholds of a layer are known 
     momentum        reads momentum, reads and writes gradients                             12 n
     parameter_norm  reads parameters, reads and writes gradients                           12 n
 
+An owner that adds its own part as it is does not encode that part: its sum reads 4 n bytes in place of a message of m.
+
 Encode reads a column twice, for its levels and for its codes; the second time the column is on the chip. This is our
 choice, and so is that residuals and sums are float32. Gradients of 32 bits are sent as they are and arrive in place:
 encode and decode take no time.
@@ -49,6 +51,7 @@ class Kernels:
         bytes_per_s: bandwidth of the memory; None if all kernels take no time.
         has_state: whether owners smooth or normalise.
         start_ps: from one kernel to the next.
+        quantises_own: whether an owner that computes gradients encodes those of its own stripe, too.
     """
 
     codec: Codec
@@ -56,12 +59,32 @@ class Kernels:
     bytes_per_s: float | None
     has_state: bool = False
     start_ps: int = 0
+    quantises_own: bool = True
 
     def encode_ps(self, numbers: int, message_bytes: int) -> int:
         """Return how long a worker takes to encode its gradients."""
         return self.moved_ps(_encode_bytes(self.codec, numbers, message_bytes))
 
-    def sum_ps(self, workers: int, numbers: Bytes, sent_bytes: Bytes, made_bytes: Bytes) -> Bytes:
+    def encode_others_ps(self, numbers: int, message_bytes: int, own_numbers: Bytes, own_bytes: Bytes) -> Bytes:
+        """Return how long each worker takes to encode its gradients but those of its own stripe.
+
+        Args:
+            numbers: all gradients of a worker.
+            message_bytes: bytes of its messages to all owners, including itself.
+            own_numbers: gradients of each worker's own stripe.
+            own_bytes: bytes of a message of these.
+        """
+        own = zip(own_numbers.tolist(), own_bytes.tolist(), strict=True)
+        return np.array([self.encode_ps(numbers - n, message_bytes - size) for n, size in own], np.int64)
+
+    def sum_ps(
+        self,
+        workers: int,
+        numbers: Bytes,
+        sent_bytes: Bytes,
+        made_bytes: Bytes,
+        own_numbers: Bytes | None = None,
+    ) -> Bytes:
         """Return how long each owner takes to add up messages, apply its rule, and encode the result.
 
         Args:
@@ -69,17 +92,21 @@ class Kernels:
             numbers: numbers that each owner has.
             sent_bytes: bytes of a worker's message to each owner.
             made_bytes: bytes of each owner's own message.
+            own_numbers: gradients of its own that each owner adds as they are; None if all owners encode them.
         """
+        own = np.zeros_like(numbers) if own_numbers is None else own_numbers
         durations = [
             self.moved_ps(
-                workers * sent
-                + NUMBER_BYTES * n
+                (workers - (as_it_is > 0)) * sent
+                + NUMBER_BYTES * (n + as_it_is)
                 + 2 * NUMBER_BYTES * n * self.has_state
                 + _encode_bytes(self.owner_codec, n, made)
             )
             if n
             else 0
-            for n, sent, made in zip(numbers.tolist(), sent_bytes.tolist(), made_bytes.tolist(), strict=True)
+            for n, sent, made, as_it_is in zip(
+                numbers.tolist(), sent_bytes.tolist(), made_bytes.tolist(), own.tolist(), strict=True
+            )
         ]
         return np.array(durations, np.int64)
 

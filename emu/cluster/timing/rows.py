@@ -131,15 +131,18 @@ def arrived_rows(touched: Sequence[Indices], table: ClusterTable, lines: int, nu
         numbers: numbers of a line.
     """
     codec, owner_codec = table.codecs()
-    in_stripes = table.exchange != "controllers"
+    in_stripes, layout = table.exchange != "controllers", table.layout()
     union, parts = np.unique(np.concatenate(touched)), list[Indices]()
-    stripes = stripes_of(lines, len(table.layout().owners) if in_stripes else 1)
+    stripes = stripes_of(lines, len(layout.owners) if in_stripes else 1)
     bounds = np.array([0, *(stripe.start + stripe.width for stripe in stripes)])
-    counts = np.diff([np.searchsorted(rows, bounds) for rows in touched], axis=1)  # of each node in each stripe
-    ends = np.searchsorted(union, bounds)
+    counts = np.diff([np.searchsorted(rows, bounds) for rows in touched], axis=1)  # of each worker in each stripe
+    ends, workers = np.searchsorted(union, bounds), np.array(layout.workers)
     for number, (begin, width) in enumerate(stripes):
         arrived = union[ends[number] : ends[number + 1]]
-        whole = any(lines_sent(codec, int(count), width, numbers) == width for count in np.unique(counts[:, number]))
+        encoded = counts[:, number]
+        if in_stripes and not layout.quantise_own:
+            encoded = encoded[workers != layout.owners[number]]
+        whole = any(lines_sent(codec, int(count), width, numbers) == width for count in np.unique(encoded))
         if whole or (in_stripes and lines_sent(owner_codec, len(arrived), width, numbers) == width):
             arrived = np.arange(begin, begin + width)
         parts.append(arrived.astype(np.int64))

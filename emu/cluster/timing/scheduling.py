@@ -167,7 +167,8 @@ def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
     if table.exchange == "controllers":
         owner_codec = codec_of(32)
     bandwidth = machine.device.compute.memory_bytes_per_s
-    return Kernels(codec, owner_codec, bandwidth, table.rule != "none", machine.kernel_start_ps)
+    start_ps = machine.kernel_start_ps
+    return Kernels(codec, owner_codec, bandwidth, table.rule != "none", start_ps, table.quantise_own)
 
 
 def _clips(

@@ -313,15 +313,15 @@ class _Playback:
             sent = ready = self._kernel(group, "add", added, arrived)
         if teams.count > 1:
             yield ready
-            encode = self._of_workers(kernels.encode_ps(group.sent_numbers, group.up_bytes))
-            coded = self._kernel(group, "encode", encode, ready)
+            coded = self._kernel(group, "encode", self._encode_ps(group), ready)
             yield coded
             arrived, sent = self._to_owners(group, coded)
             self.processes.set(signals.sent[group.name], sent)
             if self.schedule.clips_at_receivers:
                 arrived = yield from self._owners_clip(group, arrived, signals)
             yield arrived
-            sums = kernels.sum_ps(teams.contributions, messages.numbers, messages.up_bytes, messages.down_bytes)
+            own = None if kernels.quantises_own else np.where(teams.nodes_compute, messages.sent_numbers, 0)
+            sums = kernels.sum_ps(teams.contributions, messages.numbers, messages.up_bytes, messages.down_bytes, own)
             summed = self._kernel(group, "sum", sums[teams.team], arrived)
             for task in group.updates:
                 summed = yield from self._compute(task, summed, works=self._leads & (messages.numbers > 0)[teams.team])
@@ -339,6 +339,14 @@ class _Playback:
         self.processes.set(
             signals.done[group.name], self.timelines.book(DEVICE, f"{group.name}: decode", decode, ready, QUANTISE)
         )
+
+    def _encode_ps(self, group: Group) -> int | Times:
+        """Return how long each worker takes to encode its gradients, or only those of stripes that others own."""
+        kernels, messages, whole = self.schedule.kernels, group.messages, (group.sent_numbers, group.up_bytes)
+        if kernels.quantises_own:
+            return self._of_workers(kernels.encode_ps(*whole))
+        by_node = kernels.encode_others_ps(*whole, messages.sent_numbers, messages.up_bytes)
+        return np.where(self.teams.computes, by_node[self.teams.team], 0)
 
     def _kernel(self, group: Group, name: str, duration: int | Times, ready: Times) -> Times:
         """Book a kernel on those devices that exchange a group's gradients."""

@@ -54,6 +54,11 @@ class Teams:
         self.contributions = len(workers) or self.rounds + 1
 
     @property
+    def nodes_compute(self) -> npt.NDArray[np.bool_]:
+        """Whether each node computes gradients."""
+        return self.computes[:: self.members * self.parts]
+
+    @property
     def replicas(self) -> int:
         """Models that are trained side by side, each on its part of the batch."""
         return self.contributions * self.members
