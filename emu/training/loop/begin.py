@@ -12,6 +12,7 @@ from emu.cluster.launcher import started
 from emu.engine.description import require_options
 from emu.hardware import Device, load_device
 from emu.nn import Network
+from emu.training.folders.claim import training_alone
 from emu.training.folders.run_folder import RunFolder, SilentFolder
 from emu.training.loop.loop import Loop
 from emu.training.loop.run import Progress, Run
@@ -97,7 +98,11 @@ def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
     ranks.require_same(_identities(loop))
     _ = loop.log.cost  # raises if the cost table lacks an entry, before a folder is made
     path = ranks.agree(str(out))
-    return _run(loop, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
+    if not ranks.is_first:
+        return _run(loop, SilentFolder(path), progress)
+    folder = RunFolder.create(path)
+    with training_alone(folder.path):
+        return _run(loop, folder, progress)
 
 
 def resume(path: str | Path, *, write_report: WriteReport | None = None, **options: Unpack[RunOptions]) -> Run:
@@ -109,11 +114,20 @@ def resume(path: str | Path, *, write_report: WriteReport | None = None, **optio
         options: backend, network, progress; see `RunOptions`.
 
     Raises:
-        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
+        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe, or another process
+            trains in it.
     """
     require_options("resume", options, OPTIONS)
+    if started()[0] > 0:
+        return _resumed(SilentFolder(path), write_report, options)
+    folder = RunFolder.existing(path)
+    with training_alone(folder.path):
+        return _resumed(RunFolder.open(path), write_report, options)
+
+
+def _resumed(folder: RunFolder, write_report: WriteReport | None, options: RunOptions) -> Run:
+    """Continue the run of a folder that no other process trains in."""
     network = options.get("network")
-    folder = RunFolder.open(path) if started()[0] == 0 else SilentFolder(path)
     recipe, device = folder.read_setup()
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
