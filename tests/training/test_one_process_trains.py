@@ -15,6 +15,7 @@ from filelock import FileLock
 from small_runs import MLP, command, hashes, settings_of, train
 
 from emu import training
+from emu._files import mark_stopped
 from emu.errors import ConfigError
 from emu.training.folders import claim
 from emu.training.folders.claim import Claim, training_alone
@@ -143,3 +144,52 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     message = rf"the folder of a run must be writable, got 'Read-only file system' for {tmp_path}; "
     with pytest.raises(ConfigError, match=message), training_alone(tmp_path):
         pass
+
+
+class Fails:
+    """Progress that raises an error after a step."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def start(self, step: int, steps: int) -> None: ...
+
+    def update(self, step: int, *_: float) -> None:
+        if step == 7:
+            raise self.error
+
+    def finish(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (KeyboardInterrupt(), "it was interrupted from the keyboard"),
+        (ConfigError("the disk must\nhave room"), "the disk must have room"),
+        (ZeroDivisionError("no lanes"), "of an error: ZeroDivisionError: no lanes"),
+    ],
+)
+def test_a_run_notes_why_it_stops_and_forgets_it_when_it_goes_on(
+    error: BaseException, why: str, tmp_path: Path, undisturbed: training.Run
+):
+    path = tmp_path / "run"
+    settings = {"overrides": MLP, "backend": "numba"}
+    with pytest.raises(type(error)):
+        training.train("mlp", "fixed8", out=path, progress=Fails(error), **settings)
+    info = RunFolder(path).read_json()
+    assert (info["status"], info["stopped_because"]) == ("stopped", why)
+    assert info["ended"] >= info["started"]
+    again = training.resume(path)
+    assert again.info["status"] == "finished"
+    assert "stopped_because" not in again.info
+    assert hashes(again) == hashes(undisturbed)
+
+
+def test_only_a_run_that_has_not_ended_is_marked_as_stopped(tmp_path: Path):
+    file = tmp_path / "run.json"
+    for text in ('{"status": "finished"}', '{"status": "stopped", "stopped_because": "first"}', "[]", "{"):
+        file.write_text(text)
+        mark_stopped(file, "later")
+        assert file.read_text() == text
+    mark_stopped(tmp_path / "none.json", "later")
+    assert not (tmp_path / "none.json").exists()

@@ -105,6 +105,12 @@ class Claim:
         self.holder.write_text(Holder.here(count).lines(), encoding="utf-8")
 
 
+def held_in(claims: Path) -> list[str]:
+    """Return the keys of the claims in a folder that processes which live hold, in alphabetical order."""
+    keys = sorted(path.stem for path in claims.glob("*.process"))
+    return [key for key in keys if Claim(claims, key).is_held()]
+
+
 @contextmanager
 def training_alone(folder: Path) -> Generator[None]:
     """Hold the claim of a run's folder while the block runs.

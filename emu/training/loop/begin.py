@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+from emu._files import mark_stopped
 from emu.cluster.launcher import started
 from emu.engine.description import require_options
+from emu.errors import EmuError
 from emu.hardware import Device, load_device
 from emu.nn import Network
 from emu.training.folders.claim import training_alone
-from emu.training.folders.run_folder import RunFolder, SilentFolder
+from emu.training.folders.run_folder import RUN, RunFolder, SilentFolder
 from emu.training.loop.loop import Loop
 from emu.training.loop.run import Progress, Run
 from emu.training.loop.run_to_end import run_to_end
@@ -177,10 +180,30 @@ def _hash(plain: object) -> str:
 def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
     """Train to the end, and raise ConfigError if the processes do not end in the same bits."""
     ranks = loop.bench.ranks
-    run = run_to_end(loop, folder, progress if ranks.is_first else None)
+    with _noting_why(folder if ranks.is_first else None):
+        run = run_to_end(loop, folder, progress if ranks.is_first else None)
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
     ranks.close()
     return run
+
+
+@contextmanager
+def _noting_why(folder: RunFolder | None) -> Generator[None]:
+    """If the block fails, record why in `run.json`."""
+    try:
+        yield
+    except BaseException as error:
+        if folder is not None:
+            mark_stopped(folder.path / RUN, _why(error))
+        raise
+
+
+def _why(error: BaseException) -> str:
+    """Return the part of a sentence that begins with "because"."""
+    if isinstance(error, KeyboardInterrupt):
+        return "it was interrupted from the keyboard"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, EmuError) else f"of an error: {type(error).__name__}: {text}"
 
 
 def _reported(run: Run, ranks: Ranks, write_report: WriteReport | None) -> Run:
