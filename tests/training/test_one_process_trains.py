@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import signal
+import subprocess
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -16,6 +17,7 @@ from small_runs import MLP, command, hashes, settings_of, train
 
 from emu import training
 from emu._files import mark_stopped
+from emu.cluster.sigterm import Terminated, raising_on_sigterm
 from emu.errors import ConfigError
 from emu.training.folders import claim
 from emu.training.folders.claim import Claim, training_alone
@@ -47,8 +49,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> training.Run:
 
 
 @pytest.fixture
-def waiting(tmp_path: Path) -> Generator[int]:
-    """A process that trains in `run`, has saved a checkpoint, and waits; its number."""
+def waiting(tmp_path: Path) -> Generator[subprocess.Popen[str]]:
+    """A process that trains in `run`, has saved a checkpoint, and waits."""
     mark = tmp_path / "waits"
     arguments = ["train", "mlp", "--device", "fixed8", "--out", str(tmp_path / "run"), *settings_of(MLP)]
     process = command(*arguments, before=WAIT.format(mark=str(mark)))
@@ -56,13 +58,13 @@ def waiting(tmp_path: Path) -> Generator[int]:
     while not mark.exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
     assert mark.exists()
-    yield process.pid
+    yield process
     process.kill()
     process.communicate()
 
 
 def test_a_second_resume_is_refused_and_a_killed_process_is_in_nobodys_way(
-    waiting: int, tmp_path: Path, undisturbed: training.Run
+    waiting: subprocess.Popen[str], tmp_path: Path, undisturbed: training.Run
 ):
     path = tmp_path / "run"
     unfinished = path / "metrics.parquet.7.emu-tmp"
@@ -71,15 +73,13 @@ def test_a_second_resume_is_refused_and_a_killed_process_is_in_nobodys_way(
     _, errors = second.communicate()
     assert second.returncode == 2
     assert errors == (
-        f"emu: a run must be trained by one process at a time, got {path}, which process {waiting} on "
-        f"{platform.node()} trains; wait until that has ended, or end it there (kill {waiting}), then continue with "
-        f"--resume {path}\n"
+        f"emu: a run must be trained by one process at a time, got {path}, which process {waiting.pid} on "
+        f"{platform.node()} trains; wait until that has ended, or end it there (kill {waiting.pid}), then continue "
+        f"with --resume {path}\n"
     )
     assert unfinished.exists(), "files that the first process writes are left to it"
-    os.kill(waiting, signal.SIGKILL)
-    until = time.monotonic() + 10
-    while Path(f"/proc/{waiting}/fd/0").exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    waiting.kill()
+    waiting.wait()
     assert {"run.lock", "run.process"} <= {file.name for file in path.iterdir()}
     assert hashes(training.resume(path)) == hashes(undisturbed)
     assert not {"run.lock", "run.process", unfinished.name} & {file.name for file in path.iterdir()}
@@ -183,6 +183,28 @@ def test_a_run_notes_why_it_stops_and_forgets_it_when_it_goes_on(
     assert again.info["status"] == "finished"
     assert "stopped_because" not in again.info
     assert hashes(again) == hashes(undisturbed)
+
+
+def test_sigterm_ends_a_run_with_its_command_to_go_on(waiting: subprocess.Popen[str], tmp_path: Path):
+    waiting.terminate()
+    _, errors = waiting.communicate(timeout=30)
+    assert errors.splitlines()[-1] == f"emu: got SIGTERM; go on with: emu train --resume {tmp_path / 'run'}"
+    assert waiting.returncode == 128 + signal.SIGTERM
+    info = RunFolder(tmp_path / "run").read_json()
+    assert (info["status"], info["stopped_because"]) == ("stopped", "its process got SIGTERM")
+
+
+def test_a_program_that_handles_sigterm_keeps_its_handler():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with raising_on_sigterm():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with pytest.raises(Terminated), raising_on_sigterm():
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_only_a_run_that_has_not_ended_is_marked_as_stopped(tmp_path: Path):

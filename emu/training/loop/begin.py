@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 from emu._files import mark_stopped
 from emu.cluster.launcher import started
+from emu.cluster.sigterm import Terminated
 from emu.engine.description import require_options
 from emu.errors import EmuError
 from emu.hardware import Device, load_device
@@ -180,6 +181,8 @@ def _hash(plain: object) -> str:
 def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
     """Train to the end, and raise ConfigError if the processes do not end in the same bits."""
     ranks = loop.bench.ranks
+    if ranks.is_first:
+        ranks.note_run(folder.path / RUN)
     with _noting_why(folder if ranks.is_first else None):
         run = run_to_end(loop, folder, progress if ranks.is_first else None)
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
@@ -202,6 +205,8 @@ def _why(error: BaseException) -> str:
     """Return the part of a sentence that begins with "because"."""
     if isinstance(error, KeyboardInterrupt):
         return "it was interrupted from the keyboard"
+    if isinstance(error, Terminated):
+        return "its process got SIGTERM"
     text = " ".join(str(error).split())
     return text if isinstance(error, EmuError) else f"of an error: {type(error).__name__}: {text}"
 
