@@ -9,9 +9,10 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from tokenize import TokenError
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 #: Errors of NumPy and of its archives for files that are no plain arrays.
 UNREADABLE_ARRAYS = (
@@ -58,6 +59,25 @@ def read_json(path: Path) -> object:
     except RecursionError:
         raise ValueError("arrays or objects nested too deeply") from None
     return content
+
+
+def mark_stopped(path: Path, why: str) -> None:
+    """Record in the `run.json` of a run that it was stopped, unless it says that it has ended. It never raises.
+
+    It is here because the sentinel of a cluster's machine, which loads nothing but the standard library, calls it, too.
+
+    Args:
+        path: path of `run.json`.
+        why: part of a sentence that begins with "because".
+    """
+    with suppress(OSError, ValueError):
+        content = read_json(path)
+        info = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+        if info.get("status") == "running":
+            info |= {"status": "stopped", "stopped_because": why}
+            info["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
+            text = json.dumps(info, indent=2, ensure_ascii=False) + "\n"
+            replace_file(path, lambda file: file.write(text.encode()))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ from emu.cli.study import rebuild_study_report
 from emu.cli.tables import Listing
 from emu.cluster.launcher import started
 from emu.cluster.mpi import end_job, leave
+from emu.cluster.sigterm import Terminated
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
@@ -118,6 +119,10 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
             end_job(text, 130)
         print(text, file=sys.stderr)
         sys.exit(130)
+    except Terminated:  # of several ranks none gets here: they have ended together
+        bar.finish()
+        print(f"emu: got SIGTERM; go on with: emu train --resume {folder}", file=sys.stderr)
+        raise
     finally:
         bar.finish()
     _print_run(run)

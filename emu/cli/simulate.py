@@ -34,12 +34,15 @@ _NO_CLOCK = (
     "{device} has no clock, so there are no times; add `clock_hz` to [compute] and a unit with `lanes` to "
     "[compute.units]"
 )
-_COLUMNS = (
-    "batch", "bits", "nodes", "step", "compute", "quantise", "update", "wait", "send", "samples/s", "speed-up",
-    "bound", "link",
-)  # fmt: skip
+#: Columns of the table: what a row simulates; the unit of its times, if rows differ in it; times; rates.
+_KEYS, _UNIT = ("batch", "bits", "nodes"), "times in"
+_TIMES = {
+    "step": "step_ps", "compute": "compute_ps", "quantise": "quantise_ps", "clip": "clip_ps", "update": "update_ps",
+    "wait": "wait_ps", "send": "send_ps",
+}  # fmt: skip
+_RATES = ("samples/s", "speed-up", "bound", "link")
 _COST_COLUMNS = ("part", "energy of a step", "share", "share of the area")
-_UNITS = (("s", SECOND_PS), ("ms", 10**9), ("us", 10**6), ("ns", 10**3))
+_UNITS = {"s": SECOND_PS, "ms": 10**9, "us": 10**6, "ns": 10**3, "ps": 1}
 
 
 def simulate_model(model: str, device_name: str, options: SimulateOptions) -> None:
@@ -155,25 +158,37 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 
 def _print(cluster: SimulatedCluster) -> None:
     clips = any(step.time.clip_ps for step in cluster.steps)
-    after_clip = _COLUMNS.index("update")
-    heads = (*_COLUMNS[:after_clip], *(["clip"] if clips else []), *_COLUMNS[after_clip:])
-    rows: list[list[str]] = []
-    longest = max(step.time.step_ps for step in cluster.steps)
-    unit, size = next(((name, size) for name, size in _UNITS if longest >= size), ("ps", 1))
-    for step in cluster.steps:
-        cells = _cells(step, size)
-        cells[after_clip:after_clip] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
-        rows.append(cells)
-    heading = f"\n{cluster.model} on {cluster.device}: {cluster.parameters} parameters; times in {unit}\n"
-    table = Listing(heads, rows, keys=_COLUMNS.index("step"), starts=("samples/s",), numbers=heads)
+    parts = [name for name in _TIMES if clips or name != "clip"]
+    units = [_unit_of(step.time.step_ps) for step in cluster.steps]
+    is_mixed = len(set(units)) > 1
+    keys = (*_KEYS, *([_UNIT] if is_mixed else []))
+    rows = [
+        [str(step.batch), str(step.bits), _nodes_of(step), *([unit] if is_mixed else [])]
+        + [_time(getattr(step.time, _TIMES[name]), unit) for name in parts]
+        + _rates_of(step)
+        for step, unit in zip(cluster.steps, units, strict=True)
+    ]
+    shared = "" if is_mixed else f"; times in {units[0]}"
+    heading = f"\n{cluster.model} on {cluster.device}: {cluster.parameters} parameters{shared}\n"
+    heads = (*keys, *parts, *_RATES)
+    table = Listing(heads, rows, keys=len(keys), starts=_RATES[:1], numbers=[head for head in heads if head != _UNIT])
     console().print(Text(heading), table)
 
 
-def _cells(step: SimulatedStep, unit_ps: int) -> list[str]:
-    time = step.time
-    parts = (time.step_ps, time.compute_ps, time.quantise_ps, time.update_ps, time.wait_ps, time.send_ps)
-    nodes = str(step.nodes) if step.devices == 1 else f"{step.nodes} x {step.devices}"
+def _unit_of(step_ps: int) -> str:
+    """Return the largest unit of which a step takes at least ten, so that two decimals are 0.1 % of it or less."""
+    return next((unit for unit, size in _UNITS.items() if step_ps >= 10 * size), "ps")
+
+
+def _time(picoseconds: int, unit: str) -> str:
+    share = picoseconds / _UNITS[unit]
+    return f"{share:.2f}" if share >= 0.005 or not picoseconds else "<0.01"
+
+
+def _nodes_of(step: SimulatedStep) -> str:
+    return str(step.nodes) if step.devices == 1 else f"{step.nodes} x {step.devices}"
+
+
+def _rates_of(step: SimulatedStep) -> list[str]:
     bound = "" if step.bound is None else f"{step.bound:.{0 if step.bound >= 100 else 2}f}"
-    times = [f"{picoseconds / unit_ps:.2f}" for picoseconds in parts]
-    rates = [f"{step.samples_per_s:.0f}", f"{step.speed_up:.2f}", bound, f"{time.link_use:.1%}"]
-    return [str(step.batch), str(step.bits), nodes, *times, *rates]
+    return [f"{step.samples_per_s:.0f}", f"{step.speed_up:.2f}", bound, f"{step.time.link_use:.1%}"]

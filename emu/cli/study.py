@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from emu._config import checked
 from emu.errors import ConfigError
 from emu.jobs import Runs, open_engine
-from emu.jobs.claim import Claim
 from emu.jobs.engine import LOCAL, processors
 from emu.jobs.sending import Sending
 from emu.report.build import FILE_NAME
 from emu.report.study import build_study_report
+from emu.training.folders.claim import Claim, held_in
 from emu.training.folders.run_folder import RunFolder
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, StudyFolder
 from emu.training.study import STUDY, Case, Study, chosen, load_study
@@ -125,8 +125,7 @@ class _Remainder:
         return f"{self.settled}/{len(self.cases)}  {case.key}: {outcome}"
 
     def _running(self) -> str:
-        claims = self.home.path / CLAIMS
-        return ", ".join(sorted(path.stem for path in claims.glob("*.process"))) or "runs"
+        return ", ".join(held_in(self.home.path / CLAIMS)) or "runs"
 
     def _tidy(self) -> None:
         """Remove attempts that ended processes have left."""

@@ -7,17 +7,17 @@ late     a rank that waits itself answers when it is asked; an error names the r
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from emu.cluster.launcher import started
+from emu.cluster.sigterm import EXIT_CODE, Terminated
 from emu.cluster.transport import RankError
 from emu.errors import BackendUnavailable, ConfigError, EmuError
 
@@ -185,10 +185,21 @@ class Mpi:
             self._sentinel.disconnect()
         _open.remove(self)
 
-    def abandon(self) -> None:
-        """Kill the sentinel of this machine: the rank that ends the job has reported why."""
-        if self._sentinel_pid:
-            _kill(self._sentinel_pid)
+    def abandon(self, why: str) -> None:
+        """Tell the sentinel of this machine that this rank ends the job, and why; the rank has reported it."""
+        if self._sentinel is not None:
+            self._sentinel.ends(why)
+
+    def report_sigterm(self) -> bool:
+        """Let the sentinel of this machine report that this rank got SIGTERM; return whether there is one."""
+        if self._sentinel is not None:
+            self._sentinel.got_sigterm()
+        return self._sentinel is not None
+
+    def note_run(self, path: str) -> None:
+        """Let the sentinel of this rank write into this `run.json` why the job ends, if it ends early."""
+        if self._sentinel is not None:
+            self._sentinel.note_run(path)
 
 
 #: Channels of this process that are not closed.
@@ -201,9 +212,23 @@ def leave() -> None:
         mpi.Finalize()
 
 
+def note_run(path: Path) -> None:
+    """Let a sentinel write into this `run.json` why the job ends, if it ends early. Called by rank 0."""
+    for channel in _open:
+        channel.note_run(str(path.resolve()))
+
+
 def failed(error: BaseException) -> None:
-    """End all ranks of the job because of an error of this one; an interrupt is reported by rank 0 alone."""
+    """End all ranks of the job because of an error of this one.
+
+    An interrupt is reported by rank 0 alone, SIGTERM by the sentinel: it knows whether other ranks got it, too.
+    """
     rank = _open[0].rank if _open else started()[0]
+    if isinstance(error, Terminated):
+        if not any(channel.report_sigterm() for channel in _open):
+            end_job(f"emu: rank {rank} got SIGTERM; go on with --resume", EXIT_CODE)
+        time.sleep(_TURN_S * (1 + min(rank, _MOST_TURNS)))
+        _mpi().COMM_WORLD.Abort(EXIT_CODE)
     if isinstance(error, KeyboardInterrupt):
         if rank:
             time.sleep(2 * _TURN_S)
@@ -229,7 +254,7 @@ def end_job(text: str, code: int) -> NoReturn:
             _exit(text, code)
     time.sleep(_TURN_S * min(rank, _MOST_TURNS))
     for channel in _open:
-        channel.abandon()
+        channel.abandon(text.removeprefix("emu: "))
     if text:
         print(text, file=sys.stderr, flush=True)
         time.sleep(_FORWARDED_S)
@@ -241,11 +266,6 @@ def _exit(text: str, code: int) -> NoReturn:
     if text:
         print(text, file=sys.stderr, flush=True)
     raise SystemExit(code)
-
-
-def _kill(pid: int) -> None:
-    with suppress(OSError):
-        os.kill(pid, 9)
 
 
 def _mpi() -> Any:

@@ -1,11 +1,17 @@
-"""A small process beside a rank that names the rank that died, because launchers then kill all others at once.
+"""A small process beside a rank that says why a job ends, and writes it into `run.json`, when no rank can any more.
 
 It also kills a rank whose job does not begin in time, because the rank itself can do nothing while MPI begins.
 
-All ranks of a machine are connected to the sentinel of the first of them. When a rank dies, its connections close, the
-launcher notices, and the others die. Linux reports events of one `epoll` in order, so the first closed connection is
-that of the rank that ended the job. The kernel decides which of its files a process loses first, so each rank has two
-connections: the file with the lowest number and the one with the highest.
+All ranks of a machine are connected to the sentinel of the first of them. It says which of these has happened:
+
+    a rank got SIGTERM      the rank says so, and ends the job; all ranks say so if their launcher passes it on
+    a rank ends the job     because of an error, which it has printed: the sentinel is silent
+    the launcher has died   it, and so the terminal, was not told: the sentinel writes to the launcher's own stderr
+    a rank has died         its connections close, the launcher notices, and kills the others
+
+In the last case the first closed connection is that of the rank that ended the job, because Linux reports events of one
+`epoll` in order. The kernel decides which of its files a process loses first, so each rank has two connections: the
+file with the lowest number and the one with the highest.
 """
 
 import fcntl
@@ -14,10 +20,21 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
+from importlib import import_module
+from typing import NamedTuple
 
-#: Message that ends the sentinel.
-_ALL_DONE = b"done\n"
+#: Message that ends the sentinel, and the beginning of the one that names `run.json`.
+_ALL_DONE, _RUN = b"done\n", b"run "
+#: Messages of ranks: it got SIGTERM; the beginning of why it ends the job.
+_GOT_SIGTERM, _ENDS = b"sigterm", b"ends "
+#: Seconds within which several ranks that a launcher sends SIGTERM say so. Ranks end the job only after that.
+SIGTERM_S = 0.8
+#: Seconds for which the sentinel waits until the ranks of an ending job are gone.
+_GONE_S = 15.0
+#: How the names of launchers' processes begin: MPICH and Intel MPI, Open MPI, Slurm.
+_LAUNCHERS = ("mpi", "hydra", "orte", "prte", "slurm", "srun")
 #: Connections of a rank, and the least file number of the second one.
 _CONNECTIONS, _HIGH = 2, 500
 
@@ -63,6 +80,19 @@ class Sentinel:
                 else:
                     self._high = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _HIGH)
 
+    def note_run(self, path: str) -> None:
+        """Let the sentinel write into this `run.json` why the job ends, if the job ends early."""
+        if "\n" not in path:
+            self._write(_RUN + os.fsencode(path) + b"\n")
+
+    def got_sigterm(self) -> None:
+        """Tell the sentinel of this machine that this rank got SIGTERM."""
+        self._tell(_GOT_SIGTERM)
+
+    def ends(self, why: str) -> None:
+        """Tell the sentinel of this machine that this rank ends the job, and has printed why."""
+        self._tell(_ENDS + " ".join(why.split()).encode(errors="replace"))
+
     def done(self) -> None:
         """End this sentinel; connections to another one stay open."""
         self._write(_ALL_DONE)
@@ -73,6 +103,10 @@ class Sentinel:
         for handle in (self._low, self._high):
             with suppress(OSError):
                 os.close(handle)
+
+    def _tell(self, line: bytes) -> None:
+        with suppress(OSError):  # not connected yet
+            os.write(self._low, line + b"\n")
 
     def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
@@ -85,10 +119,49 @@ class Sentinel:
         return self._process.stdout.readline().strip(b"\n")
 
 
-def _say(text: str) -> None:
+class Launcher(NamedTuple):
+    """A process that has started ranks.
+
+    Attributes:
+        name: its name and number.
+        handle: file that can be read when it has ended.
+        stderr: its stderr, opened once more; None if that is impossible.
+    """
+
+    name: str
+    handle: int
+    stderr: int | None
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended."""
+        return bool(select.select([self.handle], [], [], 0)[0])
+
+
+def _launchers(pid: int) -> list[Launcher]:
+    """Return the launchers among the ancestors of a process on this machine, the next one first."""
+    launchers: list[Launcher] = []
     with suppress(OSError):
-        sys.stderr.write(f"emu: {text}\n")
-        sys.stderr.flush()
+        while True:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+                name = file.read().strip()
+            if not name.startswith(_LAUNCHERS):
+                break
+            launchers.append(Launcher(f"{name} (process {pid})", os.pidfd_open(pid), _stderr_of(pid)))
+    return launchers
+
+
+def _stderr_of(pid: int) -> int | None:
+    try:
+        return os.open(f"/proc/{pid}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def _say(text: str, to: int | None = None) -> None:
+    with suppress(OSError):
+        os.write(2 if to is None else to, f"emu: {text}\n".encode(errors="replace"))
 
 
 def _first_message(rank: str, parent: int, timeout_s: float) -> bytes:
@@ -104,34 +177,113 @@ def _first_message(rank: str, parent: int, timeout_s: float) -> bytes:
     return b""
 
 
-def _guard(ranks: int) -> None:
-    """Let ranks connect; wait for the first lost connection, and name its rank, or for the order to end."""
-    listening, waiting = socket.socket(socket.AF_UNIX), select.epoll()
-    listening.bind(b"\0emu-%d" % os.getpid())
-    listening.listen(ranks * _CONNECTIONS)
-    os.write(1, listening.getsockname() + b"\n")
-    connections: dict[int, tuple[str, socket.socket]] = {}
-    for _ in range(ranks * _CONNECTIONS):
-        connection, _ = listening.accept()
-        connections[connection.fileno()] = (connection.recv(100).decode(), connection)
-    for handle in (0, *connections):
-        waiting.register(handle, select.EPOLLIN)
-    os.write(1, b"watching\n")
-    while True:
-        for handle, _ in waiting.poll():
-            if handle in connections:
-                rank, pid = connections[handle][0].split()
-                _say(
-                    f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left; the "
-                    "job ends, its last checkpoint is intact; start it again with --resume"
-                )
-                return
-            if os.read(0, 1 << 10):
-                return
-            waiting.unregister(0)  # the rank beside this process has died: its connections close, too
+class Guard:
+    """The ranks of a machine, and what they say.
+
+    Attributes:
+        died: rank and process of the first lost connection; None before.
+        terminated: ranks that got SIGTERM.
+        ended: why a rank ends the job; empty if none does.
+        run: path of `run.json`; None on machines without rank 0.
+        is_over: whether the job has ended as it should.
+    """
+
+    def __init__(self, ranks: int, parent: int) -> None:
+        """Let so many ranks connect."""
+        self.died: tuple[str, str] | None = None
+        self.terminated: set[int] = set()
+        self.ended, self.run, self.is_over = "", "", False
+        self._ranks, self._launchers, self._waiting = ranks, _launchers(parent), select.epoll()
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(b"\0emu-%d" % os.getpid())
+        listening.listen(ranks * _CONNECTIONS)
+        os.write(1, listening.getsockname() + b"\n")
+        self._open: dict[int, tuple[str, str, socket.socket]] = {}
+        for _ in range(ranks * _CONNECTIONS):
+            connection, _ = listening.accept()
+            rank, pid = connection.recv(100).decode().split()
+            self._open[connection.fileno()] = rank, pid, connection
+        for handle in (0, *self._open):
+            self._waiting.register(handle, select.EPOLLIN)
+        os.write(1, b"watching\n")
+
+    def watch(self) -> None:
+        """Wait until the job ends; if it ends early, say why, and write it into `run.json`."""
+        while not (self.is_over or self.died or self.terminated or self.ended):
+            self._look(None)
+        if self.terminated and not self.ended:
+            until = time.monotonic() + SIGTERM_S
+            while len(self.terminated) < self._ranks and (left := until - time.monotonic()) > 0:
+                self._look(left)
+        if self.is_over:
+            return
+        why = self.ended or self._why()
+        until = time.monotonic() + _GONE_S
+        while self._open and (left := until - time.monotonic()) > 0:
+            self._look(left)
+        if self.run:
+            sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+            import_module("_files").mark_stopped(import_module("pathlib").Path(self.run), why)
+
+    def _why(self) -> str:
+        """Say why the job ends, and return it."""
+        launcher = next((launcher for launcher in reversed(self._launchers) if launcher.has_ended()), None)
+        if self.terminated:
+            why = _of_sigterm(sorted(self.terminated), self._ranks)
+        elif launcher:
+            why = f"{launcher.name}, which started the ranks, was killed"
+        else:
+            assert self.died is not None
+            rank, pid = self.died
+            why = f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left"
+        folder = f" {os.path.dirname(self.run)}" if self.run else ""
+        text = f"{why}; the job ends, its last checkpoint is intact; start it again with --resume{folder}"
+        _say(text)
+        if launcher and launcher.stderr is not None:  # nobody forwards what ranks and sentinels write any more
+            _say(text, launcher.stderr)
+        return why
+
+    def _look(self, timeout_s: float | None) -> None:
+        """Take what ranks and the process beside this one say."""
+        for handle, _ in self._waiting.poll(timeout_s):
+            if handle in self._open:
+                self._take(handle)
+            elif data := os.read(0, 1 << 16):
+                for line in data.splitlines(keepends=True):
+                    self.is_over |= line == _ALL_DONE
+                    if line.startswith(_RUN):
+                        self.run = os.fsdecode(line.removeprefix(_RUN).strip(b"\n"))
+            else:
+                self._waiting.unregister(0)  # the rank beside this process has died: its connections close, too
+
+    def _take(self, handle: int) -> None:
+        rank, pid, connection = self._open[handle]
+        try:
+            data = connection.recv(1 << 16)
+        except OSError:
+            data = b""
+        for line in data.splitlines():
+            if line == _GOT_SIGTERM:
+                self.terminated.add(int(rank))
+            elif line.startswith(_ENDS) and not self.ended:
+                self.ended = line.removeprefix(_ENDS).decode(errors="replace") or f"rank {rank} ended the job"
+        if not data:
+            self.died = self.died or (rank, pid)
+            self._waiting.unregister(handle)
+            del self._open[handle]
+            connection.close()
+
+
+def _of_sigterm(ranks: list[int], of: int) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} got SIGTERM"
+    if len(ranks) == of:
+        return "all ranks got SIGTERM, as when their launcher or a batch system ends them"
+    return f"ranks {', '.join(map(str, ranks))} got SIGTERM"
 
 
 if __name__ == "__main__":
-    ranks = _first_message(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    parent = int(sys.argv[2])
+    ranks = _first_message(sys.argv[1], parent, float(sys.argv[3]))
     if ranks and not ranks.endswith(_ALL_DONE):
-        _guard(int(ranks))
+        Guard(int(ranks), parent).watch()

@@ -13,7 +13,7 @@ class Quantity(Table):
     """A number of the machine; its unit is in the name of its key.
 
     Attributes:
-        value: the number, above 0.
+        value: the number, above 0; a latency may be 0.
         source: where it is from: a datasheet, a measurement, a design choice and its reason.
     """
 
@@ -34,9 +34,9 @@ class Count(Quantity):
 
 
 class Latency(Quantity):
-    """A time in seconds."""
+    """A time in seconds; 0 if the model leaves it out."""
 
-    value: float = Field(gt=0, le=3600)
+    value: float = Field(ge=0, le=3600)
 
 
 class Share(Quantity):

@@ -5,8 +5,6 @@
         for job in engine.ended():
             print(job.key, job.value)
 
-`lease` tells which process works on a run or a trial, and whether it still does.
-
 An engine calls functions that a module defines, with plain data (JSON) as arguments and result. It starts processes,
 distributes jobs among them and replaces processes that die. `Runs` submits training runs, each described by a `Job`:
 

@@ -20,10 +20,10 @@ from typing import Any
 from emu import _paths
 from emu.errors import ConfigError, EmuError
 from emu.jobs.cache import RunCache, address_of
-from emu.jobs.claim import Claim
 from emu.jobs.job import Job
 from emu.jobs.store import is_address, open_store
 from emu.report.build import FILE_NAME, build_report
+from emu.training.folders.claim import Claim, training_alone
 from emu.training.folders.run_folder import CHECKPOINT, RUN, RunFolder
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES
 from emu.training.loop import Loop
@@ -154,7 +154,8 @@ def _publish(job: Job, scratch: Path) -> None:
 
 def _train(loop: Loop, scratch: Path, cache: RunCache | None, address: str | None) -> None:
     if (scratch / RUN).is_file():
-        go_on(loop, RunFolder.open(scratch))
+        with training_alone(scratch):
+            go_on(loop, RunFolder.open(scratch))
         return
     shutil.rmtree(scratch, ignore_errors=True)
     if not (cache and address and cache.fetch(address, scratch)):

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from emu.jobs.engine import Closing, Ended, Engine
 from emu.jobs.job import Job
-from emu.jobs.lease import Counts
 from emu.jobs.run import attempt
+from emu.training.folders.lease import Counts
 
 #: Seconds until a run that another process holds is tried again.
 AGAIN_S = 1.0

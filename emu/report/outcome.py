@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from emu.formats.numerals import number
 from emu.report.run_data import Columns, RunData, table_of
 from emu.report.words import accuracy, integer, percent, seconds
+from emu.training.folders.status import FINISHED, STOPPED
 from emu.training.stop_tests import in_words
 
 #: An accuracy of at most this multiple of guessing counts as guessing: on a small test set, guesses may reach it.
@@ -25,7 +26,7 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        finished: whether it ran to its last step.
+        status: "finished" if it ran to its last step, else "running" or "stopped".
         steps: number of steps done.
         train_loss: last training loss, or None.
         test_accuracy: last measured test accuracy, 0..1, or None.
@@ -35,9 +36,10 @@ class Outcome:
         seconds: wall-clock time, or None.
         failures: failures that the run itself reports.
         stopped_by: stop tests that ended it, in words; none if it took all its steps.
+        stopped_because: why it is stopped; empty if it is not.
     """
 
-    finished: bool
+    status: str
     steps: int
     train_loss: float | None
     test_accuracy: float | None
@@ -47,6 +49,7 @@ class Outcome:
     seconds: float | None
     failures: tuple[str, ...]
     stopped_by: tuple[str, ...] = ()
+    stopped_because: str = ""
 
     @property
     def at_chance(self) -> bool:
@@ -56,11 +59,17 @@ class Outcome:
         return self.test_accuracy <= CHANCE_FACTOR * self.chance
 
     def sentence(self) -> str:
-        """Return the outcome in one sentence."""
+        """Return the outcome in one sentence; of a run that is stopped, also why, and how to go on."""
+        if self.status != STOPPED:
+            return self._outcome()
+        because = f" It stopped because {self.stopped_because}." if self.stopped_because else ""
+        return f"{self._outcome()}{because} Continue it with emu train --resume."
+
+    def _outcome(self) -> str:
         time = f" in {seconds(self.seconds)}" if self.seconds is not None else ""
         done = f"Trained {integer(self.steps)} steps{time}"
-        if not self.finished:
-            done = f"Still running, or interrupted, at step {integer(self.steps)}"
+        if self.status != FINISHED:
+            done = f"{'Stopped' if self.status == STOPPED else 'Still running,'} at step {integer(self.steps)}"
         elif self.stopped_by:
             done += f" until a stop test held ({' and '.join(self.stopped_by)})"
         if self.first_nonfinite_step is not None:
@@ -78,13 +87,13 @@ class Outcome:
 def outcome_of(run: RunData) -> Outcome:
     """Return how the run ended. While it runs, its tables are newer than `run.json`, so they have precedence."""
     columns, final = run.metrics or {}, run.section("metrics")
-    finished, done = run.info.get("status") == "finished", int(run.info.get("steps") or 0)
+    status, done = str(run.info.get("status")), int(run.info.get("steps") or 0)
     logged = int(columns["step"][-1]) if "step" in columns else done
-    steps = max(logged, done) if finished else logged
+    steps = max(logged, done) if status == FINISHED else logged
     classes = table_of(run.section("recipe").get("network")).get("classes")
     tests = table_of(table_of(run.section("recipe").get("training")).get("stop"))
     return Outcome(
-        finished=finished,
+        status=status,
         steps=steps,
         train_loss=_last(columns, "train_loss", final),
         test_accuracy=_last(columns, "test_accuracy", final),
@@ -93,6 +102,7 @@ def outcome_of(run: RunData) -> Outcome:
         collapsed_from=_collapse(columns),
         seconds=_number(run.info.get("seconds")),
         failures=tuple(str(failure) for failure in run.info.get("failures") or ()),
+        stopped_because=str(run.info.get("stopped_because") or ""),
         stopped_by=tuple(in_words(str(name), tests) for name in run.info.get("stopped_by") or ()),
     )
 

@@ -32,6 +32,7 @@ from emu._config import checked
 from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.words import ROLES
+from emu.training.folders.status import is_trained, with_status
 from emu.training.folders.tables import OPTIONAL_TABLES, TABLES, needed_columns
 
 Array = NDArray[Any]
@@ -127,6 +128,7 @@ class _RunInfo(BaseModel):
     formats: list[_Row] | None = None
     failures: list[str] | None = None
     stopped_by: list[str] | None = None
+    stopped_because: str | None = None
 
     @field_validator("cost", mode="before")
     @classmethod
@@ -182,7 +184,7 @@ class RunData:
     """The data of a run's folder.
 
     Attributes:
-        info: content of `run.json`.
+        info: content of `run.json`; `status` is "running" only while a process trains the run.
         tables: file name -> its columns, for the files that could be read.
         missing: file name -> a sentence about why it could not be read.
         trace: events of the simulated machine in `trace.json`; empty without the file.
@@ -261,7 +263,8 @@ def read_run(folder: Path) -> RunData:
     Raises:
         ConfigError: the folder does not exist, or its `run.json` is missing or not JSON.
     """
-    info = _read_info(folder)
+    has_process = is_trained(folder)
+    info = with_status(_read_info(folder), has_process)
     tables: dict[str, Columns] = {}
     missing: dict[str, str] = {}
     damaged: list[str] = []

@@ -4,7 +4,7 @@
                          │  the process has ended, or its count stands still
                          └──► waiting
 
-A running trial names its holder (`emu.jobs.lease`): computer, process, a token, and a count that increases.
+A running trial names its holder (`emu.training.folders.lease`): computer, process, a token, and a count that increases.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.jobs.lease import Counts, Holder, has_ended
 from emu.search.design import Design, Past, distribution
 from emu.search.file import Search, Values
 from emu.search.storage import Storage, state
+from emu.training.folders.lease import Counts, Holder, has_ended
 
 #: Seconds between two counts of a trial that is held.
 BEAT_S = 10.0

@@ -21,6 +21,7 @@ from emu.report.search import read_search, search_page
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.study.page import study_page
 from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.status import is_trained
 from emu.training.folders.study_folder import FAILURES, RUNS, StudyFolder
 from emu.training.study import STUDY, Study
 from emu.watch.state import State, state_of_run, state_of_search, state_of_study
@@ -47,9 +48,9 @@ class Kind:
     has_runs: bool = False
 
     def version(self, folder: Path) -> str:
-        """Return a text that changes if a file changes on which the page depends."""
+        """Return a text that changes if a file changes on which the page depends, or a run's process dies."""
         files = sorted(path for pattern in self.sources for path in folder.glob(pattern))
-        return f"{hash(tuple(_stamps(files))):x}"
+        return f"{hash((is_trained(folder), *_stamps(files))):x}"
 
 
 def _stamps(files: Iterable[Path]) -> Iterable[tuple[str, int, int]]:

@@ -13,7 +13,9 @@ from typing import Any, cast
 from emu._files import read_json
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.words import integer, seconds
+from emu.training.folders.claim import held_in
 from emu.training.folders.run_folder import RUN
+from emu.training.folders.status import FINISHED, STOPPED, is_trained, with_status
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS
 from emu.training.study import STUDY
 
@@ -49,18 +51,24 @@ def _read(path: Path) -> dict[str, Any]:
 
 def state_of_run(folder: Path) -> State:
     """Return the progress of a run."""
-    info = _read(folder / RUN)
+    has_process = is_trained(folder)
+    info = with_status(_read(folder / RUN), has_process)
     started, ended = _clock(info.get("started")), _clock(info.get("ended"))
-    if info.get("status") == "finished":
+    if info.get("status") == FINISHED:
         return State(f"Ended{f' {ended}' if ended else ''}.", 1.0, True)
     began, planned = int(info.get("steps") or 0), int(info.get("steps_planned") or 0)
     done, spent_s = _measured(folder, began)
     of = f" of {integer(planned)}" if planned else ""
+    share = done / planned if planned else None
+    if info.get("status") == STOPPED:
+        because = info.get("stopped_because")
+        says = f"Stopped at step {integer(done)}{of}{f', because {because}' if because else ''}"
+        return State(f"{says}. Continue it with emu train --resume {folder}.", share, False)
     says = f"Training since {started}: " if started else "Training: "
     says += f"step {integer(done)}{of}"
     if planned > done > began and spent_s > 0:
         says += f", about {seconds(spent_s / (done - began) * (planned - done))} left"
-    return State(f"{says}.{_quiet(folder, ('*.parquet', RUN))}", done / planned if planned else None, False)
+    return State(f"{says}.", share, False)
 
 
 def _measured(folder: Path, began: int) -> tuple[int, float]:
@@ -99,7 +107,7 @@ def _many(folder: Path, what: str, planned: int, ended: int, failed: int) -> Sta
     says += f", {failed} of them failed" if failed else ""
     if planned and ended >= planned:
         return State(f"{says}.", 1.0, True)
-    running = sorted(path.stem for path in (folder / CLAIMS).glob("*.process"))
+    running = held_in(folder / CLAIMS)
     if running:
         more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
         says += f". Training now: {', '.join(running[:_NAMED])}{more}"

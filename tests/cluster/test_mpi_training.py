@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,54 @@ def test_a_fault_on_one_rank_ends_the_job_with_its_name_and_leaves_the_last_chec
     assert step_of(path) in (3, 4)
     again = training.resume(path)  # in one process: what moves bytes decides no bit
     assert hashes(again.info) == hashes(undisturbed)
+
+
+#: The process number of mpirun: a rank's parent is the proxy that mpirun has on a machine.
+MPIRUN = "int(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1])"
+#: Who gets which signal inside step 5, and what the user reads: a pattern.
+SIGNALS: dict[str, tuple[int, str, str, str]] = {
+    "mpirun is killed": (0, MPIRUN, "SIGKILL", r"mpi\S* \(process \d+\), which started the ranks, was killed"),
+    "mpirun gets SIGTERM": (
+        2, MPIRUN, "SIGTERM", "all ranks got SIGTERM, as when their launcher or a batch system ends them",
+    ),
+    "a rank gets SIGTERM": (2, "os.getpid()", "SIGTERM", "rank 2 got SIGTERM"),
+    "rank 0 gets SIGTERM": (0, "os.getpid()", "SIGTERM", "rank 0 got SIGTERM"),
+    "a rank is killed": (
+        2, "os.getpid()", "SIGKILL",
+        r"rank 2 has died: process \d+ was killed from outside, or there was no memory left",
+    ),
+}  # fmt: skip
+
+
+@most_are_slow("fault", SIGNALS, keep=["mpirun is killed", "mpirun gets SIGTERM", "a rank gets SIGTERM"])
+def test_who_got_the_signal_is_named_to_the_user_and_in_the_run(
+    fault: str, tmp_path: Path, undisturbed: dict[str, Any]
+):
+    rank, process, signal, why = SIGNALS[fault]
+    sends = IN_UPDATE.format(ranks=(rank,), n=6 * 4 + 3, signal=signal).replace("os.getpid()", process)
+    path = tmp_path / "run"
+    ended = train(path, {}, "fixed8", "numba", sends + NO_REPORT)
+    assert ended.code != 0
+    (line,) = ended.of_emu()
+    ends = re.escape(f"; the job ends, its last checkpoint is intact; start it again with --resume {path}")
+    assert re.fullmatch(f"emu: {why}{ends}", line), line
+    assert ended.outlived == []
+    info = RunFolder(path).read_json()
+    assert info["status"] == "stopped"
+    assert re.fullmatch(f"{why}|its process got SIGTERM", info["stopped_because"])
+    assert hashes(training.resume(path).info) == hashes(undisturbed)
+
+
+def test_an_error_on_a_rank_is_written_into_the_run(tmp_path: Path):
+    """The launcher kills rank 0, which writes the folder, because of an error of rank 1."""
+    broken = IN_UPDATE.replace("os.kill(os.getpid(), signal.{signal})", "raise OSError('the cable is loose')")
+    path = tmp_path / "run"
+    ended = train(path, {}, "fixed8", "numba", broken.format(ranks=(1,), n=6 * 4 + 3) + NO_REPORT)
+    assert [line.split(":")[1] for line in ended.of_emu()] == [" rank 1"]
+    info = RunFolder(path).read_json()
+    assert info["status"] == "stopped"
+    assert info["stopped_because"].startswith("rank 1: Traceback")
+    assert info["stopped_because"].endswith("OSError: the cable is loose")
 
 
 def killed_at(file: str, n: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib as files
+import re
 from fractions import Fraction
 from math import ceil
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emu._paths import find_content
 from emu.errors import ConfigError, ShapeError
 from emu.hardware import Fabric, Path, Traffic, events_of, load_device
 
@@ -212,6 +215,17 @@ class TestDevices:
         crossbar = device.crossbar.model_copy(update={"latency_s": device.links[0].latency_s})
         slower = Fabric.of(device.model_copy(update={"crossbar": crossbar}))
         assert slower.port.latency_ps == 2 * Fabric.of(device).port.latency_ps
+
+    def test_links_and_the_crossbar_of_a_device_file_may_be_without_latency(self, tmp_path: files.Path):
+        none = 'latency_s = { value = 0, source = "left out" }'
+        text = re.sub("latency_s = .*", none, find_content("devices", "k20x-dual-24").read_text())
+        path = tmp_path / "instant.toml"
+        path.write_text(text.replace("[crossbar]\n", f"[crossbar]\n{none}\n"))
+        instant = Fabric.of(load_device(path), nodes=2, devices=1)
+        assert (instant.port.latency_ps, instant.host.latency_ps) == (0, 0)
+        sent = Traffic(instant).send([0, 0], to=[1, -1], size_bytes=6_800_000)
+        copied, moved = instant.host.held_ps(6_800_000), instant.port.held_ps(6_800_000)
+        assert sent.arrived_ps.tolist() == [copied + moved + copied, -1]
 
 
 class TestEvents:

@@ -13,13 +13,14 @@ import pytest
 
 import emu
 from emu.errors import ConfigError
-from emu.jobs import Job, claim, lease
-from emu.jobs.claim import Claim
+from emu.jobs import Job
 from emu.jobs.placing import copy_atomically
 from emu.jobs.run import attempt, is_finished
 from emu.jobs.sending import Sending
 from emu.jobs.store import FolderStore, ObjectStore, is_address, open_store
 from emu.training import load_recipe
+from emu.training.folders import claim, lease
+from emu.training.folders.claim import Claim
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES
 from emu.training.planned import PlannedRun
 

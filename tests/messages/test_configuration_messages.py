@@ -465,6 +465,12 @@ class TestInterconnect:
     def test_links_crossbar_and_topology_must_fit_together(self, device_error: Any, added: str, text: str):
         assert device_error(added) == text
 
+    def test_a_latency_below_zero_is_refused(self, device_error: Any):
+        text = link("host").replace("1e-6", "-1e-6")
+        assert device_error(text) == (
+            "`value` must be at least 0.0, got -1e-06 in d/x.toml: links[0].latency_s; choose a larger value"
+        )
+
     def test_devices_that_share_a_port_need_only_one(self, tmp_path: Path):
         for more in ("shared = true", 'at = "host"'):
             path = tmp_path / "x.toml"

@@ -94,6 +94,35 @@ def test_the_picture_has_a_line_through_every_speed_up_and_every_bound(tmp_path:
     assert bounds == {"32, 8": 2, "32, 32": 2, "64, 8": 2, "64, 32": 2}
 
 
+def table(told: str) -> list[dict[str, str]]:
+    """Return the rows of the table of times, cells by head; it is not divided."""
+    head, *rows = told.split("parameters", 1)[1].split("\n\n", 1)[1].splitlines()
+    heads = re.split(r"\s+", head.replace("times in", "times_in").strip())
+    return [dict(zip(heads, row.split(), strict=False)) for row in rows if row]
+
+
+def test_a_long_step_takes_no_digits_from_short_ones(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    arguments = (*MLP, "--nodes", "1", "--batch", "8,400000,400000000")
+    rows, data = table(run(*arguments)), json.loads(run(*arguments, "--json"))
+    assert [row["times_in"] for row in rows] == ["us", "ms", "s"]
+    size = {"us": 10**6, "ms": 10**9, "s": 10**12}
+    for row, exact in zip(rows, data, strict=True):
+        assert len(row["step"].replace(".", "").lstrip("0")) >= 3
+        for name in ("step", "compute", "update"):
+            ps = exact[f"{name}_ps"]
+            shown = "<0.01" if 0 < ps < 0.005 * size[row["times_in"]] else f"{ps / size[row['times_in']]:.2f}"
+            assert row[name] == shown
+    assert rows[2]["update"] == "<0.01"
+
+
+def test_steps_of_one_unit_have_it_in_the_heading(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    told = run(*MLP, "--nodes", "1", "--batch", "8,16")
+    assert "; times in us\n" in told
+    assert list(table(told)[0])[:4] == ["batch", "bits", "nodes", "step"]
+
+
 def test_data_can_be_printed():
     assert json.loads(run(*MLP, "--nodes", "2", "--batch", "64", "--json"))[0]["batch"] == 64
 

@@ -265,7 +265,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/storage.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
     "emu/jobs/": OwnTests(_JOBS),
-    "emu/jobs/lease.py": OwnTests(
+    "emu/training/folders/claim.py": OwnTests((*_JOBS, "tests/training/test_one_process_trains.py")),
+    "emu/training/folders/lease.py": OwnTests(
         (*_JOBS, "tests/jobs/test_runs_of_an_engine.py", "tests/search/test_search_ledger.py")
     ),
     "emu/jobs/runs.py": OwnTests(("tests/jobs/test_runs_of_an_engine.py",)),

@@ -16,6 +16,7 @@ from emu.report.histories import LeadingBits, leading_bits
 from emu.report.pictures.leading_bits_panel import panel
 from emu.report.range_of_format import range_of
 from emu.report.words import format_in_words, mac_in_words, overflow_in_words, percent
+from emu.training.folders.claim import training_alone
 
 FLAGS = ("overflow", "underflow", "inexact", "invalid", "subnormal", "accumulator_overflow")
 
@@ -143,7 +144,25 @@ def test_the_outcome_of_a_loss_that_is_not_finite_names_the_step(tmp_path):
 
 def test_the_outcome_of_a_run_that_has_not_finished(tmp_path):
     evidence = run_with(tmp_path, metrics={"step": [5], "train_loss": [2.0]}, status="running", steps=100)
-    assert evidence.outcome.sentence() == "Still running, or interrupted, at step 5: training loss 2."
+    assert evidence.outcome.sentence() == (
+        "Stopped at step 5: training loss 2. It stopped because its process was killed, or its computer went off. "
+        "Continue it with emu train --resume."
+    )
+
+
+def test_the_outcome_of_a_run_that_a_process_trains(tmp_path):
+    with training_alone(tmp_path):
+        evidence = run_with(tmp_path, metrics={"step": [5], "train_loss": [2.0]}, status="running", steps=100)
+    assert evidence.outcome.sentence() == "Still running, at step 5: training loss 2."
+
+
+def test_the_outcome_of_a_run_that_noted_why_it_stopped(tmp_path):
+    info = {"status": "stopped", "stopped_because": "it was interrupted from the keyboard", "steps": 100}
+    evidence = run_with(tmp_path, metrics={"step": [5], "train_loss": [2.0]}, **info)
+    assert evidence.outcome.sentence() == (
+        "Stopped at step 5: training loss 2. It stopped because it was interrupted from the keyboard. Continue it with "
+        "emu train --resume."
+    )
 
 
 @pytest.mark.parametrize(

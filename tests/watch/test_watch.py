@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import os
+import platform
 import shutil
 import subprocess
 import threading
@@ -21,6 +22,8 @@ from emu.cli.study import StudyOptions, run_study
 from emu.errors import ConfigError
 from emu.jobs import Ended, Runs, run_job
 from emu.report import build_report
+from emu.training.folders.claim import Claim
+from emu.training.folders.lease import Holder
 from emu.watch import WatchServer
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -219,13 +222,41 @@ def test_a_first_page_that_cannot_be_made_says_why(run: Path, serve: Any):
     assert "metrics.parquet could not be read" in text
 
 
-def test_a_run_that_is_silent_for_long_may_have_been_interrupted(run: Path, serve: Any):
+@pytest.mark.parametrize(
+    ("computer", "age_s", "lives"), [("", 0, True), ("", 100, False), ("elsewhere", 0, True), ("elsewhere", 100, False)]
+)
+def test_a_run_is_shown_as_running_only_while_its_process_lives(
+    computer: str, age_s: float, lives: bool, run: Path, serve: Any
+):
+    """A process of this computer, or of another one that sees the folder; it has counted, or not for long."""
     info = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**info, "status": "running", "ended": None}))
-    for path in run.iterdir():
-        os.utime(path, (time.time() - 300, time.time() - 300))
-    says = serve(run).state()["says"]
-    assert "Nothing was written for 5 min: it may have been interrupted." in says
+    holder = Holder(computer or platform.node(), os.getpid(), "", 3)
+    (run / "run.process").write_text(holder.lines())
+    client = serve(run)
+    alive, page = client.state(), client.page()
+    assert alive["says"].startswith("Training since ")
+    assert "Still running" in page
+    os.utime(run / "run.process", (time.time() - age_s,) * 2)
+    later = client.state()
+    assert later["says"].startswith("Training since ") == lives
+    assert ("Still running" in client.page()) == lives
+    assert (later["version"] == alive["version"]) == lives
+    if not lives:
+        assert later["says"] == (
+            "Stopped at step 6 of 6, because its process was killed, or its computer went off. Continue it with emu "
+            f"train --resume {run}."
+        )
+    (run / "run.process").unlink()
+    assert client.state()["says"].startswith("Stopped at step 6 of 6, because ")
+
+
+def test_a_study_names_no_run_whose_process_has_ended(tmp_path: Path, serve: Any):
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "study.json").write_text('{"grid": []}')
+    with Claim(tmp_path / "claims", "lives").hold():
+        (tmp_path / "claims" / "dead.process").write_text(Holder(platform.node(), 2**22 + 1, "", 3).lines())
+        assert serve(tmp_path).state()["says"] == "0 of 0 runs have ended. Training now: lives."
 
 
 def test_a_study_is_served_with_the_pages_of_its_runs_and_stays_as_it_was(

@@ -2,6 +2,7 @@
 
     run.json   metrics.parquet   registers.parquet   flags.parquet   snr.parquet   profile.parquet
     checkpoint.safetensors   report.html
+    run.lock   run.process        while a process trains it: `claim.py`
 
 A file is written in the same folder as `*.emu-tmp`, forced to the disk, and moved over the old one. Write tables before
 the checkpoint: then they are never older than the checkpoint, and a resumed run drops their later rows (`read_table`).
@@ -27,6 +28,7 @@ from emu._config import checked
 from emu._files import TEMPORARY, read_json, replace_file
 from emu.errors import ConfigError
 from emu.hardware import Device
+from emu.training.folders.claim import CLAIM_FILES
 from emu.training.folders.tables import TABLES
 from emu.training.recipe import Recipe
 
@@ -58,7 +60,7 @@ class RunFolder:
         """
         folder = cls(path)
         try:
-            if folder.path.is_dir() and any(folder.path.iterdir()):
+            if folder.path.is_dir() and any(path.name not in CLAIM_FILES for path in folder.path.iterdir()):
                 raise ConfigError(
                     f"the folder of a new run must be empty, got {folder.path} with files in it; choose another one "
                     f"with --out, or continue that run with --resume {folder.path}"
@@ -73,18 +75,27 @@ class RunFolder:
         return folder
 
     @classmethod
+    def existing(cls, path: str | Path) -> RunFolder:
+        """Return the folder of a run that was started before; nothing in it is changed.
+
+        Raises:
+            ConfigError: it is not the folder of a run.
+        """
+        if not (Path(path) / RUN).is_file():
+            raise ConfigError(
+                f"a run must be a folder with a {RUN}, got {str(path)!r}; name the folder that `emu train` wrote, or "
+                "start a new run without --resume"
+            )
+        return cls(path)
+
+    @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         """Open the folder of a run that was started before, and remove files that a killed process left half written.
 
         Raises:
             ConfigError: it is not the folder of a run, or cannot be written.
         """
-        folder = cls(path)
-        if not (folder.path / RUN).is_file():
-            raise ConfigError(
-                f"a run must be a folder with a {RUN}, got {str(path)!r}; name the folder that `emu train` wrote, or "
-                "start a new run without --resume"
-            )
+        folder = cls.existing(path)
         try:
             for unfinished in folder.path.glob(f"*{TEMPORARY}"):
                 unfinished.unlink()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+from emu._files import mark_stopped
 from emu.cluster.launcher import started
+from emu.cluster.sigterm import Terminated
 from emu.engine.description import require_options
+from emu.errors import EmuError
 from emu.hardware import Device, load_device
 from emu.nn import Network
-from emu.training.folders.run_folder import RunFolder, SilentFolder
+from emu.training.folders.claim import training_alone
+from emu.training.folders.run_folder import RUN, RunFolder, SilentFolder
 from emu.training.loop.loop import Loop
 from emu.training.loop.run import Progress, Run
 from emu.training.loop.run_to_end import run_to_end
@@ -97,7 +102,11 @@ def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
     ranks.require_same(_identities(loop))
     _ = loop.log.cost  # raises if the cost table lacks an entry, before a folder is made
     path = ranks.agree(str(out))
-    return _run(loop, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
+    if not ranks.is_first:
+        return _run(loop, SilentFolder(path), progress)
+    folder = RunFolder.create(path)
+    with training_alone(folder.path):
+        return _run(loop, folder, progress)
 
 
 def resume(path: str | Path, *, write_report: WriteReport | None = None, **options: Unpack[RunOptions]) -> Run:
@@ -109,11 +118,20 @@ def resume(path: str | Path, *, write_report: WriteReport | None = None, **optio
         options: backend, network, progress; see `RunOptions`.
 
     Raises:
-        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
+        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe, or another process
+            trains in it.
     """
     require_options("resume", options, OPTIONS)
+    if started()[0] > 0:
+        return _resumed(SilentFolder(path), write_report, options)
+    folder = RunFolder.existing(path)
+    with training_alone(folder.path):
+        return _resumed(RunFolder.open(path), write_report, options)
+
+
+def _resumed(folder: RunFolder, write_report: WriteReport | None, options: RunOptions) -> Run:
+    """Continue the run of a folder that no other process trains in."""
     network = options.get("network")
-    folder = RunFolder.open(path) if started()[0] == 0 else SilentFolder(path)
     recipe, device = folder.read_setup()
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
@@ -163,10 +181,34 @@ def _hash(plain: object) -> str:
 def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
     """Train to the end, and raise ConfigError if the processes do not end in the same bits."""
     ranks = loop.bench.ranks
-    run = run_to_end(loop, folder, progress if ranks.is_first else None)
+    if ranks.is_first:
+        ranks.note_run(folder.path / RUN)
+    with _noting_why(folder if ranks.is_first else None):
+        run = run_to_end(loop, folder, progress if ranks.is_first else None)
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
     ranks.close()
     return run
+
+
+@contextmanager
+def _noting_why(folder: RunFolder | None) -> Generator[None]:
+    """If the block fails, record why in `run.json`."""
+    try:
+        yield
+    except BaseException as error:
+        if folder is not None:
+            mark_stopped(folder.path / RUN, _why(error))
+        raise
+
+
+def _why(error: BaseException) -> str:
+    """Return the part of a sentence that begins with "because"."""
+    if isinstance(error, KeyboardInterrupt):
+        return "it was interrupted from the keyboard"
+    if isinstance(error, Terminated):
+        return "its process got SIGTERM"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, EmuError) else f"of an error: {type(error).__name__}: {text}"
 
 
 def _reported(run: Run, ranks: Ranks, write_report: WriteReport | None) -> Run:

@@ -33,7 +33,7 @@ def described(loop: Loop, status: str) -> dict[str, Any]:
 
     Args:
         loop: the run, in progress or at its end.
-        status: "running" or "finished".
+        status: "running" or "finished"; a process that is stopped replaces "running" by "stopped" (`mark_stopped`).
     """
     bench, steps, log = loop.bench, loop.steps, loop.log
     recipe, data, model = bench.recipe, bench.batches.data, bench.model

@@ -13,6 +13,7 @@ import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from emu.cluster.launcher import started
 from emu.cluster.settings import ClusterTable
+from emu.cluster.sigterm import raising_on_sigterm
 from emu.cluster.transport import Channel, Distributed, Simulated, Solo, Transport
 from emu.errors import ConfigError
 
@@ -108,20 +110,32 @@ class Ranks:
                     "rank 0; start all ranks with the same command, in the same environment"
                 )
 
+    def note_run(self, path: Path) -> None:
+        """Let `run.json` at this path say why, if the ranks end early and none of them can write it."""
+        if self.several:
+            from emu.cluster.mpi import note_run
+
+            note_run(path)
+
     def close(self) -> None:
         """Wait for all ranks, and close the channel."""
         self.channel.close()
 
     @contextmanager
     def ending_together(self) -> Generator[None]:
-        """If a rank fails inside, end all ranks; the failing rank prints its number and the reason."""
+        """If a rank fails inside, end all ranks; the failing rank prints its number and the reason.
+
+        SIGTERM raises `Terminated` inside, also in a single process.
+        """
         if not self.several:
-            yield
+            with raising_on_sigterm():
+                yield
             return
         from emu.cluster.mpi import failed
 
         try:
-            yield
+            with raising_on_sigterm():
+                yield
         except BaseException as error:
             failed(error)
             raise

@@ -3,8 +3,8 @@
     the holder    writes its name, and a count that increases while it works
     all others    take over if the holder's process has ended, or if its count has stood still for long
 
-A lease is written in a file next to a run (`emu.jobs.claim`), or in an attribute of a trial in the storage of its
-search (`emu.search.ledger`).
+A lease is written in a file beside a run (`emu.training.folders.claim`), or in an attribute of a trial in the storage
+of its search (`emu.search.ledger`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ class Holder:
     def lines(self) -> str:
         """Return the holder as the text of a file."""
         return f"{self.computer}:{self.process}\n{self.count}\n"
+
+    @classmethod
+    def of_lines(cls, text: str) -> Holder | None:
+        """Return the holder that such a text names; None for another text, such as one that is half written."""
+        name, _, rest = text.partition("\n")
+        computer, _, process = name.rpartition(":")
+        count = rest.strip()
+        if not (process.isdecimal() and count.isdecimal()):
+            return None
+        return cls(computer, int(process), "", int(count))
 
     def plain(self) -> dict[str, Any]:
         """Return the holder as plain data (JSON)."""
