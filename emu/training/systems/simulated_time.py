@@ -17,6 +17,7 @@ from emu.hardware import DynamicPoint, chrome_trace, machine_of
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.systems.system import AskTimes, Attempt, Row, System
 from emu.training.time.cluster_simulation import ClusterSimulation
+from emu.training.time.placing import controllers_of_run
 from emu.training.time.simulation import Simulation
 from emu.training.time.work import parameter_bytes, shapes_of
 from emu.training.workbench import Workbench
@@ -91,6 +92,7 @@ class SimulatedTime(System):
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
         about["by_rows"] = tuple(by_rows)
         about["parameter_bytes"] = parameter_bytes(states)
+        about["controller_of"] = controllers_of_run(bench, table)
         sizes = self._share(bench.batches.planned)
         try:
             return ClusterSimulation(machine, *sizes, decided_on_host=on_host, **about)

@@ -81,6 +81,7 @@ class ClusterSimulation(Simulation):
         clipping: ClippingTable | None = None,
         divided: Collection[str] = (),
         by_rows: Collection[str] = (),
+        controller_of: Mapping[str, int] | None = None,
     ) -> None:
         """Begin at time 0.
 
@@ -95,6 +96,7 @@ class ClusterSimulation(Simulation):
             clipping: `[clipping]`; None clips nothing.
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
             by_rows: names of gradients that have some rows only.
+            controller_of: controllers of layers, as the run has placed them; None if `[cluster]` decides.
 
         Raises:
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
@@ -103,7 +105,7 @@ class ClusterSimulation(Simulation):
         super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host, sparse_columns=columns)
         self._by_rows = tuple(by_rows)
         self._table, self._shapes = table, dict(shapes)
-        self._of_parts = divided
+        self._of_parts, self._controller_of = divided, dict(controller_of or {})
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
         if len(teams_of(table).part) > 1:
             fabric_of(table, machine.device)
@@ -206,6 +208,7 @@ class ClusterSimulation(Simulation):
             self._decided_on_host,
             asked.rows,
             self._counts(asked.table) if any(map(is_joint, (*asked.computed, *asked.updated))) else NO_COUNTS,
+            self._controller_of,
         )
         table, whole = asked.table, self._table
         if not asked.exchanges:
