@@ -12,8 +12,10 @@ Source: US 2023/0169333.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,7 +36,7 @@ from emu.formats import Format
 from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
-Placement: TypeAlias = Literal["fixed", "least_loaded"]
+Placement: TypeAlias = Literal["fixed", "least_loaded", "least_busy"]
 
 
 def layer_of(tensor: str) -> str:
@@ -53,14 +55,17 @@ class Homes(NamedTuple):
     Attributes:
         nodes: the controllers.
         placement: rule of the assignment, see `placed`.
+        controller_of: the assignment itself, by layer, where it follows from simulated time ("least_busy"); empty if
+            `placed` makes it.
     """
 
     nodes: Sequence[int] = (0,)
     placement: Placement = "fixed"
+    controller_of: Mapping[str, int] = MappingProxyType({})
 
 
 def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement: Placement) -> dict[str, int]:
-    """Return the controller of each layer.
+    """Return the controller of each layer, by a rule that needs no clock.
 
     Args:
         layer_bytes: bytes of each layer, in the order in which layers travel: the last layer of the network first.
@@ -68,18 +73,40 @@ def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement
         placement: "fixed" takes controllers in turn; "least_loaded" takes the one with the fewest bytes so far, of
             equals the lowest node.
 
+    Raises:
+        ConfigError: the rule is "least_busy", which asks the clock of a device (`emu.cluster.timing.controllers_of`).
+
     Examples:
         >>> placed({"c": 10, "b": 70, "a": 40}, [0, 1], "fixed")
         {'c': 0, 'b': 1, 'a': 0}
         >>> placed({"c": 70, "b": 10, "a": 40}, [0, 1], "least_loaded")
         {'c': 0, 'b': 1, 'a': 1}
     """
+    if placement == "least_busy":
+        raise ConfigError(
+            "`placement` must be 'fixed' or 'least_loaded' if no times of layers are known, got 'least_busy'; choose "
+            "another, or give `controller_of`"
+        )
     if placement == "fixed":
         return {layer: controllers[i % len(controllers)] for i, layer in enumerate(layer_bytes)}
-    loads, controller_of = dict.fromkeys(sorted(controllers), 0), dict[str, int]()
-    for layer, size in layer_bytes.items():
-        controller_of[layer] = min(loads, key=lambda node: loads[node])
-        loads[controller_of[layer]] += size
+    return least_loaded({layer: dict.fromkeys(controllers, size) for layer, size in layer_bytes.items()})
+
+
+def least_loaded(loads: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+    """Return the controller of each layer: the one with the least load so far, of equals the lowest node.
+
+    Args:
+        loads: load of each layer on each controller, by layer, then node; layers in the order in which they travel.
+
+    Examples:
+        >>> least_loaded({"c": {0: 9, 1: 5}, "b": {0: 2, 1: 2}, "a": {0: 4, 1: 3}})
+        {'c': 0, 'b': 1, 'a': 1}
+    """
+    so_far, controller_of = Counter[int](), dict[str, int]()
+    for layer, by_node in loads.items():
+        controller = min(sorted(by_node), key=lambda node: so_far[node])
+        controller_of[layer] = controller
+        so_far[controller] += by_node[controller]
     return controller_of
 
 
@@ -140,8 +167,8 @@ class Controllers(Contributing):
             touched: tensors of which a step touches some columns; these columns alone are returned.
 
         Raises:
-            ConfigError: a controller is no node, or is named twice; or there are touched tensors and a codec that
-                reads earlier mini-batches.
+            ConfigError: a controller is no node, or is named twice; layers are placed by time, and no times are given;
+                or there are touched tensors and a codec that reads earlier mini-batches.
         """
         require_controllers(homes.nodes, layout.nodes)
         if touched:
@@ -153,7 +180,7 @@ class Controllers(Contributing):
         layers = dict(reversed(layers.items()))  # the last layer's gradients are complete first
         ordered = {name: shapes[name] for names in layers.values() for name in names}
         sizes = {layer: sum(codec.message_bytes(*shapes[name]) for name in names) for layer, names in layers.items()}
-        self.controller_of = placed(sizes, *homes)
+        self.controller_of = dict(homes.controller_of) or placed(sizes, homes.nodes, homes.placement)
         parts = [
             Part(
                 name,

@@ -89,7 +89,8 @@ class ClusterTable(Table):
             points of activations and errors.
         exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
         controllers: nodes to which layers are sent.
-        placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.
+        placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far; "least_busy"
+            the one whose layers so far take it the least simulated time.
         owners: node of each stripe; if empty, each node owns one.
         lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
             input.

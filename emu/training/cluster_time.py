@@ -8,7 +8,7 @@ links, crossbar        ──► the fabric ────────────
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from emu.hardware import Device, Event, Fabric, Machine, load_device
 from emu.hardware.machine import SECOND_PS
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.time.work import longest, sparse_data, work_of
+from emu.training.time.placing import share_of
+from emu.training.time.work import sparse_data, work_of
 
 
 @dataclass(frozen=True)
@@ -200,15 +201,11 @@ class _Simulation:
         recipe = self._others
         work = work_of(recipe, recipe.machine(self._device), examples, table, self._data)
         self.parameters = work.parameters
-        return Share(
-            longest(work.passes, self._machine),
-            work.arrived + work.update,
-            work.shapes,
-            work.parameter_bytes,
-            recipe.clipping,
+        return replace(
+            share_of(work, self._machine),
+            clipping=recipe.clipping,
             batch_elements=work.input_elements,
             batch_bytes=work.input_elements * SOURCE_BYTES[recipe.data.kind],
-            rows=work.rows,
         )
 
 

@@ -34,7 +34,7 @@ def drawn(choose: random.Random) -> dict[str, Any]:
     if choose.random() < 0.3:
         cluster["exchange"] = "controllers"
         cluster["controllers"] = sorted(choose.sample(range(nodes), choose.randint(1, min(nodes, 3))))
-        cluster["placement"] = choose.choice(["fixed", "least_loaded"])
+        cluster["placement"] = choose.choice(["fixed", "least_loaded", "least_busy"])
         del cluster["owner_bits"]
     if choose.random() < 0.3:
         cluster["chunks"] = choose.choice([1, 2, 8])

@@ -31,7 +31,7 @@ from emu.cluster.timing.program import MEMORY, program_of
 from emu.cluster.timing.striping import Striped, striped_shapes
 from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
 from emu.training import load_recipe
-from emu.training.time.simulation import Prepared, Simulation
+from emu.training.time.simulation import HostWork, Simulation
 from emu.training.time.work import work_of
 
 FP32 = emu.parse("fp32")
@@ -83,7 +83,7 @@ def test_a_device_alone_takes_its_operations_one_after_the_other_or_the_next_bat
         batch_ps = -(-cycles * 10**12 // round(machine.clock_hz(machine.host))) + machine.transfer_ps(size)
     share = Share(work.computed, work.update, work.shapes, batch_elements=size, batch_bytes=size)
     assert play(alone(machine, share)).step_ps == max(taken, batch_ps)
-    training = Simulation(machine, Prepared(size, size), decided_on_host=False)
+    training = Simulation(machine, HostWork(size, size))
     for step in (1, 2):
         before = training.total_ps
         training.demands += demands

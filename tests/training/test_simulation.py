@@ -8,7 +8,7 @@ from typing import Any
 import emu
 from emu.cluster.timing.program import LINK, REDO
 from emu.hardware import DECISION, ROLES, Demand, Device, Machine, machine_of
-from emu.training.time.simulation import Prepared, Simulation
+from emu.training.time.simulation import HostWork, Simulation
 
 WORD, FP32 = emu.parse("fix16f10"), emu.parse("fp32")
 #: 4 lanes at 1 GHz, a host of 2 lanes at 1 GHz, a link of 1 GB/s behind 1 ns: a cycle is 1000 ps, and so is a byte.
@@ -45,9 +45,7 @@ NS = 1000
 
 
 def simulation(batch_elements: int = 10, *, on_host: bool = True) -> Simulation:
-    return Simulation(
-        Machine(Device.model_validate(TEXT)), Prepared(batch_elements, batch_elements), decided_on_host=on_host
-    )
+    return Simulation(Machine(Device.model_validate(TEXT)), HostWork(batch_elements, batch_elements, on_host))
 
 
 def step(of: Simulation, *demands: Demand, number: int = 1, phase: str = "training") -> int:
@@ -167,7 +165,7 @@ def test_an_interval_begins_anew_and_the_total_goes_on():
 
 
 def test_a_device_without_a_link_decides_for_itself_and_one_without_a_clock_has_no_time():
-    sim = Simulation(Machine(Device.model_validate(TEXT | {"links": []})), Prepared(10, 10), decided_on_host=True)
+    sim = Simulation(Machine(Device.model_validate(TEXT | {"links": []})), HostWork(10, 10, True))
     step(sim, PRODUCT)
     assert step(sim, PRODUCT, DECIDE) == 200 * NS
     compute = {key: value for key, value in TEXT["compute"].items() if key != "clock_hz"}
@@ -183,7 +181,7 @@ SPARSE = Demand("words", "gradient", "sparse_transposed_matmul", 8, 12, 0, ((WOR
 def sparse_simulation() -> Simulation:
     compute = TEXT["compute"] | {"memory_bandwidth_bytes_per_s": {"value": 1e9, "source": "s"}}
     machine = Machine(Device.model_validate(TEXT | {"compute": compute}))
-    return Simulation(machine, Prepared(1, 1), decided_on_host=False, sparse_columns={"words": 6})
+    return Simulation(machine, HostWork(1, 1), sparse_columns={"words": 6})
 
 
 def test_a_step_is_charged_its_sparse_product_and_no_transposed_copy_e1():

@@ -11,6 +11,7 @@ rows.py           gradients of some rows: how many, and their messages
 kernels.py        how long quantising takes
 counts.py         how long adding up the counts of nodes takes
 step_schedule.py  what a step consists of, and how long it takes
+controlling.py    layers that controllers update: who takes which
 scheduling.py     from `[cluster]` to the schedule of a step
 step.py           plays a schedule
 """
@@ -19,7 +20,7 @@ from emu.cluster.timing.counts import NO_COUNTS, Counts, counts_of
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.program import Part, Program, Task, Use
 from emu.cluster.timing.rows import Rows, arrived_rows
-from emu.cluster.timing.scheduling import Share, alone, fabric_of, schedule_of, teams_of
+from emu.cluster.timing.scheduling import Share, alone, controllers_of, fabric_of, schedule_of, teams_of
 from emu.cluster.timing.step import play
 from emu.cluster.timing.step_schedule import Clips, Group, StepSchedule, StepTime
 from emu.cluster.timing.teams import Teams
@@ -45,6 +46,7 @@ __all__ = [
     "Use",
     "alone",
     "arrived_rows",
+    "controllers_of",
     "counts_of",
     "fabric_of",
     "play",

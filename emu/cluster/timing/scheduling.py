@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from typing import NamedTuple
 
 from emu.cluster.clipping import ClippingTable
 from emu.cluster.codecs import codec_of
 from emu.cluster.controller import layer_of, placed
 from emu.cluster.layout import Layout
 from emu.cluster.settings import ClusterTable
+from emu.cluster.timing.controlling import Controlled, controlled_layers, groups_of, least_busy
 from emu.cluster.timing.counts import NO_COUNTS, Counts
 from emu.cluster.timing.grouping import Grouped, devices_of
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages, messages_of
 from emu.cluster.timing.program import Division, Program, Undivided, prepare_of, program_of
-from emu.cluster.timing.rows import Rows, controlled_sizes
+from emu.cluster.timing.rows import Rows
 from emu.cluster.timing.step_schedule import Clips, Group, StepSchedule
 from emu.cluster.timing.striping import Striped, striped_shapes
 from emu.cluster.timing.teams import Teams
@@ -41,6 +41,7 @@ class Share:
         decided_on_host: whether registers go to the host and points come back.
         rows: how many rows gradients of some rows have, by the same names.
         counts: what adding up the registers of all nodes takes, for one point.
+        controller_of: controllers of layers, by layer, as a run has placed them; empty if `[cluster]` decides.
     """
 
     computed: Sequence[Demand]
@@ -53,6 +54,7 @@ class Share:
     decided_on_host: bool = False
     rows: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
     counts: Counts = NO_COUNTS
+    controller_of: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def alone(machine: Machine, share: Share) -> StepSchedule:
@@ -76,23 +78,14 @@ def schedule_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Sh
     """
     teams = teams_of(table)
     kernels = _kernels(table, machine)
-    shapes, device_of = share.shapes, dict[str, int]()
-    division: Division = _undivided(machine, share)
-    if teams.parts > 1 and table.model_split == "layers":
-        device_of = devices_of(share.computed, teams.parts)
-        division = Grouped(machine, device_of)
-    elif teams.parts > 1:
-        shapes = striped_shapes(shapes, teams.parts, table.lines, share.rows)
-        division = Striped(machine, kernels, teams.parts)
-    program = _program(division, machine, share)
+    divided = _divided(table, machine, kernels, share)
+    program, shapes, device_of = divided
     clips = _clips(share, kernels, shapes, device_of)
     groups: tuple[Group, ...] = ()
     if teams.exchanges:
         by_controllers = table.exchange == "controllers"
-        groups = _to_controllers(table, kernels, program, share, shapes) if by_controllers else ()
+        groups = _to_controllers(table, fabric, kernels, divided, share) if by_controllers else ()
         groups = groups or _in_stripes(table, kernels, program, shapes, share.rows, device_of)
-        if by_controllers:
-            groups = tuple(group._replace(device=device_of.get(group.name)) for group in groups)
         program = replace(program, updates=()) if by_controllers else program
     return StepSchedule(
         program,
@@ -104,6 +97,40 @@ def schedule_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Sh
         chunks=table.chunks if fabric.over_hosts else 1,
         clips=clips,
     )
+
+
+def controllers_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> dict[str, int]:
+    """Return the controller of each layer; arguments as of `schedule_of`."""
+    kernels = _kernels(table, machine)
+    layers = _controlled(kernels, _divided(table, machine, kernels, share), share)
+    return _placed(table, fabric, kernels, layers, share)
+
+
+class _Divided(NamedTuple):
+    """A step as the devices of a node share it.
+
+    Attributes:
+        program: program of each device.
+        shapes: columns and rows of every gradient's part on a device.
+        device_of: device of each layer that one device of a node has alone.
+    """
+
+    program: Program
+    shapes: Mapping[str, tuple[int, int]]
+    device_of: Mapping[str, int]
+
+
+def _divided(table: ClusterTable, machine: Machine, kernels: Kernels, share: Share) -> _Divided:
+    teams = teams_of(table)
+    shapes, device_of = share.shapes, dict[str, int]()
+    division: Division = _undivided(machine, share)
+    if teams.parts > 1 and table.model_split == "layers":
+        device_of = devices_of(share.computed, teams.parts)
+        division = Grouped(machine, device_of)
+    elif teams.parts > 1:
+        shapes = striped_shapes(shapes, teams.parts, table.lines, share.rows)
+        division = Striped(machine, kernels, teams.parts)
+    return _Divided(_program(division, machine, share), shapes, device_of)
 
 
 def _in_stripes(
@@ -131,29 +158,29 @@ def _in_stripes(
 
 
 def _to_controllers(
-    table: ClusterTable, kernels: Kernels, program: Program, share: Share, shapes: Mapping[str, tuple[int, int]]
+    table: ClusterTable, fabric: Fabric, kernels: Kernels, divided: _Divided, share: Share
 ) -> tuple[Group, ...]:
-    """Return a group for each layer; its only owner is the layer's controller, which updates and sends parameters."""
+    """Return a group for each layer, which its controller updates."""
+    layers = _controlled(kernels, divided, share)
+    controller_of = share.controller_of or _placed(table, fabric, kernels, layers, share)
+    groups = groups_of(layers, controller_of, table.nodes)
+    return tuple(group._replace(device=divided.device_of.get(group.name)) for group in groups)
+
+
+def _controlled(kernels: Kernels, divided: _Divided, share: Share) -> dict[str, Controlled]:
+    return controlled_layers(divided.program, kernels, divided.shapes, share.parameter_bytes, share.rows)
+
+
+def _placed(
+    table: ClusterTable, fabric: Fabric, kernels: Kernels, layers: Mapping[str, Controlled], share: Share
+) -> dict[str, int]:
+    """Return the controller of each layer, as training places it; by bytes of whole layers, or by time."""
     sizes: dict[str, int] = {}
-    for name in reversed(list(share.shapes)):  # of whole layers, as training places them
+    for name in reversed(list(share.shapes)):
         sizes[layer_of(name)] = sizes.get(layer_of(name), 0) + kernels.codec.message_bytes(*share.shapes[name])
-    controller_of = placed(sizes, table.controllers, table.placement)
-    groups: list[Group] = []
-    for layer in program.layers:
-        sizes_by_node = np.zeros((len(Messages._fields), table.nodes), np.int64)
-        for name in (name for name in shapes if layer_of(name) == layer):
-            lines, numbers = shapes[name]
-            some, word_bytes = share.rows.get(name), share.parameter_bytes[name]
-            counts = None if some is None else (some.sent, some.arrived)
-            sizes_by_node[:, controller_of[layer]] += controlled_sizes(
-                lines, numbers, counts, kernels.codec, word_bytes
-            )
-        group = _group(layer, frozenset((layer,)), Messages(*sizes_by_node))
-        # tasks that belong to no layer, as the norm of all gradients, run with the last layer
-        last = layer == program.layers[-1]
-        updates = (t for t in program.updates if t.layer == layer or (last and t.layer not in program.layers))
-        groups.append(group._replace(updates=tuple(updates)))
-    return tuple(groups)
+    if table.placement != "least_busy":
+        return placed(sizes, table.controllers, table.placement)
+    return least_busy(sizes, layers, table.controllers, teams_of(table), kernels, fabric.port)
 
 
 def _group(name: str, layers: frozenset[str], messages: Messages) -> Group:

@@ -36,6 +36,7 @@ from emu.training.systems.contributions import columns_of, joined, of_unit, writ
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.summed import Summed
 from emu.training.systems.system import AskTimes, Attempt, PartAttempt, Row, System
+from emu.training.time.placing import controllers_of_run
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass, StepRunner
 from emu.training.workbench.model import written as written_into
@@ -70,7 +71,8 @@ class DataParallel(System):
         """Begin with residuals of 0, if the recipe has a cluster.
 
         Raises:
-            ConfigError: the batch cannot be divided, an owner has no stripe, or gradients do not travel as floats.
+            ConfigError: the batch cannot be divided, an owner has no stripe, gradients do not travel as floats, or
+                layers are placed by time and the device has none.
         """
         self._bench, self._table = bench, bench.recipe.cluster
         self._exchange: Exchange | Controllers | None = None
@@ -121,7 +123,7 @@ class DataParallel(System):
         codec, owner_codec = table.codecs(self._bench.runners.backend)
         if table.exchange == "controllers":
             formats = {state.name: state.master.format for state in states}
-            homes = Homes(table.controllers, table.placement)
+            homes = Homes(table.controllers, table.placement, controllers_of_run(self._bench, table))
             return Controllers(shapes, formats, layout, codec, transport, homes=homes, **options)
         options |= {"owner_codec": owner_codec, "rule": table.owner_rule()}
         return Exchange(shapes, layout, codec, transport, **options)

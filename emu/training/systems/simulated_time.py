@@ -17,7 +17,8 @@ from emu.hardware import DynamicPoint, chrome_trace, machine_of
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.systems.system import AskTimes, Attempt, Row, System
 from emu.training.time.cluster_simulation import ClusterSimulation
-from emu.training.time.simulation import Prepared, Simulation
+from emu.training.time.placing import controllers_of_run
+from emu.training.time.simulation import HostWork, Simulation
 from emu.training.time.work import parameter_bytes, shapes_of
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass
@@ -83,9 +84,9 @@ class SimulatedTime(System):
         slots = len(states[0].slots) if states and bench.recipe.training.optimiser.fused else None
         if table is None and clipping is None:
             columns = {state.layer: len(state.master.array) for state in by_rows.values()}
-            prepared = Prepared(self._elements, self._bytes)
+            host = HostWork(self._elements, self._bytes, on_host)
             options: dict[str, Any] = {"sparse_columns": columns, "fused_slots": slots}
-            return Simulation(machine, prepared, decided_on_host=on_host, **options)
+            return Simulation(machine, host, **options)
         table = table or ClusterTable(nodes=1)
         shapes = shapes_of(states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
@@ -94,9 +95,10 @@ class SimulatedTime(System):
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
         about["by_rows"] = tuple(by_rows)
         about["parameter_bytes"] = parameter_bytes(states)
-        prepared = Prepared(*self._share(bench.batches.planned))
+        host = HostWork(*self._share(bench.batches.planned), on_host)
+        about["controller_of"] = controllers_of_run(bench, table)
         try:
-            return ClusterSimulation(machine, prepared, decided_on_host=on_host, **about)
+            return ClusterSimulation(machine, host, **about)
         except ConfigError as error:  # a device without a crossbar can still train: only its time is unknown
             self._missing = str(error)
             return None

@@ -41,7 +41,7 @@ from emu.training.time.nodes import (
     of_one,
     with_whole_errors,
 )
-from emu.training.time.simulation import Prepared, Simulation
+from emu.training.time.simulation import HostWork, Simulation
 from emu.training.time.sparse_products import is_sparse_gradient, rows_of
 
 
@@ -71,9 +71,8 @@ class ClusterSimulation(Simulation):
     def __init__(
         self,
         machine: Machine,
-        prepared: Prepared,
+        host: HostWork,
         *,
-        decided_on_host: bool,
         table: ClusterTable,
         shapes: Mapping[str, tuple[int, int]],
         parameter_bytes: Mapping[str, int],
@@ -81,13 +80,13 @@ class ClusterSimulation(Simulation):
         divided: Collection[str] = (),
         by_rows: Collection[str] = (),
         fused_slots: int | None = None,
+        controller_of: Mapping[str, int] | None = None,
     ) -> None:
         """Begin at time 0.
 
         Args:
             machine: every device.
-            prepared: what a host prepares per step.
-            decided_on_host: whether registers go to the host and points come back.
+            host: what the host of a node does.
             table: `[cluster]`.
             shapes: columns and rows of every gradient, by name.
             parameter_bytes: bytes of one code of every parameter, by name.
@@ -95,6 +94,7 @@ class ClusterSimulation(Simulation):
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
             by_rows: names of gradients that have some rows only.
             fused_slots: as of `Simulation`.
+            controller_of: controllers of layers, as the run has placed them; None if `[cluster]` decides.
 
         Raises:
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
@@ -102,14 +102,13 @@ class ClusterSimulation(Simulation):
         columns = {layer_of(name): shapes[name][0] for name in by_rows}
         super().__init__(
             machine,
-            prepared,
-            decided_on_host=decided_on_host,
+            host,
             sparse_columns=columns,
             fused_slots=fused_slots,
         )
         self._by_rows = tuple(by_rows)
         self._table, self._shapes = table, dict(shapes)
-        self._of_parts = divided
+        self._of_parts, self._controller_of = divided, dict(controller_of or {})
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
         if len(teams_of(table).part) > 1:
             fabric_of(table, machine.device)
@@ -207,11 +206,12 @@ class ClusterSimulation(Simulation):
             self._shapes,
             self._parameter_bytes,
             self._clipping,
-            self._prepared.elements,
-            self._prepared.bytes,
+            self._host.elements,
+            self._host.bytes,
             self._decided_on_host,
             asked.rows,
             self._counts(asked.table) if any(map(is_joint, (*asked.computed, *asked.updated))) else NO_COUNTS,
+            self._controller_of,
         )
         table, whole = asked.table, self._table
         if not asked.exchanges:

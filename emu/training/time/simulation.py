@@ -63,16 +63,18 @@ class Spent(NamedTuple):
 SpentKey = tuple[str, str, str, str]
 
 
-class Prepared(NamedTuple):
-    """What a host prepares per step.
+class HostWork(NamedTuple):
+    """What the computer beside a device does in a step.
 
     Attributes:
-        elements: numbers.
-        bytes: bytes that it sends.
+        elements: numbers of the next batch, which it prepares.
+        bytes: bytes of it that it sends.
+        decides_points: whether registers go to it and points come back.
     """
 
     elements: int
     bytes: int
+    decides_points: bool = False
 
 
 class PlayedStep(NamedTuple):
@@ -105,9 +107,8 @@ class Simulation:
     def __init__(
         self,
         machine: Machine,
-        prepared: Prepared,
+        host: HostWork,
         *,
-        decided_on_host: bool,
         sparse_columns: Mapping[str, int] | None = None,
         fused_slots: int | None = None,
     ) -> None:
@@ -115,8 +116,7 @@ class Simulation:
 
         Args:
             machine: machine that runs.
-            prepared: what the host prepares per step.
-            decided_on_host: whether registers go to the host and points come back.
+            host: what its host does.
             sparse_columns: columns of inputs that are sparse, by the layer that reads them.
             fused_slots: arrays that the optimiser keeps beside a parameter, if its update is one pass over memory;
                 None if it is several operations.
@@ -127,9 +127,9 @@ class Simulation:
         self.by_phase: Counter[str] = Counter()
         self.events: list[Event] = []
         self._traced: Counter[str] = Counter()
-        self._prepared = prepared
+        self._host = host
         self._workers: int | None = None
-        self._decided_on_host = decided_on_host and machine.host is not None
+        self._decided_on_host = host.decides_points and machine.host is not None
         # how often each kind of step was taken since `_settle`: equal demands take equal times
         self._pending: Counter[tuple[Demand, ...]] = Counter()
         self._spent: dict[SpentKey, Spent] = {}
@@ -171,11 +171,11 @@ class Simulation:
             batch_bytes: bytes that it sends.
             workers: nodes of a cluster that take part; None is all of them.
         """
-        prepared = Prepared(batch_elements, batch_bytes)
-        if (prepared, workers) != (self._prepared, self._workers):
+        host = self._host._replace(elements=batch_elements, bytes=batch_bytes)
+        if (host, workers) != (self._host, self._workers):
             self._settle()  # steps so far took the times of the old size
             self._played.cache_clear()
-            self._prepared, self._workers = prepared, workers
+            self._host, self._workers = host, workers
 
     def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
         """Keep events whose times are counted from now, with the step and phase that they belong to."""
@@ -185,8 +185,8 @@ class Simulation:
 
     def _begin(self, operations: int, where: Mapping[str, Any]) -> None:
         """Send the program and the first batch."""
-        size = self._prepared.bytes + OPERATION_BYTES * operations
-        parts = prepare_of(self.machine, self._prepared.elements, size, "batch 1")
+        size = self._host.bytes + OPERATION_BYTES * operations
+        parts = prepare_of(self.machine, self._host.elements, size, "batch 1")
         for part in parts:
             for use in part.uses:
                 self._keep([Event(use.unit, use.name, 0, use.unit_ps, use.kind, use.details)], where)
@@ -214,8 +214,8 @@ class Simulation:
             work,
             (),
             {},
-            batch_elements=self._prepared.elements,
-            batch_bytes=self._prepared.bytes,
+            batch_elements=self._host.elements,
+            batch_bytes=self._host.bytes,
             decided_on_host=self._decided_on_host,
         )
         return work, alone(self.machine, share)

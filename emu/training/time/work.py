@@ -24,6 +24,7 @@ from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Rows, arrived_rows, teams_of
 from emu.formats.arrays import code_dtype_for
 from emu.hardware import Demand, Device, Machine
+from emu.nn import Network
 from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
@@ -80,7 +81,12 @@ class Work:
 
 
 def work_of(
-    recipe: Recipe, device: Device, examples: int, table: ClusterTable | None = None, data: Dataset | None = None
+    recipe: Recipe,
+    device: Device,
+    examples: int,
+    table: ClusterTable | None = None,
+    data: Dataset | None = None,
+    network: Network | None = None,
 ) -> Work:
     """Return the demands of a step on one node.
 
@@ -90,6 +96,7 @@ def work_of(
         examples: examples of the batch, or of each model's part of it.
         table: `[cluster]` of models that share the batch and exchange gradients; None for one model alone.
         data: data for a sparse first layer; None reads those that the recipe names.
+        network: a network from Python that replaces the recipe's.
 
     Raises:
         ConfigError: a function would meet a format that it is not computed for, or data are needed and cannot be used.
@@ -102,7 +109,7 @@ def work_of(
         ('fc1', 'sum', 14554432)
     """
     teams = None if table is None else teams_of(table)
-    step = _Step(recipe, device, travels=teams is not None and teams.exchanges)
+    step = _Step(recipe, device, travels=teams is not None and teams.exchanges, network=network)
     batches, elements = step.batches(examples, teams.replicas if teams else 1, data)
     passes = step.passes(batches)
     states = step.model.states
@@ -145,9 +152,9 @@ class _Passed:
 class _Step:
     """A step that computes shapes only: passes of models, then exchange and update."""
 
-    def __init__(self, recipe: Recipe, device: Device, *, travels: bool) -> None:
+    def __init__(self, recipe: Recipe, device: Device, *, travels: bool, network: Network | None = None) -> None:
         policy = Policy(device.precision).at(0)  # formats of the first step
-        network = build_network(recipe.network)
+        network = network or build_network(recipe.network)
         require_functions(network, policy)
         self._recipe, self.travels = recipe, travels
         self._optimiser = build_optimiser(recipe.training.optimiser)
