@@ -172,7 +172,7 @@ CLUSTERS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_training_and_its_simulated_time_place_layers_as_emu_simulate_does_d3(cluster: dict[str, Any], tmp_path: Path):
     settings = SMALL | {f"cluster.{key}": value for key, value in (cluster | BUSY).items()}
-    run = train("mlp", "k20x-8x", out=tmp_path / "run", backend="numba", overrides=settings)
+    run = train("mlp", K20X, out=tmp_path / "run", backend="numba", overrides=settings)
     bits = [cluster.get("bits", 1)]
     (step,) = emu.simulate("mlp", K20X, nodes=[cluster["nodes"]], batches=[8], bits=bits, overrides=settings).steps
     assert run.info["simulated_picoseconds_by_phase"] == {"training": 4 * step.time.step_ps}

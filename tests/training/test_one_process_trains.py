@@ -108,6 +108,7 @@ def test_a_folder_in_which_a_run_died_before_its_first_file_is_an_empty_one(tmp_
         ("elsewhere", NOBODY, 50, False),
         ("elsewhere", NOBODY, 70, True),
     ],
+    ids=["living", "dead", "long silent", "elsewhere", "elsewhere, silent", "elsewhere, long silent"],
 )
 def test_without_locks_the_count_of_the_holder_decides(
     computer: str, process: int, age_s: float, is_free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

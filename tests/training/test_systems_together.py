@@ -184,7 +184,7 @@ STILL = (
 )
 FORGOTTEN = (
     "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses earlier "
-    "mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of [cluster.codec] and "
+    "mini-batches; remove `lag`, `smoothing`, `interval`, `residual_lag` and threshold 'previous_mean' of [cluster.codec] and "
     "[cluster.owner_codec]"
 )
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
