@@ -184,8 +184,8 @@ STILL = (
 )
 FORGOTTEN = (
     "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses earlier "
-    "mini-batches; remove `lag`, `smoothing`, `interval`, `residual_lag` and threshold 'previous_mean' of [cluster.codec] and "
-    "[cluster.owner_codec]"
+    "mini-batches; remove `lag`, `smoothing`, `interval`, `residual_lag` and threshold 'previous_mean' of "
+    "[cluster.codec] and [cluster.owner_codec]"
 )
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "E, and an optimiser that remembers directions": (
