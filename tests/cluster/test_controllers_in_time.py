@@ -140,6 +140,13 @@ def test_a_controller_updates_when_gradients_of_all_workers_are_there_and_then_s
     assert not any(event.node == 3 for event in found.events if event.kind in ("forward", "backward"))
 
 
+def test_the_controller_of_a_single_node_updates_once_for_its_units_d3():
+    """One node of two units: the first adds up, updates, and sends parameters; no time of the update is left out."""
+    step = play(plan(layers(3), nodes=1, units=2, exchange="controllers", controllers=[0]))
+    alone_ps = play(alone(MACHINE, layers(3))).update_ps
+    assert step.update_ps == alone_ps > 0
+
+
 @pytest.mark.parametrize(("clip", "owned"), [(10, (1, 2)), (7, (2, 2)), (9, (4, 5)), (1, (1, 1))])
 def test_an_owner_clips_its_share_of_what_all_workers_sent_rounded_up_d4(clip: int, owned: tuple[int, int]):
     """Each of three workers' gradients takes `clip`; an owner of n of all N takes 3 n / N of that."""

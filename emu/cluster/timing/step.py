@@ -323,12 +323,12 @@ class _Playback:
             own = None if kernels.quantises_own else np.where(teams.nodes_compute, messages.sent_numbers, 0)
             sums = kernels.sum_ps(teams.contributions, messages.numbers, messages.up_bytes, messages.down_bytes, own)
             summed = self._kernel(group, "sum", sums[teams.team], arrived)
-            for task in group.updates:
-                summed = yield from self._compute(task, summed, works=self._leads & (messages.numbers > 0)[teams.team])
+            summed = yield from self._updated_by_owners(group, summed)
             yield summed
             ready = self._to_all(group, summed)
         else:
             self.processes.set(signals.sent[group.name], sent)
+            ready = yield from self._updated_by_owners(group, ready)
         size = group.down_bytes
         for to in teams.from_leader():
             yield ready
@@ -347,6 +347,13 @@ class _Playback:
             return self._of_workers(kernels.encode_ps(*whole))
         by_node = kernels.encode_others_ps(*whole, messages.sent_numbers, messages.up_bytes)
         return np.where(self.teams.computes, by_node[self.teams.team], 0)
+
+    def _updated_by_owners(self, group: Group, ready: Times) -> Generator[Times, None, Times]:
+        """Run the updates that a controller runs before it answers, on the first replica of its node."""
+        owns = self._leads & (group.messages.numbers > 0)[self.teams.team]
+        for task in group.updates:
+            ready = yield from self._compute(task, ready, works=owns)
+        return ready
 
     def _kernel(self, group: Group, name: str, duration: int | Times, ready: Times) -> Times:
         """Book a kernel on those devices that exchange a group's gradients."""
