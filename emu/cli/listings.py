@@ -54,6 +54,7 @@ def print_device(name_or_path: str | Path) -> None:
         "which stop at their largest",
         **_points(device),
         **{f"unit {name}": _unit(device, unit) for name, unit in device.compute.units.items()},
+        **_memory(device),
         **{f"link to {link.to}": _link(link) for link in device.links},
         **_crossbar(device),
         "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",
@@ -72,15 +73,34 @@ def _points(device: Device) -> dict[str, str]:
 
 
 def _unit(device: Device, unit: ComputeUnit) -> str:
-    clock = unit.clock_hz or device.compute.clock_hz
-    lanes = "" if unit.lanes is None else f", {unit.lanes.value:g} lanes"
-    return f"{unit.kind}{lanes}" + ("" if clock is None else f", {clock.value / 1e9:g} GHz")
+    clock, parts = unit.clock_hz or device.compute.clock_hz, [unit.kind]
+    if unit.lanes is not None:
+        parts.append(f"{unit.lanes.value:g} lanes")
+    if clock is not None:
+        parts.append(f"{clock.value / 1e9:g} GHz")
+    if unit.tiles is not None and unit.count is not None:
+        shapes = ", ".join(f"{tile.rows} x {tile.columns} at {tile.efficiency:.0%}" for tile in unit.tiles.value)
+        parts.append(f"{unit.count.value:g} multiprocessors with tiles of {shapes} of the peak")
+    if unit.efficiency is not None:
+        parts.append(f"{unit.efficiency.value:.0%} of the peak")
+    if unit.start_s is not None:
+        parts.append(f"{unit.start_s.value * 1e6:.3g} us to start")
+    return ", ".join(parts)
+
+
+def _memory(device: Device) -> dict[str, str]:
+    """Return the bandwidth of the memory, and the share of it that is reached."""
+    nominal, share = device.compute.memory_bandwidth_bytes_per_s, device.compute.memory_efficiency
+    if nominal is None:
+        return {}
+    return {"memory": f"{nominal.value / 1e9:g} GB/s" + (f", of which {share.value:.0%} are reached" if share else "")}
 
 
 def _link(link: Link) -> str:
     engines = link.copy_engines
     parts = [
         f"{link.bandwidth_bytes_per_s.value / 1e9:g} GB/s",
+        *([f"{link.efficiency.value:.0%} of it are reached"] if link.efficiency else []),
         f"{link.latency_s.value * 1e6:g} us",
         f"{link.duplex} duplex",
         *(["of the host"] if link.at == "host" else []),
