@@ -86,6 +86,17 @@ def _sparse_linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *b
     return c.run("sparse_transposed_matmul", x, g, entries=x.array.size)
 
 
+def _linear_of_entries(c: Context, x: Value, w: Value, *bias: Value) -> Value:
+    """The product of `_linear`, whose terms are the entries of x alone: numbers other than 0, rows in C order."""
+    c.saved = c.run("sparse_entries", _rows(x))
+    y = c.run("sparse_matmul", c.saved, _swapped(w), *bias, entries=c.saved.array.size)
+    return reshaped(y, (*x.shape[:-1], w.shape[0]))
+
+
+def _linear_of_entries_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    return _swapped(c.run("sparse_transposed_matmul", c.saved, _rows(g), entries=c.saved.array.size))
+
+
 def _matmul_back_a(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
     return summed_to(c, c.run("matmul", g, _swapped(b), part="product0"), a.shape, "operand0")
 
@@ -259,6 +270,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "matmul": Primitive(elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
     "linear": Primitive(_linear, (_linear_back_x, _linear_back_w, _linear_back_bias)),
     "sparse_linear": Primitive(_sparse_linear, (None, _sparse_linear_back_w, _linear_back_bias)),
+    "linear_of_entries": Primitive(_linear_of_entries, (_linear_back_x, _linear_of_entries_back_w, _linear_back_bias)),
     "conv2d": Primitive(_conv2d, (_conv2d_back_x, _conv2d_back_w, _conv2d_back_bias)),
     "sum": Primitive(_sum, (_sum_back,)),
     "relu": Primitive(_relu, (_relu_back,)),

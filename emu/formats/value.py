@@ -156,6 +156,11 @@ class Value(Drawn):
         """Bytes of the elements' positions: 0, because all elements are stored."""
         return 0
 
+    @property
+    def made_index_bytes(self) -> int:
+        """Bytes of all indices that are made with a value whose elements are chosen from another one's: 0 here."""
+        return 0
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the array as NumPy's, for functions of NumPy; floats as they are, raws as integers."""
         return np.array(self.array, dtype=dtype, copy=copy)

@@ -59,7 +59,8 @@ class Demand(NamedTuple):
         operands: formats and numbers of elements read; format None is an index or a mask, which is not counted.
         result_format: format of the result.
         again: whether the same operation ran before, at another binary point.
-        index_bytes: bytes of the positions of a sparse operand's entries; they are read as well.
+        index_bytes: bytes of the positions of a sparse operand's entries, which are read as well; of indices that are
+            made, which are written.
     """
 
     layer: str
@@ -231,7 +232,7 @@ class Machine:
             return OperationTime(
                 name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations
             )
-        operations = demand.multiply_adds or max(demand.passes, 1) * demand.results
+        operations = demand.multiply_adds or max(demand.passes, 1) * _in_lanes(demand)
         moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
         ways = [Way(_cycles(unit, demand), 0)]
         if unit.tiles is not None and _is_product(demand) and not demand.index_bytes:  # entries fill no tiles
@@ -345,9 +346,9 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
     filled = int(unit.fill_cycles.value) if unit.fill_cycles and not unit.tiles else 0  # of tiles, each wave has it
     if not ports:
-        work = max(demand.multiply_adds, max(demand.passes, 1) * demand.results)
+        work = max(demand.multiply_adds, max(demand.passes, 1) * _in_lanes(demand))
         return -(-work // (lanes * Fraction(_efficiency(unit)))) + filled
-    vectors = -(-demand.results // lanes)
+    vectors = -(-_in_lanes(demand) // lanes)
     if demand.multiply_adds:
         depth = -(-demand.multiply_adds // max(demand.results, 1))
         addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded, and set before the first product
@@ -362,6 +363,12 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
 def _is_product(demand: Demand) -> bool:
     row = OPERATIONS.get(demand.operation)
     return row is not None and row.is_product and demand.multiply_adds > 0
+
+
+def _in_lanes(demand: Demand) -> int:
+    """Return how many elements lanes handle: each result, or each element that is looked at."""
+    row = OPERATIONS.get(demand.operation)
+    return demand.operands[0][1] if row is not None and row.looks_at_operand else demand.results
 
 
 def _is_fixed(part: tuple[Format | None, int]) -> bool:

@@ -74,17 +74,21 @@ class Key(NamedTuple):
         name: name of the key; "" is the field's own.
         like: field whose value it gets if the recipe does not give it; "" is none.
         limits: `ge`, `gt`, `le`, `lt`, `min_length`, as pydantic's `Field` takes them.
+        is_shown_if_set: whether it is left out of `run.json` and of the layer's text at its default value.
     """
 
     type: Any
     name: str
     like: str
     limits: Mapping[str, float]
+    is_shown_if_set: bool = False
 
 
-def key(of_type: Any = None, *, name: str = "", like: str = "", **limits: float) -> Mapping[str, Key]:
+def key(
+    of_type: Any = None, *, name: str = "", like: str = "", is_shown_if_set: bool = False, **limits: float
+) -> Mapping[str, Key]:
     """Return the metadata of a field that a recipe gives; see `Key`."""
-    return {_KEY: Key(of_type, name, like, limits)}
+    return {_KEY: Key(of_type, name, like, limits, is_shown_if_set)}
 
 
 def from_input(axis: int) -> Mapping[str, int]:
@@ -186,6 +190,11 @@ class Layer:
         return self.type_names[0] if self.type_names else type(self).__name__
 
     @property
+    def sparse_columns(self) -> int | None:
+        """Number of columns of a dense input of which the layer multiplies the entries alone; None if it does not."""
+        return None
+
+    @property
     def token_count(self) -> int | None:
         """Number of different tokens that the layer reads; None if it reads no tokens."""
         return None
@@ -233,6 +242,14 @@ class Layer:
     def misfit(self, need: object, shape: Shape, remedy: str) -> ConfigError:
         """Return the error that an input has another shape than the layer needs."""
         return misfit(self.name, self.type_name, need, shape, remedy)
+
+
+def shown(layer: Layer) -> str:
+    """Return a layer's text, as dataclasses write it, without the fields that are shown only if they are set."""
+    hidden = {name for name, key in keys_of(type(layer)).items() if key.is_shown_if_set}
+    given = ((item, getattr(layer, item.name)) for item in fields(layer))
+    kept = [f"{item.name}={value!r}" for item, value in given if item.name not in hidden or value != item.default]
+    return f"{type(layer).__qualname__}({', '.join(kept)})"
 
 
 def every(layers: Iterable[Layer]) -> Iterator[Layer]:

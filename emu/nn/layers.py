@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 from typing_extensions import override
 
 from emu.autodiff import Graph, Tensor
-from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key
+from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key, shown
 
 __all__ = ["Activation", "AvgPool", "Conv2d", "Flatten", "Linear", "MaxPool", "SparseLinear"]
 
@@ -21,7 +21,11 @@ Function: TypeAlias = Literal["relu", "sigmoid", "tanh", "gelu"]
 
 @dataclass(frozen=True)
 class Linear(Layer):
-    """y = x W^T + b: (..., in_features) to (..., out_features); weight (out_features, in_features)."""
+    """y = x W^T + b: (..., in_features) to (..., out_features); weight (out_features, in_features).
+
+    Attributes:
+        sparse: whether the product and the gradient of W have as terms only the numbers of x other than 0.
+    """
 
     type_names = ("linear",)
     takes = Takes((("features",), ("length", "features")), "put a flatten layer before it")
@@ -31,6 +35,18 @@ class Linear(Layer):
     out_features: int = field(metadata=key(ge=1))
     bias: bool = field(default=True, metadata=key())
     initialiser: str = field(default="he", metadata=INITIALISER)
+    sparse: bool = field(default=False, metadata=key(is_shown_if_set=True))
+
+    @override
+    def __repr__(self) -> str:
+        # runs know a network from Python by its text: it is that of layers without the key
+        return shown(self)
+
+    @property
+    @override
+    def sparse_columns(self) -> int | None:
+        """Number of inputs, if their entries alone are multiplied."""
+        return self.in_features if self.sparse else None
 
     @override
     def output(self, shape: Shape) -> Shape:
@@ -46,7 +62,8 @@ class Linear(Layer):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the product; the bias is the unit's addend."""
-        return graph.apply("linear", x, *parameters[self.name].values(), layer=self.name)
+        primitive = "linear_of_entries" if self.sparse else "linear"
+        return graph.apply(primitive, x, *parameters[self.name].values(), layer=self.name)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Products of matrices, dense and sparse.
+"""Products of matrices, dense and sparse, and the entries of a dense matrix.
 
 A sparse product has the option `entries`, the number of stored entries. Only `..._asks` reads it, because shapes do
 not tell; the other functions get every option, too.
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from emu.backends.arrays import namespace
+from emu.backends.registry import load
 from emu.formats import Value
-from emu.operations.asked import Asked, Options, Shape, size_of
-from emu.operations.row import PRODUCTS, DoneBy, Role, Row
+from emu.operations.asked import Asked, Options, Shape, as_first, size_of
+from emu.operations.row import MOVES, PRODUCTS, DoneBy, Role, Row
 from emu.sparse import CSR
 from emu.sparse.products import write_sparse
-from emu.sparse.value import SparseValue
+from emu.sparse.value import Everywhere, MadeSparse, SparseValue
 
 
 def _matmul(role: Role, a: Value, b: Value, addend: Value | None = None) -> Value:
@@ -32,6 +33,17 @@ def _matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
     a, b = operands[:2]
     shape = (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
     return Asked(shape, multiply_adds=size_of(shape) * a[-1])
+
+
+def _sparse_entries(role: Role, x: Value) -> Value:
+    """The numbers of a matrix other than 0, their places, V1 and V2, in one pass; no number changes."""
+    matrix = CSR.from_dense(x.array, x.format, backend=role.backend, check=False)
+    return MadeSparse(load(role.backend).place(matrix.data), x.format, matrix)
+
+
+def _every_entry(array: Any, fmt: Any) -> Value:
+    """Return a result of `_sparse_entries` of which only the shape is known: shapes do not tell which numbers are 0."""
+    return MadeSparse(array.reshape(-1), fmt, Everywhere(array.shape))
 
 
 def _sparse_matmul(role: Role, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
@@ -79,6 +91,8 @@ def _matrix(x: Value) -> CSR:
 
 ROWS = (
     Row("matmul", _matmul, _matmul_float64, _matmul_asks, DoneBy.UNIT, PRODUCTS),
+    Row("sparse_entries", _sparse_entries, lambda xp, x: x, as_first, DoneBy.MOVE, MOVES, takes_any_format=True,
+        made=_every_entry, looks_at_operand=True),
     Row("sparse_matmul", _sparse_matmul, _sparse_matmul_float64, _sparse_matmul_asks, DoneBy.UNIT, PRODUCTS),
     Row("sparse_transposed_matmul", _sparse_transposed_matmul, _sparse_transposed_matmul_float64,
         _sparse_transposed_matmul_asks, DoneBy.UNIT, PRODUCTS),

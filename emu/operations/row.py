@@ -136,6 +136,9 @@ class Row:
             backward pass; empty if it is the written array alone. Used if only shapes are known.
         lane_instructions: instructions of the lanes for a vector of results.
         takes_any_format: whether each unit computes it for operands of any format.
+        made: (array, format) -> result, if only shapes are known; the value of an array that stores every element,
+            unless the operation chooses some.
+        looks_at_operand: whether each element of the first operand takes a lane, not each result.
     """
 
     name: str
@@ -147,6 +150,8 @@ class Row:
     beside: Callable[[Any, Sequence[Value]], tuple[Any, ...]] = nothing
     lane_instructions: int = 1
     takes_any_format: bool = False
+    made: Callable[[Any, Any], Value] = Value
+    looks_at_operand: bool = False
 
     @property
     def is_observed(self) -> bool:

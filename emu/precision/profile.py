@@ -148,7 +148,7 @@ class Profile:
             self.log.clear()
         if self.demands is not None:
             read = tuple([(operand.format, operand.array.size) for operand in operation.operands])
-            indices = sum([operand.index_bytes for operand in operation.operands])
+            indices = sum([operand.index_bytes for operand in operation.operands]) + value.made_index_bytes
             demand = (layer, role, operation.name, elements, multiply_adds, passes, read, value.format, again, indices)
             self.demands.append(Demand(*demand))
 

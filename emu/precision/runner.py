@@ -18,6 +18,7 @@ from emu.precision.counters import CounterTable
 from emu.precision.layer_role import LayerRole
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
+from emu.sparse.value import MadeSparse
 
 
 class DatapathRunner(Runner):
@@ -96,7 +97,7 @@ class DatapathRunner(Runner):
 
 
 class RecordingRunner(Runner):
-    """Runs operations on another runner and keeps each result.
+    """Runs operations on another runner and keeps each result that is written.
 
     Attributes:
         results: (layer, role, part) -> arrays in the order they were written.
@@ -109,7 +110,8 @@ class RecordingRunner(Runner):
     @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         value = self.inner.run(operation, role, layer)
-        self.results.setdefault((layer, role, operation.part), []).append(value.array)
+        if not isinstance(value, MadeSparse):  # it has an operand's numbers, and how many depends on the arithmetic
+            self.results.setdefault((layer, role, operation.part), []).append(value.array)
         return value
 
     @override

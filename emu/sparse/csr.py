@@ -267,6 +267,17 @@ class CSR:
         return self.nnz
 
     @property
+    def index_bytes(self) -> int:
+        """Bytes of columns and row starts."""
+        return self.indices.nbytes + self.indptr.nbytes
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of V1 and V2."""
+        places, used, _ = self.columns()
+        return places.nbytes + used.nbytes
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the entries' carriers."""
         return self.data.dtype

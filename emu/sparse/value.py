@@ -1,6 +1,7 @@
 """Values that store some of a tensor's elements; `emu.formats.Value` stores all of them.
 
 SparseValue   the entries of a sparse matrix
+MadeSparse    the same, of a matrix that was dense
 RowsValue     some rows of a matrix, all others 0
 """
 
@@ -13,13 +14,17 @@ from typing_extensions import override
 
 from emu.formats import Value
 
+#: Bytes of the column of an entry, also in V1 and V2, and of a row's start.
+_INDEX_BYTES, _START_BYTES = 4, 8
+
 
 @dataclass(frozen=True, eq=False)
 class SparseValue(Value):
     """The entries of a sparse matrix.
 
     Attributes:
-        structure: the matrix (`emu.sparse.CSR`) that says where the entries lie; its own entries are not read.
+        structure: the matrix (`emu.sparse.CSR`) that says where the entries lie; its own entries are not read. If only
+            shapes are known, it is `Everywhere`.
     """
 
     structure: Any = None
@@ -44,7 +49,41 @@ class SparseValue(Value):
     @override
     def index_bytes(self) -> int:
         """Bytes of columns and row starts."""
-        return self.structure.indices.nbytes + self.structure.indptr.nbytes
+        return self.structure.index_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class MadeSparse(SparseValue):
+    """The entries of a matrix that was dense: its places, V1 and V2 are written with it."""
+
+    @property
+    @override
+    def made_index_bytes(self) -> int:
+        """Bytes of columns and row starts, of V1, and of V2."""
+        return self.structure.index_bytes + self.structure.column_bytes
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """The places of a matrix of which only the shape is known: each number is taken to be an entry.
+
+    Attributes:
+        shape: rows, columns.
+    """
+
+    shape: tuple[int, int]
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of columns and row starts, as of `CSR`."""
+        rows, columns = self.shape
+        return _INDEX_BYTES * rows * columns + _START_BYTES * (rows + 1)
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of V1 and V2, as of `CSR`."""
+        rows, columns = self.shape
+        return _INDEX_BYTES * (rows + 1) * columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,10 @@ def _field_of(key: Key, hint: Any, default: Any) -> tuple[Any, Any]:
     of_type = Items[ForwardRef("AnyLayer")] if hint == _LISTED else key.type or hint
     if key.like:
         of_type, default = of_type | None, None
-    return of_type, Field(default, **dict[str, Any](key.limits))
+    options: dict[str, Any] = dict(key.limits)
+    if key.is_shown_if_set:
+        options["exclude_if"] = default.__eq__
+    return of_type, Field(default, **options)
 
 
 def _table_of(kind: type[nn.Layer]) -> type[LayerTable]:

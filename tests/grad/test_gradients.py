@@ -262,6 +262,11 @@ def sparse_operand() -> SparseValue:
     return SparseValue(matrix.data.astype(np.float64), None, matrix)
 
 
+def mostly_zero(*shape: int) -> np.ndarray:
+    """Return numbers of which about half are 0."""
+    return np.where(normal(*shape, seed=4) > 0, normal(*shape, seed=5), 0.0)
+
+
 AFFINE = normal(4, 3, 2, 2, seed=1), normal(3, seed=2), normal(3, seed=3)
 MOMENTS = {"eps": 0.125, "momentum": 0.25}
 SMOOTHLY = [at(normal(4, 5))]
@@ -278,6 +283,7 @@ TWICE: dict[str, list[Case]] = {
         at(normal(2, 3, 5, 5, seed=1), normal(4, 3, 3, 3, seed=2), normal(4, seed=3), stride=(2, 1), padding=(1, 1)),
     ],
     "sparse_linear": [Case((normal(5, 4, seed=1), normal(4, seed=2)), (), {}, (sparse_operand(),))],
+    "linear_of_entries": [at(mostly_zero(2, 3, 4), normal(5, 4, seed=2), normal(5, seed=3))],
     "sum": [at(normal(3, 4, 2), axis=(0, -1))],
     "relu": [at(distinct(4, 5))],
     **dict.fromkeys(("sigmoid", "tanh", "gelu"), SMOOTHLY),

@@ -19,7 +19,7 @@ from emu.training.recipe import Recipe, load_recipe
 
 #: What Python gives, in order; scripts give it by position.
 ARGUMENTS = {
-    "linear": "name, in_features, out_features, bias=True, initialiser='he'",
+    "linear": "name, in_features, out_features, bias=True, initialiser='he', sparse=False",
     "sparse_linear": "name, in_features, out_features, bias=True, initialiser='he'",
     "conv2d": "name, in_channels, out_channels, kernel, stride=1, padding=0, bias=True, initialiser='he'",
     "max_pool": "name, window, stride",
@@ -36,7 +36,7 @@ ARGUMENTS = {
 }
 #: What a recipe writes, in the order of run.json.
 KEYS = {
-    "linear": "name type out_features bias initialiser",
+    "linear": "name type out_features bias initialiser sparse",
     "sparse_linear": "name type out_features bias initialiser",
     "conv2d": "name type out_channels kernel stride padding bias initialiser",
     "max_pool": "name window stride type",

@@ -164,7 +164,8 @@ def test_a_sparse_layer_behind_another_one_is_refused():
     with pytest.raises(ConfigError) as found:
         require_rows(nn.Network(layers), GradientDescent())
     assert str(found.value) == (
-        "layer 'fc2' (sparse_linear) must be the first of the network; use `linear` after other layers"
+        "layer 'fc2' (sparse_linear) must be the first of the network; use `linear` with `sparse = true` after "
+        "other layers"
     )
 
 

@@ -223,7 +223,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                 {"type": "sparse_linear", "name": "next", "out_features": 256},
             ]
         },
-        "layer 'next' (sparse_linear) must be the first of the network; use `linear` after other layers",
+        "layer 'next' (sparse_linear) must be the first of the network; use `linear` with `sparse = true` after other "
+        "layers",
     ),
 }
 

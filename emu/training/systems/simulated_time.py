@@ -14,6 +14,7 @@ from emu.cluster.settings import ClusterTable
 from emu.cluster.striped import striped_layers
 from emu.errors import ConfigError
 from emu.hardware import DynamicPoint, chrome_trace, machine_of
+from emu.nn import every
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.systems.system import AskTimes, Attempt, Row, System
 from emu.training.time.cluster_simulation import ClusterSimulation
@@ -80,10 +81,13 @@ class SimulatedTime(System):
         if machine is None:
             return None
         states = bench.model.states
-        by_rows = {state.name: state for state in states if state.by_rows}
+        by_rows = tuple(state.name for state in states if state.by_rows)
+        columns = {state.layer: len(state.master.array) for state in states if state.by_rows}
+        for layer in every(bench.model.network.layers):
+            if layer.sparse_columns is not None:
+                columns[layer.name] = layer.sparse_columns
         slots = len(states[0].slots) if states and bench.recipe.training.optimiser.fused else None
         if table is None and clipping is None:
-            columns = {state.layer: len(state.master.array) for state in by_rows.values()}
             host = HostWork(self._elements, self._bytes, on_host)
             options: dict[str, Any] = {"sparse_columns": columns, "fused_slots": slots}
             return Simulation(machine, host, **options)
@@ -93,7 +97,7 @@ class SimulatedTime(System):
         about["fused_slots"] = slots
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
-        about["by_rows"] = tuple(by_rows)
+        about["by_rows"], about["sparse_columns"] = by_rows, columns
         about["parameter_bytes"] = parameter_bytes(states)
         host = HostWork(*self._share(bench.batches.planned), on_host)
         about["controller_of"] = controllers_of_run(bench, table)

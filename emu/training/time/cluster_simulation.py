@@ -80,6 +80,7 @@ class ClusterSimulation(Simulation):
         divided: Collection[str] = (),
         by_rows: Collection[str] = (),
         fused_slots: int | None = None,
+        sparse_columns: Mapping[str, int] | None = None,
         controller_of: Mapping[str, int] | None = None,
     ) -> None:
         """Begin at time 0.
@@ -94,18 +95,13 @@ class ClusterSimulation(Simulation):
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
             by_rows: names of gradients that have some rows only.
             fused_slots: as of `Simulation`.
+            sparse_columns: columns of inputs that are sparse, by the layer that multiplies them.
             controller_of: controllers of layers, as the run has placed them; None if `[cluster]` decides.
 
         Raises:
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
         """
-        columns = {layer_of(name): shapes[name][0] for name in by_rows}
-        super().__init__(
-            machine,
-            host,
-            sparse_columns=columns,
-            fused_slots=fused_slots,
-        )
+        super().__init__(machine, host, sparse_columns=sparse_columns, fused_slots=fused_slots)
         self._by_rows = tuple(by_rows)
         self._table, self._shapes = table, dict(shapes)
         self._of_parts, self._controller_of = divided, dict(controller_of or {})
@@ -179,7 +175,7 @@ class ClusterSimulation(Simulation):
 
     def _of_one(self, demands: Sequence[Demand], models: int) -> list[Demand]:
         """Return the demands of one of several models; for a sparse layer the longest, because all wait for it."""
-        varying = {layer_of(name) for name in self._by_rows}
+        varying = set(self._sparse_columns)
         return of_one(demands, models, {*varying, INPUT_LAYER} if varying else varying, self._duration_ps)
 
     def _duration_ps(self, demand: Demand) -> int:

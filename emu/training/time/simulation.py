@@ -117,7 +117,7 @@ class Simulation:
         Args:
             machine: machine that runs.
             host: what its host does.
-            sparse_columns: columns of inputs that are sparse, by the layer that reads them.
+            sparse_columns: columns of inputs that are sparse, by the layer that multiplies them.
             fused_slots: arrays that the optimiser keeps beside a parameter, if its update is one pass over memory;
                 None if it is several operations.
         """

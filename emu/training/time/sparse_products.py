@@ -1,4 +1,4 @@
-"""The cost of the gradient of a sparse first layer, and of the transposed copy of its input that it avoids.
+"""The cost of the gradient of a layer with a sparse input, and of the transposed copy of the input that it avoids.
 
     product      dw = x^T dy, computed from the rows of x in place: what the run is charged
     copy         x^T as a matrix of its own: read and write each entry (`emu.hardware.Machine.transposed_copy`)

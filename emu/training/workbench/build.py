@@ -31,8 +31,8 @@ def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
     for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
         if layer.reads_sparse:
             raise ConfigError(
-                f"layer {layer.name!r} ({layer.type_name}) must be the first of the network; use `linear` after other "
-                "layers"
+                f"layer {layer.name!r} ({layer.type_name}) must be the first of the network; use `linear` with "
+                "`sparse = true` after other layers"
             )
     if network.reads_sparse and not optimiser.is_still:
         first = network.layers[0]
