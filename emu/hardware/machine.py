@@ -366,9 +366,9 @@ def _is_product(demand: Demand) -> bool:
 
 
 def _in_lanes(demand: Demand) -> int:
-    """Return how many elements lanes handle: each result, or each element that is looked at."""
+    """Return how many elements lanes handle: each result, or each element to choose from."""
     row = OPERATIONS.get(demand.operation)
-    return demand.operands[0][1] if row is not None and row.looks_at_operand else demand.results
+    return demand.operands[0][1] if row is not None and row.only_chooses else demand.results
 
 
 def _is_fixed(part: tuple[Format | None, int]) -> bool:

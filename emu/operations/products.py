@@ -92,7 +92,7 @@ def _matrix(x: Value) -> CSR:
 ROWS = (
     Row("matmul", _matmul, _matmul_float64, _matmul_asks, DoneBy.UNIT, PRODUCTS),
     Row("sparse_entries", _sparse_entries, lambda xp, x: x, as_first, DoneBy.MOVE, MOVES, takes_any_format=True,
-        made=_every_entry, looks_at_operand=True),
+        made=_every_entry, only_chooses=True),
     Row("sparse_matmul", _sparse_matmul, _sparse_matmul_float64, _sparse_matmul_asks, DoneBy.UNIT, PRODUCTS),
     Row("sparse_transposed_matmul", _sparse_transposed_matmul, _sparse_transposed_matmul_float64,
         _sparse_transposed_matmul_asks, DoneBy.UNIT, PRODUCTS),

@@ -138,7 +138,8 @@ class Row:
         takes_any_format: whether each unit computes it for operands of any format.
         made: (array, format) -> result, if only shapes are known; the value of an array that stores every element,
             unless the operation chooses some.
-        looks_at_operand: whether each element of the first operand takes a lane, not each result.
+        only_chooses: whether it looks at each element of its first operand and chooses some: each of them takes a lane,
+            not each result, and nothing is written that could have a binary point.
     """
 
     name: str
@@ -151,7 +152,7 @@ class Row:
     lane_instructions: int = 1
     takes_any_format: bool = False
     made: Callable[[Any, Any], Value] = Value
-    looks_at_operand: bool = False
+    only_chooses: bool = False
 
     @property
     def is_observed(self) -> bool:

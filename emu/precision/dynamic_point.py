@@ -275,7 +275,7 @@ class DynamicPointRunner(Runner):
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it; move its point."""
         word = self._policy.word(layer, role)
-        if word is None or not OPERATIONS[operation.name].is_observed:  # what only moves writes nothing at a point
+        if word is None or OPERATIONS[operation.name].only_chooses:
             return self._plain.run(operation, role, layer)
         if self.points.in_float(self._deciding_step):
             return self._in_float.run(operation, role, layer)

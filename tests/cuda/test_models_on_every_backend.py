@@ -76,7 +76,7 @@ SMALL: dict[str, dict[str, Any]] = {
             "classes": 256,
             "layers": [
                 {"type": "sparse_linear", "out_features": 12}, {"type": "relu"},
-                {"type": "linear", "out_features": 256},
+                {"type": "linear", "out_features": 256, "sparse": True},
             ],
         },
         "data": {"kind": "ngrams", "reach": 4, "longest": 2, "stride": 20, "test_share": 0.02},
@@ -91,7 +91,7 @@ SMALL: dict[str, dict[str, Any]] = {
             "classes": 256,
             "loss": "euclidean",
             "layers": [{"type": "sparse_linear", "out_features": 8}, {"type": "relu"},
-                       {"type": "linear", "out_features": 256}],
+                       {"type": "linear", "out_features": 256, "sparse": True}],
         },
         "data": {"kind": "ngrams", "stride": 20, "reach": 6, "longest": 2, "test_share": 0.01},
         "training": {"steps": 3, "batch": 5, "optimiser": {"name": "adagrad", "learning_rate": 0.05}},

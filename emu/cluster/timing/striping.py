@@ -3,6 +3,7 @@
     forward    each device has all of the layer's input, gathered from its neighbours, and computes its own neurons
     backward   each device's neurons give a part of the error of all inputs; parts are exchanged and added
     weights    each device has, and updates, those of its own neurons
+    entries    each device finds those of its own neurons, and sends them with their places
     loss       each device takes its own outputs; a row's largest value and its sum travel, two numbers for each example
 
 A device gets 1 / M of each operation, rounded up. The network's input is on all devices. Moments of normalisation,
@@ -29,6 +30,8 @@ from emu.operations.kinds import UPDATE, pass_of
 #: Numbers that devices exchange for each example in a loss, a row's largest value and its sum, and bytes of a number.
 _LOSS_NUMBERS, _LOSS_NUMBER_BYTES = 2, 4
 _LOSS = "loss"
+#: The operation that finds the entries of a layer's input.
+_ENTRIES = "sparse_entries"
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,14 @@ def _part(demand: Demand, devices: int, with_weights: Collection[str]) -> tuple[
     if demand.layer == _LOSS:
         examples = next((size for fmt, size in demand.operands if fmt is None), 0) if demand.role == _LOSS else 0
         return _divided(demand, devices), _LOSS_NUMBERS * _LOSS_NUMBER_BYTES * examples, 0
+    if demand.operation == _ENTRIES:
+        return _divided(demand, devices)._replace(index_bytes=-(-demand.index_bytes // devices)), 0, 0
     is_product = demand.multiply_adds and len(demand.operands) > 1 and demand.layer in with_weights
     if not is_product or demand.operation.startswith("embedding"):
         return _divided(demand, devices), 0, 0
     if demand.role == "activation":
-        return _divided(demand, devices, unshared=(0,)), _share(*next(iter(demand.operands)), devices), 0
+        gathered = _share(*next(iter(demand.operands)), devices) + -(-demand.index_bytes // devices)
+        return _divided(demand, devices, unshared=(0,)), gathered, 0
     if demand.role == "error":
         partial = _share(demand.result_format, demand.results, devices)
         return _divided(demand, devices)._replace(results=demand.results), 0, partial
