@@ -85,7 +85,7 @@ FACTS = st.tuples(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.5, 0.9, 1.0
 def test_exact_sums_and_sums_in_order_have_the_bits_and_flags_of_the_dense_layer_e0(
     device: str, backend: str, facts: tuple[int, float, int]
 ):
-    """A term of 0 changes no sum in order, whose first term is not -0; what is stored of a sum in fixed point is +0."""
+    """A term of 0 changes no sum in order but one of -0, which none of these is."""
     seed, zeros, rows = facts
     policy = Policy(load_device(device).precision)
     fmt, rng = policy.stage("fc", "activation").format, np.random.default_rng(seed)
@@ -141,3 +141,20 @@ def test_a_sequence_is_a_matrix_of_its_places(backend: str):
         assert np.array_equal(found[name].reshape(array.shape), array), name
     assert found["y"].shape == (2, 4, OUTPUTS)
     assert found["error"].shape == x.shape
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize(("device", "underflows"), [("fp16", True), ("fp16", False), ("float32", False)])
+def test_a_result_of_0_can_have_another_sign_than_in_a_dense_layer(device: str, underflows: bool, backend: str):
+    """A sum of -0, of a term that underflows or of a bias, becomes +0 if a dense layer adds 0 times 1 behind it."""
+    policy = Policy(load_device(device).precision)
+    fmt = policy.stage("fc", "activation").format
+    x, weight = np.float32([[2.0**-13 if underflows else 0, 0]]), np.float32([[-(2.0**-14), 1]])
+    bias = np.float32([0.0 if underflows else -0.0])
+    signs = []
+    for sparse in (True, False):
+        layer, runner = nn.Linear("fc", 2, 1, sparse=sparse), DatapathRunner(policy, backend=backend)
+        found = passed(layer, x, weight, bias, np.float32([[1]]), runner, fmt)
+        assert found["y"].tolist() == [[0.0]]
+        signs.append(bool(np.signbit(found["y"][0, 0])))
+    assert signs == [True, False]
