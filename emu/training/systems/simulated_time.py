@@ -20,9 +20,10 @@ from emu.training.systems.system import AskTimes, Attempt, Row, System
 from emu.training.time.cluster_simulation import ClusterSimulation
 from emu.training.time.placing import controllers_of_run
 from emu.training.time.simulation import HostWork, Simulation
+from emu.training.time.sparse_products import SparseInputs
 from emu.training.time.work import parameter_bytes, shapes_of
 from emu.training.workbench import Workbench
-from emu.training.workbench.model import Pass
+from emu.training.workbench.model import Model, Pass
 
 #: Chrome trace events of the first steps.
 TRACE = "trace.json"
@@ -81,15 +82,11 @@ class SimulatedTime(System):
         if machine is None:
             return None
         states = bench.model.states
-        by_rows = tuple(state.name for state in states if state.by_rows)
-        columns = {state.layer: len(state.master.array) for state in states if state.by_rows}
-        for layer in every(bench.model.network.layers):
-            if layer.sparse_columns is not None:
-                columns[layer.name] = layer.sparse_columns
+        sparse = _sparse_inputs(bench.model)
         slots = len(states[0].slots) if states and bench.recipe.training.optimiser.fused else None
         if table is None and clipping is None:
             host = HostWork(self._elements, self._bytes, on_host)
-            options: dict[str, Any] = {"sparse_columns": columns, "fused_slots": slots}
+            options: dict[str, Any] = {"sparse_columns": sparse.columns, "fused_slots": slots}
             return Simulation(machine, host, **options)
         table = table or ClusterTable(nodes=1)
         shapes = shapes_of(states, table.lines)
@@ -97,7 +94,7 @@ class SimulatedTime(System):
         about["fused_slots"] = slots
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
-        about["by_rows"], about["sparse_columns"] = by_rows, columns
+        about["sparse"] = sparse
         about["parameter_bytes"] = parameter_bytes(states)
         host = HostWork(*self._share(bench.batches.planned), on_host)
         about["controller_of"] = controllers_of_run(bench, table)
@@ -178,3 +175,13 @@ class SimulatedTime(System):
     def load(self, data: Any) -> None:
         if self._time is not None:
             self._time.load(data)
+
+
+def _sparse_inputs(model: Model) -> SparseInputs:
+    """Return the inputs of which layers multiply the entries alone: the batch, or what they find in a dense input."""
+    by_rows = [state for state in model.states if state.by_rows]
+    columns = {state.layer: len(state.master.array) for state in by_rows}
+    for layer in every(model.network.layers):
+        if layer.sparse_columns is not None:
+            columns[layer.name] = layer.sparse_columns
+    return SparseInputs(columns, tuple(state.name for state in by_rows))

@@ -42,7 +42,7 @@ from emu.training.time.nodes import (
     with_whole_errors,
 )
 from emu.training.time.simulation import HostWork, Simulation
-from emu.training.time.sparse_products import is_sparse_gradient, rows_of
+from emu.training.time.sparse_products import SparseInputs, is_sparse_gradient, rows_of
 
 
 class _Asked(NamedTuple):
@@ -78,9 +78,8 @@ class ClusterSimulation(Simulation):
         parameter_bytes: Mapping[str, int],
         clipping: ClippingTable | None = None,
         divided: Collection[str] = (),
-        by_rows: Collection[str] = (),
+        sparse: SparseInputs = SparseInputs(),  # noqa: B008 - frozen
         fused_slots: int | None = None,
-        sparse_columns: Mapping[str, int] | None = None,
         controller_of: Mapping[str, int] | None = None,
     ) -> None:
         """Begin at time 0.
@@ -93,16 +92,15 @@ class ClusterSimulation(Simulation):
             parameter_bytes: bytes of one code of every parameter, by name.
             clipping: `[clipping]`; None clips nothing.
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
-            by_rows: names of gradients that have some rows only.
+            sparse: inputs of which layers multiply the entries alone.
             fused_slots: as of `Simulation`.
-            sparse_columns: columns of inputs that are sparse, by the layer that multiplies them.
             controller_of: controllers of layers, as the run has placed them; None if `[cluster]` decides.
 
         Raises:
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
         """
-        super().__init__(machine, host, sparse_columns=sparse_columns, fused_slots=fused_slots)
-        self._by_rows = tuple(by_rows)
+        super().__init__(machine, host, sparse_columns=sparse.columns, fused_slots=fused_slots)
+        self._by_rows = sparse.by_rows
         self._table, self._shapes = table, dict(shapes)
         self._of_parts, self._controller_of = divided, dict(controller_of or {})
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping

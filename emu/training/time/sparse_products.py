@@ -9,12 +9,25 @@ A product that runs again at another binary point is charged again; the copy wou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from emu.hardware import Demand, Machine
 
 #: The operation that computes the gradient of a sparse layer's weights.
 _PRODUCT = "sparse_transposed_matmul"
+
+
+class SparseInputs(NamedTuple):
+    """Inputs of which layers multiply the entries alone.
+
+    Attributes:
+        columns: number of their columns, by the layer that multiplies them.
+        by_rows: names of gradients that have some rows only.
+    """
+
+    columns: Mapping[str, int] = MappingProxyType({})
+    by_rows: tuple[str, ...] = ()
 
 
 class SparseSpent(NamedTuple):
