@@ -69,8 +69,9 @@ def _sparse_transposed_matmul(role: Role, x: Value, g: Value, *, entries: int) -
     # the pattern has a result for each column with entries; those of all others are added below
     if pattern.results == matrix.shape[1]:
         return role.value(written)
-    whole = namespace(written).zeros((matrix.shape[1], written.shape[1]), written.dtype)
-    whole[matrix.unique_columns] = written
+    xp = namespace(written)
+    whole = xp.zeros((matrix.shape[1], written.shape[1]), written.dtype)
+    whole[xp.asarray(matrix.unique_columns)] = written
     return role.value(whole)
 
 
