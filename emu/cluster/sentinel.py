@@ -6,8 +6,10 @@ All ranks of a machine are connected to the sentinel of the first of them. It sa
 
     a rank got SIGTERM      the rank says so, and ends the job; all ranks say so if their launcher passes it on
     a rank ends the job     because of an error, which it has printed: the sentinel is silent
-    the launcher has died   it, and so the terminal, was not told: the sentinel writes to the launcher's own stderr
+    the launcher has died   it, and so the terminal, was not told
     a rank has died         its connections close, the launcher notices, and kills the others
+
+It writes to the stderr of the launcher itself, if that is on this machine: a launcher that ends forwards nothing.
 
 In the last case the first closed connection is that of the rank that ended the job, because Linux reports events of one
 `epoll` in order. The kernel decides which of its files a process loses first, so each rank has two connections: the
@@ -160,8 +162,9 @@ def _stderr_of(pid: int) -> int | None:
 
 
 def _say(text: str, to: int | None = None) -> None:
+    # on a line of its own: a rank may have died within a line of its progress
     with suppress(OSError):
-        os.write(2 if to is None else to, f"emu: {text}\n".encode(errors="replace"))
+        os.write(2 if to is None else to, f"\nemu: {text}\n".encode(errors="replace"))
 
 
 def _first_message(rank: str, parent: int, timeout_s: float) -> bytes:
@@ -238,9 +241,8 @@ class Guard:
             why = f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left"
         folder = f" {os.path.dirname(self.run)}" if self.run else ""
         text = f"{why}; the job ends, its last checkpoint is intact; start it again with --resume{folder}"
-        _say(text)
-        if launcher and launcher.stderr is not None:  # nobody forwards what ranks and sentinels write any more
-            _say(text, launcher.stderr)
+        # a launcher that has died, or is about to, forwards nothing any more: write to its own stderr
+        _say(text, self._launchers[-1].stderr if self._launchers else None)
         return why
 
     def _look(self, timeout_s: float | None) -> None:
