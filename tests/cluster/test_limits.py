@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_limits import broken, drawn
 
@@ -13,11 +13,12 @@ import emu
 from emu.errors import EmuError
 
 
+@settings(max_examples=12)  # a thousand are slow
 @given(seed=st.integers(0, 2**32 - 1))
 def test_no_step_is_shorter_than_what_happens_in_it_or_faster_than_its_devices(seed: int):
-    settings = drawn(random.Random(seed))
+    chosen = drawn(random.Random(seed))
     try:
-        (step,) = emu.simulate(**settings).steps
+        (step,) = emu.simulate(**chosen).steps
     except EmuError:
         return  # settings that do not go together
     assert broken(step) == []
@@ -28,10 +29,10 @@ def test_no_step_of_a_thousand_breaks_a_limit():
     judged = 0
     choose = random.Random(36)
     while judged < 1000:
-        settings = drawn(choose)
+        chosen = drawn(choose)
         try:
-            (step,) = emu.simulate(**settings).steps
+            (step,) = emu.simulate(**chosen).steps
         except EmuError:
             continue
         judged += 1
-        assert broken(step) == [], settings
+        assert broken(step) == [], chosen

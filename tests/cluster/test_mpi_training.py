@@ -187,7 +187,7 @@ SIGNALS: dict[str, tuple[int, str, str, str]] = {
 }  # fmt: skip
 
 
-@most_are_slow("fault", SIGNALS, keep=["mpirun is killed", "mpirun gets SIGTERM", "a rank gets SIGTERM"])
+@most_are_slow("fault", SIGNALS, keep=["mpirun is killed"])
 def test_who_got_the_signal_is_named_to_the_user_and_in_the_run(
     fault: str, tmp_path: Path, undisturbed: dict[str, Any]
 ):
