@@ -234,10 +234,10 @@ class Machine:
             )
         operations = demand.multiply_adds or max(demand.passes, 1) * _in_lanes(demand)
         moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
-        ways = [Way(_cycles(unit, demand), 0)]
         if unit.tiles is not None and _is_product(demand) and not demand.index_bytes:  # entries fill no tiles
-            product = Product.of(demand.results, demand.multiply_adds, demand.operands[1][1])
-            ways = list(ways_of(unit, product))
+            ways = ways_of(unit, Product.of(demand.results, demand.multiply_adds, demand.operands[1][1]))
+        else:
+            ways = iter([Way(_cycles(unit, demand), 0)])
         times = (self._time_of_way(name, way, moved, operations) for way in ways)
         return min(times, key=lambda time: time.duration_ps)
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from emu.errors import ConfigError, ShapeError
 from emu.hardware.fabric import Fabric
 from emu.hardware.interconnect import Arbitration
-from emu.hardware.machine import SECOND_PS
 
 Integers = npt.NDArray[np.int64]
 
@@ -218,14 +217,14 @@ class Traffic:
         from emu.hardware.fabric_rounds import USED, WIRE, pass_ring
 
         assert self.has_own_ports, "other messages would compete"
-        bytes_per_s, latency_ps = self._speeds[WIRE].tolist()
-        taken = {size: -(-size * SECOND_PS // bytes_per_s) for size in set(size_bytes.tolist())}
+        port = self.fabric.port
+        taken = {size: port.held_ps(size) for size in set(size_bytes.tolist())}
         messages = np.array([size_bytes, [taken[size] for size in size_bytes.tolist()]], np.int64)
         outward, inward = self._resources[WIRE][:, members]
         out, into = self._state[:USED, outward], self._state[:USED, inward]
         times = np.array([ready_ps, ready_ps], np.int64)
         arrays = [only_read(array) for array in (ready_ps, sends, members, messages)]
-        sent_bytes = pass_ring(*arrays, of_receiver, rounds, latency_ps, out, into, times)
+        sent_bytes = pass_ring(*arrays, of_receiver, rounds, port.latency_ps, out, into, times)
         self._state[:USED, outward], self._state[:USED, inward] = out, into
         return Rounded(times[0], times[1], sent_bytes)
 

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import emu
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Share, StepSchedule, fabric_of, play, schedule_of
-from emu.hardware import Machine, load_device
+from emu.formats import Float
+from emu.hardware import Demand, Machine, load_device
 from emu.training.cluster_time import SimulatedStep
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulate.md"
-DEVICE = load_device("k20x-8x")
+DEVICE, FP32 = load_device("k20x-8x"), Float(8, 23)
 #: Columns of 2048 float32 numbers: 46.0 million, as published.
 COLUMNS, ROWS = 22461, 2048
 
@@ -76,7 +77,8 @@ def step(nodes: int, batch: int, parts: int = 1, *, as_published: bool = False) 
 def exchange(nodes: int, bits: int) -> StepSchedule:
     """Return the exchange of 46 million gradients alone."""
     table = ClusterTable(nodes=nodes, bits=bits)
-    share = Share((), (), {"all.weight": (COLUMNS, ROWS)})
+    gradient = Demand("all", "gradient", "add", 1, 0, 0, ((FP32, 1),) * 2, FP32)
+    share = Share([gradient], (), {"all.weight": (COLUMNS, ROWS)})
     return schedule_of(table, Machine(DEVICE), fabric_of(table, DEVICE), share)
 
 
@@ -96,13 +98,7 @@ def transfers() -> list[Row]:
 @lru_cache
 def sent(nodes: int, bits: int) -> tuple[float, int]:
     """Return bytes that a node sends in an exchange, and picoseconds that it takes."""
-    from emu.cluster.timing.program import Program, Task
-
-    plan = exchange(nodes, bits)
-    whole = Program((Task("all", "backward", (), completes=True),), ())
-    groups = tuple(group._replace(layers=frozenset({"all"})) for group in plan.groups)
-    silent = StepSchedule(whole, plan.fabric, plan.teams, groups, plan.kernels).without_computing()
-    found = play(silent)
+    found = play(exchange(nodes, bits).exchange_alone())
     return found.sent_bytes / nodes, found.step_ps
 
 

@@ -78,19 +78,7 @@ def groups_of(layers: Mapping[str, Controlled], controller_of: Mapping[str, int]
     for layer, (sizes, updates) in layers.items():
         by_node = np.zeros((len(Messages._fields), nodes), np.int64)
         by_node[:, controller_of[layer]] = sizes
-        of_layer = frozenset((layer,))
-        groups.append(
-            Group(
-                layer,
-                of_layer,
-                sizes.numbers,
-                sizes.sent_numbers,
-                sizes.up_bytes,
-                sizes.down_bytes,
-                Messages(*by_node),
-                updates=updates,
-            )
-        )
+        groups.append(Group.of(layer, frozenset((layer,)), Messages(*by_node), updates=updates))
     return tuple(groups)
 
 

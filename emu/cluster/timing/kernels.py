@@ -126,7 +126,7 @@ class Kernels:
         """Return how long a kernel takes that moves a number of bytes; no time if there are none."""
         if self.bytes_per_s is None or not size_bytes:
             return 0
-        return self.start_ps - (-size_bytes * SECOND_PS // round(self.bytes_per_s))
+        return self.start_ps + -(-size_bytes * SECOND_PS // round(self.bytes_per_s))
 
 
 def _encode_bytes(codec: Codec, numbers: int, message_bytes: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from typing_extensions import override
 
 from emu.cluster.timing.counts import NO_COUNTS, Counts
-from emu.hardware import Demand, Machine
+from emu.hardware import Demand, Event, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.operations.kinds import UPDATE, pass_of
 
@@ -79,6 +79,12 @@ class Use(NamedTuple):
         numbers = {"cycles": self.cycles, "operations": self.operations, "bytes": self.bytes}
         return about | {name: number for name, number in numbers.items() if number or self.operation}
 
+    def events(self, at_ps: int) -> Iterator[Event]:
+        """Yield what a trace shows of it, from `at_ps` on: the unit or link, and the memory beside it."""
+        yield Event(self.unit, self.name, at_ps, self.duration_ps, self.kind, self.details)
+        if self.memory_ps:
+            yield Event(MEMORY, self.name, at_ps, self.memory_ps, self.kind, self.details)
+
 
 class Part(NamedTuple):
     """What a task does on one resource, without a break.
@@ -136,6 +142,11 @@ class Task:
         return sum(part.duration_ps for part in self.parts)
 
 
+def uses_of(tasks: Iterable[Task]) -> Iterator[Use]:
+    """Return the uses of units and links by some tasks, in order."""
+    return (use for task in tasks for part in task.parts for use in part.uses)
+
+
 @dataclass(frozen=True)
 class Program:
     """The tasks of a device in a step.
@@ -158,8 +169,8 @@ class Program:
     @property
     def uses(self) -> Iterator[Use]:
         """All uses of units and links in a step; those of the next batch come first."""
-        parts = chain(self.prepare, *(task.parts for task in (*self.passes, *self.updates)))
-        return (use for part in parts for use in part.uses)
+        prepared = (use for part in self.prepare for use in part.uses)
+        return chain(prepared, uses_of(self.passes), uses_of(self.updates))
 
     def without_time(self) -> Program:
         """Return the same program on devices that compute in no time: only messages take time."""
@@ -255,12 +266,11 @@ def parts_of(
     about, name = (demand.layer, demand.role), f"{demand.layer} {demand.role}"
     if demand.operation in DECISIONS:
         summed = Use(*about, PORT, TRANSFER, f"{name}: counts", counts.duration_ps, bytes=counts.size_bytes)
-        register, point = machine.decision_bytes(), POINT_BYTES
-        return (
-            *([Part.of(COUNTS, summed)] if demand.operation == JOINT_DECISION else ()),
-            *(_transfers(machine, about, f"{name}: register", register) if decided_on_host and machine.host else ()),
-            *(_transfers(machine, about, f"{name}: point", point) if decided_on_host and machine.host else ()),
-        )
+        parts = [Part.of(COUNTS, summed)] if demand.operation == JOINT_DECISION else []
+        if decided_on_host and machine.host:
+            parts += _transfers(machine, about, f"{name}: register", machine.decision_bytes())
+            parts += _transfers(machine, about, f"{name}: point", POINT_BYTES)
+        return tuple(parts)
     time = machine.time_of(demand)
     on_host = time.unit == machine.host
     kind = REDO if demand.again else ON_HOST if on_host else demand.kind

@@ -16,7 +16,7 @@ from emu.cluster.timing.controlling import Controlled, controlled_layers, groups
 from emu.cluster.timing.counts import NO_COUNTS, Counts
 from emu.cluster.timing.grouping import Grouped, devices_of
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.messages import Messages, messages_of
+from emu.cluster.timing.messages import messages_of
 from emu.cluster.timing.program import Division, Program, Undivided, prepare_of, program_of
 from emu.cluster.timing.rows import Rows
 from emu.cluster.timing.step_schedule import Clips, Group, StepSchedule
@@ -152,8 +152,7 @@ def _in_stripes(
         layers = frozenset(map(layer_of, tensors))
         members, some = [shapes[tensor] for tensor in tensors], [rows.get(tensor) for tensor in tensors]
         messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec, some)
-        group = _group(name, layers, messages)
-        groups.append(group._replace(device=device_of.get(layer_of(tensors[0]))))
+        groups.append(Group.of(name, layers, messages, device_of.get(layer_of(tensors[0]))))
     return tuple(groups)
 
 
@@ -181,11 +180,6 @@ def _placed(
     if table.placement != "least_busy":
         return placed(sizes, table.controllers, table.placement)
     return least_busy(sizes, layers, table.controllers, teams_of(table), kernels, fabric.port)
-
-
-def _group(name: str, layers: frozenset[str], messages: Messages) -> Group:
-    numbers, up, down, sent = (int(sizes.sum()) for sizes in messages)
-    return Group(name, layers, numbers, sent, up, down, messages)
 
 
 def _kernels(table: ClusterTable, machine: Machine) -> Kernels:

@@ -17,13 +17,14 @@ gradients follows the first node that does.
 Kernels of an exchange run on the unit that computes, between two operations. The rounds of a phase go to the fabric
 together, phases in the order in which they are ready on the first device.
 
-With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle. Without
-it, all devices begin a step together, and it ends when the last of them is done.
+With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle, or of the
+last steps if they do not repeat. Without it, all devices begin a step together, and it ends when the last of them is
+done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -70,7 +71,7 @@ class _Playback:
         self.processes = Processes()
         self.steps = Steps()
         self.sent_bytes, self._began_ps = 0, 0  # all bytes so far; when the step in progress began
-        self._sent: list[tuple[str, bytes, bytes]] = []  # names and times of the messages of the step in progress
+        self._sent: list[tuple[str, Times, Times]] = []  # messages of the step in progress: name, arrived, finished
         self._events: list[Event] = []
         self._leads, self._all_compute = schedule.teams.leads, bool(schedule.teams.computes.all())
 
@@ -86,7 +87,7 @@ class _Playback:
         compute = forward + backward
         busy_ps = compute + quantise + update + (clip if self._clips_on_device else 0)
         busiest, steps = int(busy_ps.argmax()), cycle.steps
-        # what is under way at the ends of a cycle may make it look shorter than what its busiest resource does in it
+        # if steps do not repeat, devices may not have waited for the busiest yet, which sets the pace in the long run
         busiest_ps = max((int(times.max()) for times in cycle.busy.values()), default=0)
         cycle = cycle._replace(duration_ps=max(cycle.duration_ps, busiest_ps))
         # what ports send: "port out", or "port" if both directions share it
@@ -105,12 +106,12 @@ class _Playback:
 
     def _end_step(self, now: Times) -> None:
         """Add a step that has ended at `now` on each device; stop if steps repeat."""
-        began, timelines = self._began_ps, self.timelines
+        timelines = self.timelines
         ports = {} if self.traffic is None else self.traffic.busy_ps
         spent = {**timelines.spent_ps, _SENT_BYTES: np.array([self.sent_bytes])}
-        did = [(w.resource, w.name, shifted(w.begin_ps, began), w.duration_ps.tobytes()) for w in timelines.booked]
         busy = {**timelines.busy_ps, **ports}
-        self.steps.add(now, spent, busy, (*did, *self._sent), at_rest=not self._is_buffered)
+        did = self._did() if self._is_buffered else ()  # else one step is a cycle, whatever it did
+        self.steps.add(now, spent, busy, did, at_rest=not self._is_buffered)
         if self.steps.cycle is not None:
             self.processes.stop()
             return
@@ -118,6 +119,14 @@ class _Playback:
         self._sent.clear()
         self._events.clear()
         self._began_ps = self.steps.end_ps
+
+    def _did(self) -> list[Hashable]:
+        """Return what happened in the step in progress, counted from its beginning."""
+        began = self._began_ps
+        work = [
+            (w.resource, w.name, shifted(w.begin_ps, began), w.duration_ps.tobytes()) for w in self.timelines.booked
+        ]
+        return [*work, *((name, shifted(arrived, began), shifted(ended, began)) for name, arrived, ended in self._sent)]
 
     @property
     def _is_buffered(self) -> bool:
@@ -393,7 +402,7 @@ class _Playback:
                 )
                 arrived[members], finished[members] = passed.arrived_ps, passed.finished_ps
                 self.sent_bytes += passed.sent_bytes
-            self._note_sent(name, arrived, finished)
+            self._sent.append((name, arrived, finished))
             return arrived, finished
         to = self._of(group, teams.receivers)
         if of_receiver and not self._all_compute:
@@ -416,13 +425,10 @@ class _Playback:
         arrived = ready.copy()
         np.maximum.at(arrived, to[is_sent], sent.arrived_ps[is_sent])
         finished = np.where(to >= 0, sent.arrived_ps, ready).max(axis=0, initial=0)
-        self._note_sent(name, arrived, finished)
+        self._sent.append((name, arrived, finished))
         if self._keeps:
             self._events += self._message_events(sent, name)
         return arrived, finished
-
-    def _note_sent(self, name: str, arrived: Times, finished: Times) -> None:
-        self._sent.append((name, shifted(arrived, self._began_ps), shifted(finished, self._began_ps)))
 
     # ---- events ----
 

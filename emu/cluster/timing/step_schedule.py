@@ -9,7 +9,7 @@ from typing import NamedTuple
 from emu.cluster.clipping.schedule import Processor, Trigger
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages
-from emu.cluster.timing.program import Program, Task, Use
+from emu.cluster.timing.program import Program, Task, Use, uses_of
 from emu.cluster.timing.teams import Teams
 from emu.hardware import Event, Fabric
 
@@ -38,6 +38,19 @@ class Group(NamedTuple):
     messages: Messages
     device: int | None = None
     updates: tuple[Task, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        layers: frozenset[str],
+        messages: Messages,
+        device: int | None = None,
+        updates: tuple[Task, ...] = (),
+    ) -> Group:
+        """Return a group whose numbers and bytes are those of its messages to and from all owners."""
+        numbers, up_bytes, down_bytes, sent_numbers = (int(sizes.sum()) for sizes in messages)
+        return cls(name, layers, numbers, sent_numbers, up_bytes, down_bytes, messages, device, updates)
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,7 @@ class StepSchedule:
         """All uses of units and links by one node in a step; a controller updates only its layers."""
         yield from self.program.uses
         for group in self.groups:
-            yield from (use for task in group.updates for part in task.parts for use in part.uses)
+            yield from uses_of(group.updates)
 
     @property
     def is_alike(self) -> bool:

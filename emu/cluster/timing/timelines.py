@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from emu.cluster.timing.program import MEMORY, Use
+from emu.cluster.timing.program import Use
 from emu.hardware import Event
 
 Times: TypeAlias = npt.NDArray[np.int64]
@@ -47,9 +47,7 @@ class Booked(NamedTuple):
         if not self.uses:
             yield Event(self.resource, self.name, at_ps, int(self.duration_ps[device]), self.kind, {})
         for use in self.uses:
-            yield Event(use.unit, use.name, at_ps, use.duration_ps, use.kind, use.details)
-            if use.memory_ps:
-                yield Event(MEMORY, use.name, at_ps, use.memory_ps, use.kind, use.details)
+            yield from use.events(at_ps)
             at_ps += use.duration_ps
 
 

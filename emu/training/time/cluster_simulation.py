@@ -1,7 +1,7 @@
 """The simulated time of training on a cluster: a step is one node's computing, and the exchange.
 
 demands of a step:  passes of all nodes ──► of one node    gradients of all ──► of one node    update
-└──────────────► emu.cluster.timing: the schedule of a step ◄─────┘
+└───────────► emu.cluster.timing: the schedule of a step ◄────────┘
 """
 
 from __future__ import annotations

@@ -187,11 +187,10 @@ class Simulation:
         """Send the program and the first batch."""
         size = self._host.bytes + OPERATION_BYTES * operations
         parts = prepare_of(self.machine, self._host.elements, size, "batch 1")
-        for part in parts:
-            for use in part.uses:
-                self._keep([Event(use.unit, use.name, 0, use.unit_ps, use.kind, use.details)], where)
-            self.total_ps += part.duration_ps
-            add_uses(self._spent, part.uses)
+        for use in (use for part in parts for use in part.uses):
+            self._keep(use.events(0), where)
+            self.total_ps += use.duration_ps
+            add_uses(self._spent, [use])
 
     def _play(self, work: tuple[Demand, ...]) -> PlayedStep:
         demands, schedule = self._planned(work)
