@@ -48,6 +48,7 @@ ROWS = 10
 #: Sources of kernels, and the words of 64 bits they are compiled with.
 SOURCES = (
     "narrow",
+    "narrow_sums",
     "elementwise",
     "selection",
     "functions",
@@ -113,22 +114,23 @@ def item_names() -> list[str]:
 
 
 def device_of(rehearse: bool) -> Any:
-    """Return the GPU, or this processor in its place, as the backend `cuda`.
+    """Return the GPU, or this processor in its place; the backend `cuda` launches its kernels there.
 
     Raises:
         EmuError: there is no GPU; says why.
     """
-    from emu.backends.cuda import loader
-
-    if not rehearse:
-        return loader.CupyDevice()
     import emu.backends.cuda
     from emu.backends import registry
-    from tests.cuda.cuda_on_host import HostDevice
+    from emu.backends.cuda import loader
 
-    device = HostDevice()
+    if rehearse:
+        from tests.cuda.cuda_on_host import HostDevice
+
+        loader.status = lambda: loader.Status("ready", "ready")
+        device: Any = HostDevice()
+    else:
+        device = loader.CupyDevice()
     kernels = emu.backends.cuda.CudaKernels(device)
-    loader.status = lambda: loader.Status("ready", "ready")
     emu.backends.cuda.on_gpu = lambda: kernels
     registry.forget()
     return device

@@ -123,7 +123,7 @@ def torch_step(loop: Any) -> Work | None:
     from benchmarks.measuring.torch_network import plain_optimiser, torch_network
 
     images, labels = loop.bench.batches.batch(0)
-    task = StepWork("fixed16", loop.bench.recipe.network.layers, images, labels, 0.01, 0.9)
+    task = StepWork("fixed16", loop.bench.recipe.network.built(), images, labels, 0.01, 0.9)
     network = torch_network(task).cuda()
     optimiser, loss_of = plain_optimiser(task, network), torch.nn.CrossEntropyLoss()
 

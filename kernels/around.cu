@@ -5,6 +5,11 @@
 // How packed elements lie in memory.
 enum Packing { PACKED_F32 = 0, PACKED_F64 = 1, PACKED_I8 = 2, PACKED_I32 = 3, PACKED_I64 = 4 };
 
+// Numbers from 0 up; `is_small`: both fit 32 bits, whose divisions take a quarter of the instructions.
+EMU_FN i64 quotient_of(i64 a, i64 b, bool is_small) { return is_small ? static_cast<u32>(a) / static_cast<u32>(b) : a / b; }
+
+EMU_FN i64 remainder_of(i64 a, i64 b, bool is_small) { return is_small ? static_cast<u32>(a) % static_cast<u32>(b) : a % b; }
+
 // Copies the fixed-point elements of one operand, gathered by offsets, into `height` x `width` matrices, with zeros beyond its own
 // rows and columns: as values in float32 or float64, or as raw integers in 8, 32 or 64 bits.
 extern "C" __global__ void pack(EMU_GIVEN Task given, i32 operand, const void* data, const i64* rows, i64 n_rows,
@@ -13,8 +18,10 @@ extern "C" __global__ void pack(EMU_GIVEN Task given, i32 operand, const void* d
     const i64* task = given.number;
     Operand element = read_operand(task, operand);
     i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    bool is_small = n <= 0x7FFFFFFF;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        i64 column = i % width, row = i / width % height, batch = i / (width * height);
+        i64 column = remainder_of(i, width, is_small), line = quotient_of(i, width, is_small);
+        i64 row = remainder_of(line, height, is_small), batch = quotient_of(line, height, is_small);
         Number x = number_of(0, wide_of(0), 0, 0);
         if (row < n_rows && column < n_columns) x = fetch(data, batch_step * batch + rows[row] + columns[column], element);
         if (packing == PACKED_I8) static_cast<u8*>(out)[i] = static_cast<u8>(raw_of(x, element.quantum));
@@ -24,15 +31,6 @@ extern "C" __global__ void pack(EMU_GIVEN Task given, i32 operand, const void* d
     }
 }
 EMU_KERNEL(pack)
-
-// Whether any operand of a result is a NaN: then a NaN result is no new one.
-EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64 depth) {
-    for (i64 k = 0; k < depth; k++) {
-        if (element_of(left, p.batch, p.row, k).kind >= NOT_A_NUMBER) return true;
-        if (element_of(right, p.batch, k, p.column).kind >= NOT_A_NUMBER) return true;
-    }
-    return false;
-}
 
 // Sums in several words have the lowest word first, and are signed.
 enum Sums { SUMS_IN_2_WORDS = 5, SUMS_IN_3_WORDS = 6 };

@@ -8,6 +8,10 @@
 #define GROUP 4    // neighbouring results of a thread
 #define STEPS 8    // k taken into shared memory at once
 #define THREADS (SIDE * SIDE)
+static_assert(THREADS % STEPS == 0 && THREADS % (SIDE * GROUP) == 0 && THREADS % (2 * SIDE * GROUP) == 0,
+              "a thread fetches the same k of every row, and every k of the same column");
+// Where a line begins that lies outside of an operand: no offset of an element.
+#define NOWHERE_INSIDE (-1 - 0x7FFFFFFFFFFFFFFFll)
 
 struct __align__(16) Terms {
     float term[GROUP];
@@ -90,17 +94,30 @@ EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i6
                 if (addend != nullptr && row < shape.rows && column < shape.columns)
                     sum[i][j] = flushed_float(addend[step[0] * batch + step[1] * row + step[2] * column], flush_addend);
             }
-        float next_left[loads], next_right[loads];
-        for (i64 first = -STEPS; first < shape.depth; first += STEPS) {  // what is multiplied next is fetched meanwhile
+        // What a thread fetches: of `a` one k of some rows, of `b` some k of one column.
+        i64 row_starts[loads], column_start = NOWHERE_INSIDE, left_step = 0, right_steps[loads] = {};
+#pragma unroll
+        for (i32 n = 0; n < loads; n++) {
+            i64 row = top + (n * THREADS + thread) / STEPS;
+            row_starts[n] = row < shape.rows ? a_rows[row] : NOWHERE_INSIDE;
+        }
+        if (start + thread % size < shape.columns) column_start = b_columns[start + thread % size];
+        u32 next_left[loads], next_right[loads];  // not flushed before they are needed: that would wait for them
+        for (i64 first = -2 * STEPS; first < shape.depth; first += STEPS) {  // meanwhile, numbers and offsets of what follows are fetched
             i64 ahead = first + STEPS;
 #pragma unroll
             for (i32 n = 0; n < loads; n++) {
-                i32 place = n * THREADS + thread;
-                i64 row = top + place / STEPS, k = ahead + place % STEPS;
-                next_left[n] = row < shape.rows && k < shape.depth ? flushed_float(a_here[a_rows[row] + a_columns[k]], flush_a) : 0.0f;
-                i64 column = start + place % size;
-                k = ahead + place / size;
-                next_right[n] = column < shape.columns && k < shape.depth ? flushed_float(b_here[b_rows[k] + b_columns[column]], flush_b) : 0.0f;
+                bool inside = ahead >= 0 && ahead + thread % STEPS < shape.depth && row_starts[n] != NOWHERE_INSIDE;
+                next_left[n] = inside ? a_here[row_starts[n] + left_step] : 0u;
+                inside = ahead >= 0 && ahead + (n * THREADS + thread) / size < shape.depth && column_start != NOWHERE_INSIDE;
+                next_right[n] = inside ? b_here[right_steps[n] + column_start] : 0u;
+            }
+            i64 after = ahead + STEPS;  // offsets for the next turn: nothing here waits for them
+            if (after + thread % STEPS < shape.depth) left_step = a_columns[after + thread % STEPS];
+#pragma unroll
+            for (i32 n = 0; n < loads; n++) {
+                i64 k = after + (n * THREADS + thread) / size;
+                if (k < shape.depth) right_steps[n] = b_rows[k];
             }
             if (first >= 0) {
                 i64 count = shape.depth - first;
@@ -116,8 +133,8 @@ EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i6
 #pragma unroll
             for (i32 n = 0; n < loads; n++) {
                 i32 place = n * THREADS + thread;
-                left[place % STEPS * apart + place / STEPS] = next_left[n];
-                right[place / size * apart + place % size] = next_right[n];
+                left[place % STEPS * apart + place / STEPS] = flushed_float(next_left[n], flush_a);
+                right[place / size * apart + place % size] = flushed_float(next_right[n], flush_b);
             }
             __syncthreads();
         }

@@ -129,7 +129,8 @@ def require_array(out: object) -> None:
 
 def require_writable(out: Array) -> None:
     """Raise ShapeError unless compiled code may write to `out`."""
-    if not out.flags.writeable or not out.dtype.isnative:
+    # CuPy's arrays have no such flag: a GPU's memory is always writable.
+    if not getattr(out.flags, "writeable", True) or not out.dtype.isnative:
         flaw = "is read-only" if out.dtype.isnative else f"holds {out.dtype.str} in foreign byte order"
         raise ShapeError(
             f"`out` must be writable in this machine's byte order, got an array that {flaw}; copy it first"

@@ -121,7 +121,8 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
     """Return the kinds of tiles that an instruction is given, `count` of each.
 
     Random codes; numbers of like size; tiny products without an addend, around every candidate floor; exact
-    cancellation and zeros of both signs; infinities and NaN of every sign and payload; the ends of the range.
+    cancellation and zeros of both signs; infinities and NaN of every sign and payload; the ends of the range; tiny
+    products beside zeros of both signs; sums beside the smallest result, which a floor moves across a boundary.
     """
     rng = np.random.default_rng([seed, *instruction.kernel.encode()])
     fmt, result, depth = instruction.operand_format, instruction.result_format, instruction.depth
@@ -164,7 +165,37 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
     cases.append(_case("some of them NaN or infinite", instruction, mixed))
     largest = float(fmt.max)
     cases.append(_case("the ends of the range", instruction, values(largest / 2, float(result.max) / 2)))
+    lost = values(2.0 ** (result.emin // 2 - result.fraction_bits), 1.0)
+    cases.append(_case("products near nothing, addend 0 or -0", instruction, (lost[0], lost[1], signs[2])))
+    if (operands := _beside_the_smallest(rng, fmt, result, shapes)) is not None:
+        left, right = (_codes(fmt, x) for x in operands)
+        cases.append(_case("sums beside the smallest result", instruction, (left, right, zero)))
     return cases
+
+
+def _beside_the_smallest(
+    rng: np.random.Generator, fmt: Float, result: Float, shapes: Sequence[tuple[int, ...]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return operands whose first product is the smallest result or half of it, and whose others are far below.
+
+    The others have one sign and one size for each result, from a quarter of the smallest result down to 2**-24 of that:
+    a unit that cuts them away rounds the sum to another number than one that keeps them. None if the operands have no
+    products that small.
+    """
+    smallest, least = result.emin - result.fraction_bits, fmt.emin - fmt.fraction_bits
+    if smallest - 1 < 2 * least:
+        return None
+    (count, rows, _), (_, _, columns) = shapes[:2]
+    a, b = (np.zeros(shape) for shape in shapes[:2])
+    of_b, below = smallest // 2, smallest - 2
+    a[:, :, 0] = rng.choice([-1, 1], (count, rows)) * 2.0 ** (smallest - of_b - rng.integers(0, 2, (count, rows)))
+    b[:, 0] = 2.0**of_b
+    span = min(12, below // 2 - least)
+    sizes = [half - rng.integers(0, span + 1, n) for half, n in ((below // 2, rows), (below - below // 2, columns))]
+    kept = rng.random((count, rows, shapes[0][2] - 1)) < 0.5
+    a[:, :, 1:] = kept * rng.choice([-1, 1], (count, rows, 1)) * 2.0 ** sizes[0][:, None]
+    b[:, 1:] = 2.0 ** sizes[1]
+    return a, b
 
 
 def _case(name: str, instruction: Instruction, codes: Sequence[Codes]) -> Case:

@@ -96,6 +96,15 @@ EMU_FN Number divided(const Number& x, u64 divisor) {
     return number_of(x.negative, quotient, x.exponent - up, remainder != 0 || x.sticky);
 }
 
+// Whether any operand of a result is a NaN: then a NaN result is no new one.
+EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64 depth) {
+    for (i64 k = 0; k < depth; k++) {
+        if (element_of(left, p.batch, p.row, k).kind >= NOT_A_NUMBER) return true;
+        if (element_of(right, p.batch, k, p.column).kind >= NOT_A_NUMBER) return true;
+    }
+    return false;
+}
+
 // Observes the undivided content, writes it divided, counts.
 EMU_FN void finish(const Number& content, bool touched, i64 result, const Writing& w) {
     observe(w.tally, w.positions, content);

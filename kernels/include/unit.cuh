@@ -321,6 +321,7 @@ EMU_FN Number block_content(Unit& unit, const Terms& terms, const void* addend, 
             }
             Number exact = total_of(sum, BLOCK_WORDS, place, specials, NO_LOW_BITS);
             total = rounded_block(unit, exact, unit.sum, draw_inside(task, unit.sum, result, 2 + 2 * (start + first)));
+            if (is_zero(total)) total.negative = 0;
         }
         state = adds_after ? rounded_block(unit, add(state, total, NEAREST_EVEN, NO_LOW_BITS), adder, 0) : total;
     }

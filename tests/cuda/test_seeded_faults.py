@@ -111,8 +111,12 @@ def test_a_missing_barrier_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("narrow.cu", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;"),
-        ("narrow.cu", "atomicAdd(&column[place * LANES], 1u);", "column[place * LANES] += 1u;"),
+        ("include/narrow_loop.cuh", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;"),
+        (
+            "include/narrow_loop.cuh",
+            "atomicAdd(&column[cut_place(cuts[j], positions) * LANES], 1u);",
+            "column[cut_place(cuts[j], positions) * LANES] += 1u;",
+        ),
     ],
 )
 def test_a_fault_in_the_fast_stage_is_a_race(
@@ -125,7 +129,7 @@ def test_a_fault_in_the_fast_stage_is_a_race(
 
 @pytest.mark.slow
 def test_a_missing_barrier_between_tiles_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    right = "next_right[n];\n            }\n            __syncthreads();"
+    right = "flushed_float(next_right[n], flush_b);\n            }\n            __syncthreads();"
     with_fault(tmp_path, monkeypatch, "in_order.cu", right, right.rsplit("            __sync", 1)[0])
     with pytest.raises(RaceError, match="in_order"):
         summed(CudaKernels(HostDevice(checks="races")), emu.Mac(accumulator="fp32"), "fp16")

@@ -106,7 +106,8 @@ class MatrixUnit:
         if self.order.min_exponent is not None:
             top = max(top, self.order.min_exponent)
         unit = TWO ** (top - self.order.fraction_bits)
-        return self.hold_exact(sum(int(value / unit) for value, _ in terms) * unit, self.mode, draw)
+        value = self.hold_exact(sum(int(value / unit) for value, _ in terms) * unit, self.mode, draw)
+        return value if value else 0.0
 
     def ieee_sum(self, x: float, y: float) -> float:
         if not (isfinite(x) and isfinite(y)):

@@ -116,7 +116,7 @@ def test_blocks_equal_rational_numbers(product: Any):
         ("blocks(2, 24)", "nearest_even", [0, 1.5], [2, 0], None),  # zeros have no exponent, not even beside a number
         ("blocks(2, 24)", "nearest_even", [0, 2.0**-133], [HUGE, 2.0**-133], 2.0**-149),
         ("blocks(2, 3)", "toward_zero", [], [], -0.0),  # no block: the addend alone
-        ("blocks(2, 23)", "toward_zero", [-(2.0**-100)], [2.0**-60], None),  # cut to nothing by fp32: -0
+        ("blocks(2, 23)", "toward_zero", [-(2.0**-100)], [2.0**-60], None),  # cut to nothing by fp32: +0
     ],
 )
 def test_infinities_nan_and_zeros_equal_rational_numbers(

@@ -118,13 +118,15 @@ def test_without_products_the_accumulator_holds_the_addend_and_blocks_of_zeros_m
         assert_bits_equal(emu.matmul(a, b, mac=mac, **formats).ravel(), [0.0, 0.0, 0.0], "fp32")
 
 
-def test_an_adder_after_the_blocks_keeps_the_sign_of_two_negative_zeros(backend: str):
-    """The block's sum, -2**-30, becomes -0 in binary16; the addend is -0 or +0, which are no sums."""
-    mac = Mac(accumulator="fp16", order="blocks(2, 25, addend=after)")
+@pytest.mark.parametrize("order", ["blocks(2, 25)", "blocks(2, 25, addend=after)", "blocks(2, 60)"])
+@pytest.mark.parametrize("accumulator", ["fp16", "fp16 ftz"])
+def test_a_negative_sum_that_rounds_to_zero_is_positive_zero(accumulator: str, order: str, backend: str):
+    """The block's sum is -2**-30, nothing in binary16, and so is the sum with an addend of -0."""
+    mac = Mac(accumulator=accumulator, order=order)
     formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fp32", "out_format": "fp32"}
     a, b = np.full((2, 1), -(2.0**-15)), np.full((1, 1), 2.0**-15)
     y = emu.matmul(a, b, addend=np.array([[-0.0], [0.0]]), mac=mac, backend=backend, **formats)
-    assert_bits_equal(y.ravel(), [-0.0, 0.0], "fp32")
+    assert_bits_equal(y.ravel(), [0.0, 0.0], "fp32")
 
 
 @pytest.mark.parametrize("order", ["blocks(4, 24)", "blocks(4, 24, addend=after)"])

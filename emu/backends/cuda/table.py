@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emu.backends.arrays import is_on_device, on_host
-from emu.backends.cuda import layout
+from emu.backends.cuda import layout, narrow
 from emu.backends.cuda.codecs import CudaCodecs
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
@@ -21,7 +21,6 @@ from emu.backends.cuda.ways.tiles_in_order import TilesInOrder
 from emu.backends.cuda.ways.vendor import VendorSums
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
-    BECAME_ZERO,
     OPERATIONS,
     FormatCode,
     Outcome,
@@ -32,10 +31,9 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.kernels import Result
-from emu.backends.modes import HAND_WRITTEN, moves_exact
+from emu.backends.modes import moves_exact
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats
-from emu.backends.proofs import has_normals
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
 from emu.formats.arrays import as_float64, code_dtype_for
@@ -44,11 +42,8 @@ if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
 
 Array = Any
-#: Results that a thread of the fast output stage takes at once.
-_QUAD = 4
 #: Widest raws of the integer products of 8 bits.
 _INT8_BITS = 8
-_NARROW_THREADS = 256
 #: Elements of each array in which a block of threads finds the largest.
 _LOOKED_AT = 2048
 #: The positions that are passed if there is no register.
@@ -86,8 +81,7 @@ class CudaKernels(CudaCodecs):
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        narrow = self._launcher.least_words == 1 and _is_narrow(x, source, write.stage)
-        if narrow and counted_bytes(write.register, columns=True) <= SHARED_BYTES:
+        if _is_float32(x, source) and narrow.writes(self._launcher, write.stage, write.register):
             return self._narrow(x, write, out)
         return self.elementwise("quantize", (x,), (source,), write, out)
 
@@ -106,13 +100,7 @@ class CudaKernels(CudaCodecs):
         task = layout.task(layout.head_numbers(write))
         recorded = launcher.recorded(write.random)
         arguments = (task, launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
-        launcher.launch(
-            *("narrow", "narrow_stage", x.size, arguments),
-            shared_bytes=counted_bytes(write.register, columns=True),
-            words=1,
-            threads=_NARROW_THREADS,
-            per_block=_NARROW_THREADS * _QUAD,
-        )
+        narrow.launch(launcher, "narrow", "narrow_stage", x.size, arguments, write.register)
         written = launcher.returned(values.reshape(x.shape), x)
         return Outcome.with_pending(self._into(out, written, write.stage.format.quantum), counts)
 
@@ -324,24 +312,10 @@ def _definition_of(
     return reference.elementwise(operation, operands, formats, write, None)
 
 
-def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
-    """Return whether the fast output stage writes these operands: float32 as they are, results of float32."""
-    # the kernel reads float32 as they are, has code for the hand-written modes, and counts emu's own underflow alone
+def _is_float32(x: Array, source: FormatCode | None) -> bool:
+    """Return whether an operand is an array of float32 whose numbers are taken as they are."""
     plain = source is None or not (source.daz or source.carries_raws)
-    return (
-        plain
-        and x.dtype == np.float32
-        and carrier_of(stage.format) == np.float32
-        and not (stage.format.is_float and _is_unusual(stage.format))
-        and stage.tininess == BECAME_ZERO
-        and stage.rounding < HAND_WRITTEN
-        and not is_one_number(x)
-    )
-
-
-def _is_unusual(fmt: FormatCode) -> bool:
-    """Return whether a float format has no fraction bits, no zero, or no normal values."""
-    return fmt.precision == 1 or not fmt.has_zero or not has_normals(fmt)
+    return plain and x.dtype == np.float32 and not is_one_number(x)
 
 
 def _words_of(operation: str, dtypes: list[np.dtype[Any]], stage: StageCode) -> int:

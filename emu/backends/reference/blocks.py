@@ -2,7 +2,7 @@
 
     terms       significand * 2**(exponent - point), as registers hold them: subnormals keep their leading zeros
     last        the largest exponent of a nonzero term - fraction_bits
-    block       R(sum of the terms, each cut toward zero to a multiple of 2**last)
+    block       R(sum of the terms, each cut toward zero to a multiple of 2**last); zero is +0
 
 Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores",
 2025.
@@ -138,7 +138,7 @@ class _BlockAdder:
         total: Any = sum(term.cut_to(last) for term in terms)
         negative = (total < 0).astype(bool)
         exact = Exact(negative, abs(total), last, np.full(last.shape, FINITE, np.uint8))
-        return self.round(self._with_specials(exact, state, block), draw)
+        return self.round(self._with_specials(exact, state, block), draw) + 0.0  # -0 + 0.0 is +0
 
     def _product(self, index: int) -> Term:
         return self.left.take(np.s_[:, :, index, None]).times(self.right.take(np.s_[:, index, None, :]))

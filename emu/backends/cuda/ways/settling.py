@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from emu.backends.cuda import layout
+from emu.backends.cuda import layout, narrow
 from emu.backends.cuda.launching import counted_bytes
 from emu.backends.cuda.ways.on_device import DenseWay, OnDevice, Results, places
 from emu.backends.interface import Write
@@ -19,6 +19,7 @@ PACKED_F32, PACKED_F64, PACKED_I8, PACKED_I32, PACKED_I64 = range(5)
 PACKED_DTYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.int8, np.int32, np.int64))
 #: Bits of the significands of sums, by their storage.
 _BITS_OF_SUMS = {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}
+_NARROW_STORAGES = (PACKED_F32, PACKED_F64, layout.STORED_I32)
 
 
 class Sums(NamedTuple):
@@ -69,9 +70,21 @@ class Settled(DenseWay):
         launcher, sums = self._launcher, self._sums(product)
         kept = layout.kept_bits([write.stage], product.code.divisor, adds=sums.exact and product.addend is not None)
         sides = (*places(launcher, product.left), *places(launcher, product.right))
-        arguments = (product.task, sums.array, *sums.numbers, sums.marks, *sides, product.addend, *results.arguments)
+        words = layout.enough_words(max(sums.bits, product.addend_bits), kept)
+        rest = (sums.marks, *sides, product.addend, *results.arguments)
+        if words == 1 and _is_narrow(product, sums) and narrow.writes(launcher, write.stage, write.register):
+            storage, quantum, _, _, exact = sums.numbers
+            arguments = (product.task, sums.array, storage, quantum, exact, *rest)
+            narrow.launch(launcher, "narrow_sums", "narrow_sums", product.results, arguments, write.register)
+            return
         launcher.launch(
-            *("around", "settle", product.results, arguments),
+            *("around", "settle", product.results, (product.task, sums.array, *sums.numbers, *rest)),
             shared_bytes=counted_bytes(write.register),
-            words=layout.enough_words(max(sums.bits, product.addend_bits), kept),
+            words=words,
         )
+
+
+def _is_narrow(product: OnDevice, sums: Sums) -> bool:
+    """Return whether sums lie as results do, in a storage that `narrow_sums.cu` reads, and are what is written."""
+    undivided = product.code.divisor == 1 and not (sums.exact and product.addend is not None)
+    return undivided and int(sums.numbers[0]) in _NARROW_STORAGES and sums.array.size == product.results

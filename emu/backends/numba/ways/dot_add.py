@@ -238,6 +238,8 @@ def _add_block(
     for j in range(width):
         sums[j] = sums[j] * power_of_two(int(top[j]) - unit.fraction_bits) + 0.0  # + 0.0: an exact zero is +0
     _round(sums, acc, width, unit, room, first, draw)
+    for j in range(width):
+        acc[j] += 0.0  # a sum that rounds to zero is +0, too
 
 
 @kernel
