@@ -3,10 +3,11 @@
     one row = GPU x operands x result x instruction ──► accumulator, order of the adds, source, confidence
 
 Every row has a confidence. "very high" and "high" are models that reproduce outputs recorded on the device, or that two
-publications share. Lower ones are models without a recording. `min_exponent` is of low confidence in every row: the
-publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
-recording reaches it. It matters only if all terms of a block lie below it. Rows of FP8, those of t4, and fp32 results
-of v100 have none, because their terms are never below the published values.
+publications share. Lower ones are models without a recording. `min_exponent` matters only if all terms of a block lie
+below it. An H100 that was asked for such blocks (docs/gpu.md) has the values here, -133 and -21, and no other published
+one. In all other rows it is of low confidence: no public recording reaches it, and publications disagree (-126 for
+every unit in the first MMA-Sim, the values here in Khattak & Mikaitis and in MMA-Sim 2.1.1). Rows of FP8, those of t4,
+and fp32 results of v100 have none, because their terms are never below the published values.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
 MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.
@@ -35,7 +36,7 @@ class MatrixUnit:
         accumulator: the format into which every sum is rounded; it has fewer bits than `output` if the unit has.
         order: the order of the adds.
         source: the publication or recording.
-        confidence: "very high", "high", "medium-high" or "medium"; not of `min_exponent`, which is low everywhere.
+        confidence: "very high", "high", "medium-high" or "medium"; not of `min_exponent`, which is low but for h100.
     """
 
     gpu: str
@@ -91,7 +92,8 @@ _ROWS: tuple[tuple[str, str, str, str, str, Order, str, str], ...] = (
     ("ada", "fp8_e4m3 fp8_e5m2", "fp16", "mma", "fp16", Blocks(16, 13), KM, "very high"),
     ("h100", "fp16 bf16", "fp32", "mma wgmma", "fp32", Blocks(16, 25, min_exponent=-133), KM, "very high"),
     ("h100", "fp16", "fp16", "mma wgmma", "fp16", Blocks(16, 25, min_exponent=-21), KM, "very high"),
-    ("h100", "tf32", "fp32", "mma wgmma", "fp32", Blocks(8, 25, min_exponent=-133), BOTH, "high"),
+    ("h100", "tf32", "fp32", "mma", "fp32", Blocks(8, 25, min_exponent=-133), BOTH, "very high"),
+    ("h100", "tf32", "fp32", "wgmma", "fp32", Blocks(8, 25, min_exponent=-133), BOTH, "high"),
     ("h100", "fp8_e4m3 fp8_e5m2", "fp32", "wgmma", "e8m13", Blocks(32, 13), BOTH, "medium-high"),
     ("h100", "fp8_e4m3 fp8_e5m2", "fp16", "wgmma", "fp16", Blocks(32, 13), BOTH, "medium-high"),
     ("h100", "fp8_e4m3 fp8_e5m2", "fp32", "mma", "fp32", CONVERTED, KM, "very high"),

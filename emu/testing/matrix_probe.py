@@ -141,6 +141,7 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
     if not isinstance(fmt, Float):
         full = [np.full(shape, 1 << (bits - 1), np.uint64) for bits, shape in zip(tops, shapes, strict=True)]
         return [_case("any codes", instruction, anything()), _case("the smallest of all", instruction, tuple(full))]
+    assert isinstance(result, Float)
     zero = np.zeros(shapes[2], np.uint64)
     a, b, c = values(1.0, 1.0)
     cases = [_case("any codes", instruction, anything()), _case("numbers of like size", instruction, (a, b, c))]
@@ -308,20 +309,34 @@ def _modelled(instruction: Instruction, mac: Mac, case: Case) -> NDArray[Any]:
 
 
 def page(gpu: str, architecture: str, answers: Sequence[Answer]) -> str:
-    """Return answers as Markdown: a row for each kind of tiles of each instruction."""
+    """Return answers as Markdown: a row for each instruction, and one for each kind of tiles that differs."""
     lines = [
         f"{gpu} (sm_{architecture}), against the preset `{GPUS.get(architecture, 'none')}`:",
         "",
-        "| instruction | tiles | results | differ | floors that fit | NaN | -0 |",
+        "| instruction | kinds of tiles | results | differ | floors that fit | NaN | -0 |",
         "|---|---|---|---|---|---|---|",
     ]
-    for answer in answers:
-        best = min(answer.floors.values(), default=0)
-        fitting = ", ".join("none" if f is None else str(f) for f, wrong in answer.floors.items() if wrong == best)
-        differs = len(set(answer.floors.values())) > 1
-        lines.append(
-            f"| {answer.instruction} | {answer.case} | {answer.results} | {answer.wrong} | "
-            f"{fitting if differs else ''}{f' ({best} differ)' if differs and best else ''} | "
-            f"{', '.join(answer.nans)} | {answer.negative_zeros or ''} |"
-        )
+    for name in dict.fromkeys(answer.instruction for answer in answers):
+        kinds = [answer for answer in answers if answer.instruction == name]
+        different = [answer for answer in kinds if answer.wrong]
+        lines.append(_row(name, str(len(kinds)), kinds))
+        lines += [_row("", answer.case, [answer]) for answer in different]
     return "\n".join(lines)
+
+
+def _row(name: str, tiles: str, answers: Sequence[Answer]) -> str:
+    """Return one row for some kinds of tiles of an instruction."""
+    results, wrong = (sum(getattr(answer, part) for answer in answers) for part in ("results", "wrong"))
+    nans = sorted({pattern for answer in answers for pattern in answer.nans})
+    zeros = sum(answer.negative_zeros for answer in answers)
+    return f"| {name} | {tiles} | {results} | {wrong} | {_floors(answers)} | {', '.join(nans)} | {zeros} |"
+
+
+def _floors(answers: Sequence[Answer]) -> str:
+    """Return the floors with which fewest results differ, and how many do; "any" if no tile tells floors apart."""
+    wrong = {floor: sum(answer.floors[floor] for answer in answers) for floor in answers[0].floors}
+    fewest = min(wrong.values(), default=0)
+    if len(set(wrong.values())) < 2:
+        return "any" if wrong else ""
+    fitting = ", ".join("none" if floor is None else str(floor) for floor, count in wrong.items() if count == fewest)
+    return fitting + (f" ({fewest} differ)" if fewest else "")

@@ -21,6 +21,7 @@ from emu.testing import matrix_probe
 from emu.testing.matrix_probe import (
     GPUS,
     INSTRUCTIONS,
+    Answer,
     Case,
     Instruction,
     cases_of,
@@ -72,6 +73,27 @@ def test_a_floor_is_told_from_the_others_by_tiny_products():
     assert [floor for floor, count in wrong.items() if count == 0] == [-126]
 
 
+@pytest.mark.parametrize(("name", "floor", "preset"), [("bf16_fp32", -132, -133), ("fp16_fp16", -20, -21)])
+def test_sums_beside_the_smallest_result_tell_neighbouring_floors_apart(name: str, floor: int, preset: int):
+    instruction = next(i for i in instructions_of("90") if i.kernel == name)
+    unit, case = unit_of(instruction, "90"), cases_of(instruction, 8)[-1]
+    assert case.name == "sums beside the smallest result"
+    answer = compare(
+        instruction, unit, case, matrix_probe.ask(ModelDevice("90", min_exponent=floor), instruction, case)
+    )
+    assert answer.floors[floor] == 0
+    assert answer.floors[preset] == answer.wrong > 0
+
+
+def test_tiny_products_with_addends_of_both_signs_are_lost_and_zero():
+    instruction = next(i for i in instructions_of("90") if i.kernel == "bf16_fp32")
+    case = next(c for c in cases_of(instruction, 2) if c.name == "products near nothing, addend 0 or -0")
+    assert set(np.unique(case.c)) == {0, 2**31}
+    assert 0 < np.abs(instruction.operand_format.decode(case.a.astype(np.uint16))).max() < 2.0**-80
+    codes = matrix_probe.ask(ModelDevice("90"), instruction, case)
+    assert not codes.any()
+
+
 @pytest.mark.slow
 def test_a_unit_of_another_width_is_seen():
     answers = probe(ModelDevice("80", fraction_bits=23), "80", count=2)
@@ -97,12 +119,24 @@ def test_every_instruction_is_asked_by_the_formats_its_preset_has():
         unit_of(INSTRUCTIONS[0], "61")
 
 
-def test_the_page_has_a_row_for_each_kind_of_tiles():
-    answers = probe(ModelDevice("75"), "75", count=1)
-    assert sum(answer.wrong for answer in answers) == 0
+def test_the_page_has_a_row_for_each_instruction_and_one_for_each_kind_of_tiles_that_differs():
+    floors = {None: 3, -20: 0, -21: 0}
+    answers = [
+        Answer("fp16_fp16", "any codes", 128, 0, dict.fromkeys(floors, 0), ("0x7FFF",), 0),
+        Answer("fp16_fp16", "tiny", 128, 3, floors, (), 2),
+        Answer("fp16_fp32", "any codes", 128, 0, dict.fromkeys(floors, 0), (), 0),
+        Answer("fp16_fp32", "tiny", 128, 7, {None: 8, -20: 9, -21: 7}, (), 0),
+        Answer("int8_int32", "any codes", 128, 0, {}, (), 0),
+    ]
     text = matrix_probe.page("Somebody's GPU", "75", answers)
-    assert text.startswith("Somebody's GPU (sm_75), against the preset `t4`:")
-    assert text.count("\n| fp16_") == len(answers)
+    assert text.startswith("Somebody's GPU (sm_75), against the preset `t4`:\n\n| instruction |")
+    assert text.splitlines()[4:] == [
+        "| fp16_fp16 | 2 | 256 | 3 | -20, -21 | 0x7FFF | 2 |",
+        "|  | tiny | 128 | 3 | -20, -21 |  | 2 |",
+        "| fp16_fp32 | 2 | 256 | 7 | -21 (7 differ) |  | 0 |",
+        "|  | tiny | 128 | 7 | -21 (7 differ) |  | 0 |",
+        "| int8_int32 | 1 | 128 | 0 |  |  | 0 |",
+    ]
 
 
 @pytest.mark.slow
