@@ -81,6 +81,10 @@ def _unit(device: Device, unit: ComputeUnit) -> str:
     if unit.tiles is not None and unit.count is not None:
         shapes = ", ".join(f"{tile.rows} x {tile.columns} at {tile.efficiency:.0%}" for tile in unit.tiles.value)
         parts.append(f"{unit.count.value:g} multiprocessors with tiles of {shapes} of the peak")
+    if unit.splits is not None:
+        parts.append(f"depth in up to {unit.splits.value:g} parts")
+    if unit.fill_cycles is not None:
+        parts.append(f"{unit.fill_cycles.value:g} cycles to fill")
     if unit.efficiency is not None:
         parts.append(f"{unit.efficiency.value:.0%} of the peak")
     if unit.start_s is not None:

@@ -9,7 +9,8 @@ All ranks of a machine are connected to the sentinel of the first of them. It sa
     the launcher has died   it, and so the terminal, was not told
     a rank has died         its connections close, the launcher notices, and kills the others
 
-It writes to the stderr of the launcher itself, if that is on this machine: a launcher that ends forwards nothing.
+It writes to the stderr of the launcher itself, if that is on this machine: a launcher that ends forwards nothing. If
+that is a file, it writes after the launcher's last words, which would otherwise overwrite it.
 
 In the last case the first closed connection is that of the rank that ended the job, because Linux reports events of one
 `epoll` in order. The kernel decides which of its files a process loses first, so each rank has two connections: the
@@ -20,6 +21,7 @@ import fcntl
 import os
 import select
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -138,6 +140,10 @@ class Launcher(NamedTuple):
         """Return whether it has ended."""
         return bool(select.select([self.handle], [], [], 0)[0])
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it has ended, at most so many seconds."""
+        select.select([self.handle], [], [], timeout_s)
+
 
 def _launchers(pid: int) -> list[Launcher]:
     """Return the launchers among the ancestors of a process on this machine, the next one first."""
@@ -221,29 +227,36 @@ class Guard:
         if self.is_over:
             return
         why = self.ended or self._why()
+        stderr = self._launchers[-1].stderr if self._launchers else None
+        is_late = stderr is not None and stat.S_ISREG(os.fstat(stderr).st_mode)
+        if not self.ended and not is_late:
+            self._say_why(why, stderr)
         until = time.monotonic() + _GONE_S
         while self._open and (left := until - time.monotonic()) > 0:
             self._look(left)
         if self.run:
             sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
             import_module("_files").mark_stopped(import_module("pathlib").Path(self.run), why)
+        if not self.ended and is_late:
+            # in a file, a launcher that still writes would overwrite what stands at its own offset
+            self._launchers[-1].wait(_GONE_S)
+            self._say_why(why, stderr)
 
     def _why(self) -> str:
-        """Say why the job ends, and return it."""
+        """Return why the job ends."""
         launcher = next((launcher for launcher in reversed(self._launchers) if launcher.has_ended()), None)
         if self.terminated:
-            why = _of_sigterm(sorted(self.terminated), self._ranks)
-        elif launcher:
-            why = f"{launcher.name}, which started the ranks, was killed"
-        else:
-            assert self.died is not None
-            rank, pid = self.died
-            why = f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left"
+            return _of_sigterm(sorted(self.terminated), self._ranks)
+        if launcher:
+            return f"{launcher.name}, which started the ranks, was killed"
+        assert self.died is not None
+        rank, pid = self.died
+        return f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left"
+
+    def _say_why(self, why: str, stderr: int | None) -> None:
+        """Say it to a launcher's own stderr: one that has died, or is about to, forwards nothing any more."""
         folder = f" {os.path.dirname(self.run)}" if self.run else ""
-        text = f"{why}; the job ends, its last checkpoint is intact; start it again with --resume{folder}"
-        # a launcher that has died, or is about to, forwards nothing any more: write to its own stderr
-        _say(text, self._launchers[-1].stderr if self._launchers else None)
-        return why
+        _say(f"{why}; the job ends, its last checkpoint is intact; start it again with --resume{folder}", stderr)
 
     def _look(self, timeout_s: float | None) -> None:
         """Take what ranks and the process beside this one say."""

@@ -150,6 +150,13 @@ class ClusterTable(Table):
         self.owner_rule()
         require_controllers(self.controllers, self.nodes)
         self._require_keys_of_exchange()
+        for name in ("codec", "owner_codec"):
+            options: CodecOptions | None = getattr(self, name)
+            if not self.error_feedback and options is not None and options.residual_lag is not None:
+                raise ConfigError(
+                    f"`{name}.residual_lag` of [cluster] must be left out if `error_feedback` is false, which leaves "
+                    f"no residual, got {options.residual_lag}; remove one of the two"
+                )
         return self
 
     @property

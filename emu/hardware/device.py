@@ -79,6 +79,13 @@ class ComputeUnit(Table):
             )
         if self.tiles is not None and self.read_ports is not None:
             raise ConfigError("a unit must have `tiles` or `read_ports`, got both; remove one")
+        if self.efficiency is not None and (self.tiles is not None or self.read_ports is not None):
+            other, why = (
+                ("tiles", "each of which has its share")
+                if self.tiles
+                else ("read_ports", "which say what it waits for")
+            )
+            raise ConfigError(f"a unit must have `efficiency` or `{other}`, {why}, got both; remove one")
         return self
 
 

@@ -39,12 +39,15 @@ class Ended(NamedTuple):
         return [line for line in self.errors.splitlines() if line.startswith("emu: ")]
 
 
-def job(*programs: tuple[int, Sequence[str]], patience_s: float = 120.0, **environment: str) -> Ended:
+def job(
+    *programs: tuple[int, Sequence[str]], patience_s: float = 120.0, errors_in: Path | None = None, **environment: str
+) -> Ended:
     """Run programs under one mpirun, each on so many ranks; kill whatever is left when patience ends, and behind it.
 
     Args:
         programs: number of ranks and arguments of Python.
         patience_s: seconds until everything is killed, and the test fails.
+        errors_in: file that is stderr, as of `2> FILE`; a pipe if it is None.
         **environment: laid over the process's own.
     """
     assert _MPIRUN is not None
@@ -52,12 +55,13 @@ def job(*programs: tuple[int, Sequence[str]], patience_s: float = 120.0, **envir
     words: list[str] = []
     for ranks, arguments in programs:
         words += [":"] * bool(words) + ["-n", str(ranks), sys.executable, *arguments]
+    stderr = subprocess.PIPE if errors_in is None else errors_in.open("w")
     process = subprocess.Popen(
         [_MPIRUN, *words],
         env=os.environ | {_MARK: mark, "OMP_NUM_THREADS": "1"} | environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
@@ -69,7 +73,9 @@ def job(*programs: tuple[int, Sequence[str]], patience_s: float = 120.0, **envir
         pytest.fail(f"the job must end by itself, and did not within {patience_s} s\n{output}\n{errors}")
     finally:
         outlived = _outlived(mark)
-    return Ended(process.returncode, output, errors, outlived)
+        if not isinstance(stderr, int):
+            stderr.close()
+    return Ended(process.returncode, output, errors or "", outlived)
 
 
 def emu_on(ranks: int, *arguments: str, before: str = "") -> tuple[int, list[str]]:

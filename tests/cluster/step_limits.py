@@ -47,7 +47,22 @@ def drawn(choose: random.Random) -> dict[str, Any]:
         cluster["workers"] = sorted(choose.sample(range(nodes), choose.randint(1, nodes - 1)))
     if choose.random() < 0.2:
         cluster["lines"] = "inputs"
+    bits = choose.choice([1, 2, 4, 8, 32])
+    if cluster.get("exchange") != "controllers" and nodes > 1:
+        if choose.random() < 0.2:
+            cluster["quantise_own"] = False
+        if choose.random() < 0.2:
+            cluster["owners"] = sorted(choose.sample(range(nodes), choose.randint(1, nodes)))
+        if choose.random() < 0.2:
+            cluster["rule"] = choose.choice(["adagrad", "momentum"])
+    if choose.random() < 0.2:
+        bits = choose.choice([3, 9, 12, 16])
+    elif bits in (2, 4, 8) and choose.random() < 0.2:
+        cluster["codec"] = cluster["owner_codec"] = {"range": [-1.0, 1.0]}
+        cluster["owner_bits"] = bits
     settings = {f"cluster.{key}": value for key, value in cluster.items()}
+    if choose.random() < 0.3:
+        settings["training.optimiser.fused"] = True
     if choose.random() < 0.2:
         settings["clipping.rules"] = [{"rule": "variance"}]
         settings["clipping.trigger"] = choose.choice(["own", "next", "after_all", "serial"])
@@ -57,7 +72,7 @@ def drawn(choose: random.Random) -> dict[str, Any]:
         "device": device,
         "nodes": [nodes],
         "batches": [nodes * 2 * choose.choice([1, 4, 16, 60, 240, 1024])],
-        "bits": [choose.choice([1, 2, 4, 8, 32])],
+        "bits": [bits],
         "overrides": settings,
     }
 

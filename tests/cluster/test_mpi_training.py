@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,22 @@ def test_who_got_the_signal_is_named_to_the_user_and_in_the_run(
     assert info["status"] == "stopped"
     assert re.fullmatch(f"{why}|its process got SIGTERM", info["stopped_because"])
     assert hashes(training.resume(path).info) == hashes(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["a rank gets SIGTERM", "mpirun gets SIGTERM", "mpirun is killed"])
+def test_what_the_launcher_writes_at_its_end_does_not_overwrite_who_got_the_signal(fault: str, tmp_path: Path):
+    """In a file that a shell opened with `2>`, each process writes at an offset of its own."""
+    rank, process, signal, why = SIGNALS[fault]
+    sends = IN_UPDATE.format(ranks=(rank,), n=6 * 4 + 3, signal=signal).replace("os.getpid()", process)
+    options = ["--device", "fixed8", "--backend", "numba", "--out", str(tmp_path / "run"), *arguments({})]
+    errors = tmp_path / "errors"
+    job(emu_on(4, "train", "mlp", *options, before=sends + NO_REPORT), errors_in=errors)
+    until = time.monotonic() + 20
+    while "--resume" not in errors.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    ends = re.escape(f"; the job ends, its last checkpoint is intact; start it again with --resume {tmp_path / 'run'}")
+    assert [line for line in errors.read_text().splitlines() if re.fullmatch(f"emu: {why}{ends}", line)]
 
 
 def test_an_error_on_a_rank_is_written_into_the_run(tmp_path: Path):

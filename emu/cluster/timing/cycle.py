@@ -6,11 +6,17 @@
 
 Two steps do the same if everything in them happens at the same times after their beginnings. What is under way when a
 step ends began in this step: so if as many steps as a cycle has repeat those before them, they repeat for ever.
+
+Devices that have less to do than the slowest may get ahead of it, by the same time in every step, for thousands of
+steps: its messages wait for them, not it for theirs. Such steps never do the same, but they do the same at times that
+move evenly: of three cycles in a row, the third is as far from the second as the second from the first. Then the pace
+is that of the devices that do not move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +24,12 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.int64]
 
-#: Steps after which no cycle is sought any more: the second half of them counts. Of 1,000 random settings
-#: (`tests/cluster/step_limits.py`, seed 36) 181 were double-buffered, and 56 of these did not repeat by then.
+#: Steps after which no cycle is sought any more: the second half of them counts.
 MOST_STEPS = 256
+#: Steps before which times that move evenly are no cycle: they may be filling a queue, behind which devices then wait.
+FIRST_STEPS = 32
+#: Products and sums of digests are taken modulo this.
+_WORD = 1 << 64
 
 
 class Cycle(NamedTuple):
@@ -31,12 +40,33 @@ class Cycle(NamedTuple):
         duration_ps: how long all of them take.
         spent: what they spend, by kind: arrays.
         busy: how long each resource is used, by name: arrays.
+        repeats: whether they do; else they are the last steps that were played.
     """
 
     steps: int
     duration_ps: int
     spent: Mapping[str, Times]
     busy: Mapping[str, Times]
+    repeats: bool = True
+
+    @property
+    def busiest_ps(self) -> int:
+        """How long the resource that is used most is used."""
+        return max((int(times.max()) for times in self.busy.values()), default=0)
+
+
+class _Did(NamedTuple):
+    """What a step did.
+
+    Attributes:
+        names: digest of what happened, without times.
+        times: digest of the times after its beginning, in which it is linear: times that move evenly move it evenly.
+        duration_ps: how long it took.
+    """
+
+    names: int
+    times: int
+    duration_ps: int
 
 
 class Steps:
@@ -48,16 +78,16 @@ class Steps:
     Examples:
         >>> steps = Steps()
         >>> for end, did in (70, "a"), (160, "b"), (240, "c"), (340, "d"), (420, "c"), (520, "d"):
-        ...     steps.add(np.array([end]), {}, {}, [did])
+        ...     steps.add(np.array([end]), {}, {}, [did], [])
         >>> steps.cycle
-        Cycle(steps=2, duration_ps=180, spent={}, busy={})
+        Cycle(steps=2, duration_ps=180, spent={}, busy={}, repeats=True)
     """
 
     def __init__(self) -> None:
         self.cycle: Cycle | None = None
         self._ends_ps: list[int] = [0]
         self._spent: list[tuple[Mapping[str, Times], Mapping[str, Times]]] = [({}, {})]
-        self._did: list[int] = []
+        self._did: list[_Did] = []
 
     @property
     def end_ps(self) -> int:
@@ -69,7 +99,8 @@ class Steps:
         ends_ps: Times,
         spent: Mapping[str, Times],
         busy: Mapping[str, Times],
-        did: Iterable[Hashable],
+        names: Iterable[Hashable],
+        times_ps: Iterable[Times],
         *,
         at_rest: bool = False,
     ) -> None:
@@ -79,30 +110,63 @@ class Steps:
             ends_ps: when it ended on each device.
             spent: what all steps so far have spent, by kind.
             busy: how long resources were used in all steps so far, by name.
-            did: what happened in it, with times after its beginning.
+            names: what happened in it, in order.
+            times_ps: when, by device.
             at_rest: whether all is as it was before the first step: then all steps are a cycle.
         """
         end_ps = int(ends_ps.max())
-        self._did.append(hash((shifted(ends_ps, end_ps), *did)))
+        times = _digest((ends_ps, *times_ps), self.end_ps)
+        self._did.append(_Did(hash(tuple(names)), times, end_ps - self.end_ps))
         self._ends_ps.append(end_ps)
         self._spent.append((spent, busy))
-        count = len(self._did)
-        length = count if at_rest else self._length()
-        if length is None and count == MOST_STEPS:
-            length = count // 2
-        if length is not None:
-            of_cycle = (
-                {name: times - before.get(name, 0) for name, times in now.items()}
-                for now, before in zip(self._spent[-1], self._spent[count - length], strict=True)
-            )
-            self.cycle = Cycle(length, end_ps - self._ends_ps[count - length], *of_cycle)
+        self.cycle = self._last(len(self._did), repeats=True) if at_rest else self._repeating()
+        if self.cycle is None and len(self._did) == MOST_STEPS:
+            self.cycle = self._last(MOST_STEPS // 2, repeats=False)
 
-    def _length(self) -> int | None:
-        """Return the fewest steps that repeat as many before them."""
-        did = self._did
-        return next((n for n in range(1, len(did) // 2 + 1) if did[-n:] == did[-2 * n : -n]), None)
+    def _repeating(self) -> Cycle | None:
+        """Return the shortest cycle at the end of the steps."""
+        did, count = self._did, len(self._did)
+        for n in range(1, count // 2 + 1):
+            if did[-n:] == did[-2 * n : -n]:
+                return self._last(n, repeats=True)
+            if count >= max(3 * n, FIRST_STEPS) and all(_moves_evenly(*did[i::-n][:3]) for i in range(-n, 0)):
+                cycle = self._last(n, repeats=True)
+                if cycle.busiest_ps <= cycle.duration_ps:  # else work piles up, and steps become longer
+                    return cycle
+        return None
+
+    def _last(self, steps: int, *, repeats: bool) -> Cycle:
+        """Return the last steps as a cycle."""
+        before = len(self._did) - steps
+        spent, busy = (
+            {name: times - earlier.get(name, 0) for name, times in now.items()}
+            for now, earlier in zip(self._spent[-1], self._spent[before], strict=True)
+        )
+        return Cycle(steps, self.end_ps - self._ends_ps[before], spent, busy, repeats)
 
 
-def shifted(times_ps: Times, by_ps: int) -> bytes:
-    """Return times counted from another moment, as bytes that can be compared."""
-    return (times_ps - by_ps).tobytes()
+def _moves_evenly(last: _Did, middle: _Did, first: _Did) -> bool:
+    """Return whether three steps did the same in the same time, at times that are equally far from each other."""
+    same = last.names == middle.names == first.names and last.duration_ps == middle.duration_ps == first.duration_ps
+    return same and (last.times - 2 * middle.times + first.times) % _WORD == 0
+
+
+def _digest(times_ps: Iterable[Times], began_ps: int) -> int:
+    """Return a random linear combination of times after a beginning, modulo 2**64.
+
+    Two of 2**64 combinations of different times are equal by accident, as two hashes are.
+    """
+    rows = [(times.reshape(-1) - began_ps).view(np.uint64) for times in times_ps]
+    sums = [int((row * _weights(row.size)).sum()) for row in rows]
+    return sum(int(weight) * total for weight, total in zip(_weights(len(rows)), sums, strict=True)) % _WORD
+
+
+def _weights(count: int) -> npt.NDArray[np.uint64]:
+    """Return the first `count` of a fixed list of odd random words."""
+    return _list_of_weights(max(count - 1, 1).bit_length())[:count]
+
+
+@lru_cache
+def _list_of_weights(bits: int) -> npt.NDArray[np.uint64]:
+    """Return 2**bits words; longer lists begin with the shorter ones."""
+    return np.random.default_rng(0).integers(0, _WORD, 1 << bits, np.uint64) | np.uint64(1)

@@ -17,9 +17,8 @@ gradients follows the first node that does.
 Kernels of an exchange run on the unit that computes, between two operations. The rounds of a phase go to the fabric
 together, phases in the order in which they are ready on the first device.
 
-With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle, or of the
-last steps if they do not repeat. Without it, all devices begin a step together, and it ends when the last of them is
-done.
+With double buffering, steps are played until they repeat (`cycle.py`), and a step takes the mean of a cycle. Without
+it, all devices begin a step together, and it ends when the last of them is done.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from emu.cluster.timing.cycle import Steps, shifted
+from emu.cluster.timing.cycle import Steps
 from emu.cluster.timing.kernels import NUMBER_BYTES
 from emu.cluster.timing.program import CLIP, CLIPPER, DEVICE, QUANTISE, Task
 from emu.cluster.timing.step_schedule import Group, StepSchedule, StepTime
@@ -87,9 +86,9 @@ class _Playback:
         compute = forward + backward
         busy_ps = compute + quantise + update + (clip if self._clips_on_device else 0)
         busiest, steps = int(busy_ps.argmax()), cycle.steps
-        # if steps do not repeat, devices may not have waited for the busiest yet, which sets the pace in the long run
-        busiest_ps = max((int(times.max()) for times in cycle.busy.values()), default=0)
-        cycle = cycle._replace(duration_ps=max(cycle.duration_ps, busiest_ps))
+        if not cycle.repeats:  # devices may not have waited for the busiest yet, which sets the pace in the long run
+            cycle = cycle._replace(duration_ps=max(cycle.duration_ps, cycle.busiest_ps))
+        assert cycle.duration_ps >= cycle.busiest_ps, "a step takes at least what its busiest resource does in it"
         # what ports send: "port out", or "port" if both directions share it
         ports = [times for name, times in cycle.busy.items() if name.startswith("port") and not name.endswith(" in")]
         return StepTime(
@@ -110,8 +109,8 @@ class _Playback:
         ports = {} if self.traffic is None else self.traffic.busy_ps
         spent = {**timelines.spent_ps, _SENT_BYTES: np.array([self.sent_bytes])}
         busy = {**timelines.busy_ps, **ports}
-        did = self._did() if self._is_buffered else ()  # else one step is a cycle, whatever it did
-        self.steps.add(now, spent, busy, did, at_rest=not self._is_buffered)
+        names, times = self._did() if self._is_buffered else ([], [])  # else one step is a cycle, whatever it did
+        self.steps.add(now, spent, busy, names, times, at_rest=not self._is_buffered)
         if self.steps.cycle is not None:
             self.processes.stop()
             return
@@ -120,13 +119,14 @@ class _Playback:
         self._events.clear()
         self._began_ps = self.steps.end_ps
 
-    def _did(self) -> list[Hashable]:
-        """Return what happened in the step in progress, counted from its beginning."""
-        began = self._began_ps
-        work = [
-            (w.resource, w.name, shifted(w.begin_ps, began), w.duration_ps.tobytes()) for w in self.timelines.booked
+    def _did(self) -> tuple[list[Hashable], list[Times]]:
+        """Return what happened in the step in progress, and when."""
+        booked, sent = self.timelines.booked, self._sent
+        names: list[Hashable] = [
+            *((work.resource, work.name, work.duration_ps.tobytes()) for work in booked),
+            *(name for name, _, _ in sent),
         ]
-        return [*work, *((name, shifted(arrived, began), shifted(ended, began)) for name, arrived, ended in self._sent)]
+        return names, [*(work.begin_ps for work in booked), *(times for _, *both in sent for times in both)]
 
     @property
     def _is_buffered(self) -> bool:
