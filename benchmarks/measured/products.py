@@ -196,7 +196,7 @@ def fitted(key: str, seed: int = 0, rounds: int = 400) -> tuple[Fit, float]:
         return float(np.sqrt(np.mean(np.log(found / measured) ** 2)))
 
     best: tuple[float, Floats] = (np.inf, low)
-    for _ in range(6):
+    for _ in range(24):
         x = rng.uniform(low, high)
         least, width = error(x), 0.3
         for _ in range(rounds):

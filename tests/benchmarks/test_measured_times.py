@@ -10,23 +10,21 @@ from benchmarks.measured import moving
 from benchmarks.measured.products import UNITS, Fit, Row, rows, simulated, times
 from emu.hardware import Machine
 
-#: Root mean square and largest relative error of products that nothing was fitted to.
-MOST_RMS, MOST = 0.12, 0.30
-#: On H100 they are larger, as the page says.
-WITHIN = [key for key in UNITS if key != "h100"]
+#: Root mean square and largest relative error of products that nothing was fitted to; on H100 one is larger.
+MOST_RMS, MOST, MOST_ON_H100 = 0.12, 0.30, 0.31
 
 
 def of_unit(key: str, *, is_fitted: bool) -> list[Row]:
     return [row for row in rows() if row.unit == key and row.is_fitted == is_fitted]
 
 
-@pytest.mark.parametrize("key", WITHIN)
+@pytest.mark.parametrize("key", UNITS)
 def test_products_that_nothing_was_fitted_to_are_simulated_as_measured(key: str):
     shown = of_unit(key, is_fitted=False)
     assert len(shown) >= 30
     rms, worst = page.errors(simulated(shown), [row.seconds for row in shown])
     assert rms <= MOST_RMS
-    assert worst <= MOST
+    assert worst <= (MOST_ON_H100 if key == "h100" else MOST)
 
 
 def test_no_size_is_fitted_and_shown():

@@ -310,6 +310,11 @@ def test_one_bit_without_the_feedback_of_errors_learns_less():
             "`owner_codec` must be given if both `owner_bits` and options of `codec` are",
         ),
         (
+            {"cluster__nodes": 2, "cluster__error_feedback": False, "cluster__codec.residual_lag": 2},
+            "`codec.residual_lag` of .cluster. must be left out if `error_feedback` is false, which leaves no "
+            "residual, got 2; remove one of the two",
+        ),
+        (
             {"cluster__nodes": 2, "cluster__exchange": "controllers", "cluster__quantise_own": False},
             "`quantise_own` of .cluster. must be left out if `exchange` is 'controllers', got False; remove it",
         ),

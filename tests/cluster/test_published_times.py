@@ -154,12 +154,19 @@ def test_published_transfers_are_predicted_as_printed_but_for_latency_c6():
 
 
 def test_the_order_of_published_speeds_is_predicted_c():
-    """8x1 before 4x2; the larger mini-batch the faster, and with the higher speed-up."""
+    """The larger mini-batch the faster, and with the higher speed-up; 8x1 before 4x2 by physics alone.
+
+    With the program of the source, 4x2 comes out level with 8x1, which it was not.
+    """
     for like in (False, True):
-        large, small, parts = step(8, 16384, as_published=like), step(8, 2880, as_published=like), step(4, 16384, 2)
+        large, small = step(8, 16384, as_published=like), step(8, 2880, as_published=like)
         assert large.samples_per_s > small.samples_per_s
         assert large.speed_up > small.speed_up
-        assert step(8, 16384).samples_per_s > parts.samples_per_s
+    assert step(8, 16384).samples_per_s > step(4, 16384, 2).samples_per_s
+    whole, parts = (
+        at.samples_per_s for at in (step(8, 16384, as_published=True), step(4, 16384, 2, as_published=True))
+    )
+    assert abs(parts / whole - 1) < 0.005
     assert all(row.error > 0 for row in (*alone(), *speeds())), "without a schedule, what costs time is left out"
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import emu
 from emu._config import checked
 from emu.errors import ConfigError
 from emu.formats import Float
@@ -123,9 +124,29 @@ def test_a_matrix_unit_computes_products_alone(operation: str):
     ({"tiles": None}, "must have `count` and `tiles` together.*got `count` alone; add `tiles`"),
     ({"tiles": None, "count": None, "splits": 2}, "`splits` of a unit must come with `tiles`"),
     ({"read_ports": 2}, "must have `tiles` or `read_ports`, got both"),
+    ({"efficiency": 0.5}, "must have `efficiency` or `tiles`, each of which has its share, got both; remove one"),
+    ({"tiles": None, "count": None, "read_ports": 2, "efficiency": 0.5},
+     "must have `efficiency` or `read_ports`, which say what it waits for, got both; remove one"),
 ])  # fmt: skip
 def test_numbers_of_tiles_go_together(numbers: dict[str, Any], rule: str):
     whole = {"lanes": 256, "count": 4, "tiles": [[16, 8, 0.5]]} | numbers
     text = {name: said(value) for name, value in whole.items() if value is not None}
     with pytest.raises(ConfigError, match=rule):
         checked(ComputeUnit, {"kind": "mac_array"} | text, file="made up")
+
+
+#: Devices that stand for real GPUs.
+GPUS = ("a100", "dgx-a100-8x", "dgx-h200-8x", "dgx-v100-8x", "h100", "k20x-8x", "k20x-dual-24", "p100", "v100")
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_the_unit_of_a_gpu_that_trains_works_below_its_peak_and_starts(name: str):
+    device = load_device(name)
+    fmt = emu.parse(device.precision.activation.format)
+    demand = Demand("a", "activation", "matmul", 1 << 12, 1 << 18, 0, ((fmt, 1 << 12),) * 2, fmt)
+    machine = Machine(device)
+    unit = device.compute.units[machine.unit_of(demand)]
+    assert unit.tiles is not None
+    assert unit.start_s is not None
+    assert device.compute.memory_efficiency is not None
+    assert machine.time_of(demand).start_ps > 0
