@@ -26,10 +26,11 @@ from emu.cluster.timing import (
     play,
     schedule_of,
 )
+from emu.cluster.timing.controlling import Controlled, Sizes, load_ps
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import MEMORY, program_of
+from emu.cluster.timing.program import MEMORY, Part, Task, program_of
 from emu.cluster.timing.striping import Striped, striped_shapes
-from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
+from emu.hardware import Demand, Fabric, Machine, Path, Traffic, load_device
 from emu.training import load_recipe
 from emu.training.time.simulation import HostWork, Simulation
 from emu.training.time.work import work_of
@@ -355,3 +356,66 @@ def test_devices_that_share_units_exchange_two_float32_of_every_example_in_a_los
     kernels = Kernels(codec_of(32), codec_of(32), 10.0**12)
     (task,) = program_of(Striped(MACHINE, kernels, 2), [loss], []).passes
     assert task.gathered_bytes == 2 * 4 * 32
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 8])
+def test_a_step_is_its_parts_and_the_time_in_which_its_device_waits(nodes: int):
+    time = play(plan(layers(3), nodes=nodes))
+    assert time.step_ps == time.compute_ps + time.quantise_ps + time.update_ps + time.wait_ps
+    assert (time.wait_ps > 0) == (nodes > 1), "for messages, which none has alone"
+
+
+def test_a_device_alone_has_events_and_its_hosts_move_no_bytes_through_memory():
+    work = emu.simulate("mlp", "dlu16", nodes=[1], batches=[32], keeps_events=True).events
+    prepared = [event.duration_ps for event in work if event.name == "prepare the next batch"]
+    assert prepared == [-(-32 * 28 * 28 // 16) * 400], "16 numbers a cycle of 2.5 GHz"
+    by_host = [event.details["bytes"] for event in work if event.resource == "host" and event.details]
+    assert len(work) > 10
+    assert by_host == [0, 0], "of the loss and of its error"
+    assert all(event.details.get("bytes", 0) >= 0 for event in work)
+
+
+def test_controllers_run_every_part_of_an_update_once_those_of_no_layer_with_the_last_layer():
+    share = layers(3)
+    norm = Demand("all gradients", "update", "add", 64, 0, 0, ((FP32, 64),) * 2, FP32)
+    share = replace(share, updated=[*share.updated, norm])
+    groups = plan(share, nodes=2, exchange="controllers").groups
+    names = {group.name: [task.name for task in group.updates] for group in groups}
+    last = groups[-1].name
+    assert sum(len(tasks) for tasks in names.values()) == 4
+    assert [name for name, tasks in names.items() if len(tasks) == 2] == [last]
+    assert any(task.layer == "all gradients" for task in groups[-1].updates)
+
+
+def test_a_step_sends_for_as_long_as_its_busiest_port_and_alone_for_no_time():
+    """Node 0 sends gradients of one bit, node 1 their sums in 32 bits."""
+    share = layers(1)
+    step = plan(share, nodes=2, workers=[0], owners=[1], bits=1, owner_bits=32)
+    assert play(step).send_ps == -(-codec_of(32).message_bytes(64, 64) * 10**12 // (6 * 10**9))
+    assert play(alone(MACHINE, share)).send_ps == 0
+
+
+def test_within_a_node_gradients_are_added_and_not_encoded():
+    time = play(plan(layers(1), nodes=1, units=2))
+    assert time.quantise_ps == Kernels(codec_of(1), codec_of(1), MACHINE.device.compute.memory_bytes_per_s).add_ps(
+        2, 64 * 64
+    )
+
+
+def test_a_resource_was_used_for_what_was_booked():
+    timelines = DeviceTimelines(2)
+    for duration in (np.array([5, 0]), 3):
+        timelines.book("compute", "fc1", duration, timelines.start())
+    assert timelines.busy_ps["compute"].tolist() == [8, 3]
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_a_layer_keeps_its_controller_busy_with_messages_in_and_out_their_mean_and_its_update(is_worker: bool):
+    """Of 3 nodes 2 compute gradients; 5 bytes a picosecond; no memory takes time."""
+    teams, port = Teams(3, workers=[0, 1]), Path(5 * 10**12, 0, half_duplex=False, per_node=False)
+    update = Task("fc1", "update", (Part("compute", 70),))
+    load = load_ps(
+        Controlled(Sizes(8, 500, 1500, 8), (update,)), teams, Kernels(codec_of(32), codec_of(32), None), port,
+        is_worker=is_worker,
+    )  # fmt: skip
+    assert load == (1 if is_worker else 2) * 100 + 2 * 300 + 70

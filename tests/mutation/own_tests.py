@@ -124,11 +124,17 @@ _CONTROLLER = ("tests/cluster/test_controller.py",)
 _CLIPPING = ("emu/cluster/clipping", "tests/cluster/test_clipping.py")
 _STEPS = (
     "emu/cluster/timing",
+    "tests/cluster/test_cycles.py",
     "tests/cluster/test_layers_on_devices.py",
     "tests/cluster/test_rows_in_time.py",
     "tests/cluster/test_controllers_in_time.py",
     "tests/cluster/test_step_time.py",
     "tests/cluster/test_published_times.py",
+    "tests/cluster/test_joint_points_in_time.py",
+    "tests/cluster/test_least_busy.py",
+    "tests/cluster/test_parallelism.py",
+    "tests/cluster/test_simulated_training.py",
+    "tests/cluster/test_limits.py",
 )
 _SPARSE = (
     "emu/sparse",
