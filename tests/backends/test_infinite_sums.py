@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from mac_model import Dot
 
 import emu
@@ -70,7 +71,7 @@ def _expected(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, mac: Mac) -> i
     return touched
 
 
-@pytest.mark.parametrize("rounding", ROUNDINGS)
+@most_are_slow("rounding", ROUNDINGS, keep=["toward_zero", "stochastic"])
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_sums_that_become_infinite_are_counted_as_the_rational_model_does(
     unit: tuple[str, str, str, str], rounding: str, backend: str

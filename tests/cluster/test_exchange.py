@@ -8,6 +8,7 @@ from typing import Any
 import counting
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 from emu.cluster import AdaGradRule, Exchange, Layout, MomentumRule, ReplicaError, Simulated, stripes_of
 from emu.cluster.codecs import Address, Memory, Quantiser, codec_of
@@ -152,7 +153,7 @@ def test_what_is_applied_and_all_residuals_that_wait_are_the_sum_of_true_gradien
 
 
 @pytest.mark.parametrize("quantise_own", [True, False])
-@pytest.mark.parametrize("bits", [1, 2, 4, 8, 11, 16, 32])
+@most_are_slow("bits", [1, 2, 4, 8, 11, 16, 32], keep=[1, 4, 11, 32])
 @pytest.mark.parametrize("nodes", [2, 3, 8])
 def test_what_is_applied_and_all_residuals_are_the_sum_of_true_gradients_c1_c5(
     nodes: int, bits: int, quantise_own: bool

@@ -17,7 +17,7 @@ from emu.training.systems.joint_points import OWN_ROLES
 OPTIONS: dict[str, Any] = {"device": "dlu16", "cluster__bits": 32, "dynamic_point__pretraining_steps": 4}
 
 
-@pytest.mark.parametrize("schedule", ["conditional_redo", "always_redo"])
+@most_are_slow("schedule", ["conditional_redo", "always_redo"], keep=["conditional_redo"])
 def test_points_of_activations_and_errors_are_those_of_one_node_with_the_whole_batch(schedule: str):
     """Neither they nor errors depend on other examples: the mean over half a batch goes back at S / 2."""
     alone = trained(1, **OPTIONS, cluster__nodes=1, dynamic_point__schedule=schedule).bench.model.points

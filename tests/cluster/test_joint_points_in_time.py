@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fast_suite import most_are_slow
 from ranks_in_threads import on_ranks
 from test_cluster_training import NARROW, SMALL
 
@@ -59,7 +60,7 @@ def counted(found: Loop) -> list[dict[str, Any]]:
     return [row for _, row in time_of(found).interval() if (row["unit"], row["kind"]) == ("port", "transfer")]
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 3, 8])
+@most_are_slow("nodes", [1, 2, 3, 8], keep=[1, 3])
 def test_registers_go_to_the_first_node_and_their_sum_to_all_one_after_the_other(nodes: int):
     fabric = Fabric.of(on_crossbar(), nodes=nodes)
     expected = 2 * ((nodes - 1) * REGISTER_BYTES * BYTE_PS + LATENCY_PS) if nodes > 1 else 0

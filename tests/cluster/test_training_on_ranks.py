@@ -127,8 +127,7 @@ def tables(path: Path) -> dict[str, Any]:
     "case",
     CASES,
     keep=[
-        "one bit", "own parts as they are, residuals that wait",
-        "one step late", "S moves", "points that all decide", "simulated time", "clipped", "controllers",
+        "one bit", "one step late", "points that all decide", "clipped", "controllers",
     ],
 )  # fmt: skip
 def test_ranks_end_like_one_process_that_simulates_their_nodes(case: str, tmp_path: Path):

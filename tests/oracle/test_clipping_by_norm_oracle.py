@@ -96,7 +96,7 @@ def test_what_is_within_the_threshold_stays_whatever_its_size(k: int, backend: s
         np.testing.assert_array_equal(ours, theirs.astype(np.float32))
 
 
-@most_are_slow("shift", range(-30, 30, 3), keep=[-30, -12, 0, 12, 27])
+@most_are_slow("shift", range(-30, 30, 3), keep=[-30, 0, 27])
 @pytest.mark.parametrize(
     ("loss", "within"),
     [
