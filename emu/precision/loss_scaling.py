@@ -30,6 +30,8 @@ from emu.errors import ConfigError, EmuWarning
 Placement: TypeAlias = Literal["gradient", "learning_rate", "clip_threshold", "weight_decay"]
 #: S before anything was measured: just above the largest binary16, as common mixed-precision libraries begin.
 START = 2.0**16
+#: Every S is smaller: 1 / S of the largest power of two below it, 2**126, is the smallest normal float32.
+_BEYOND = 2.0**127
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class ScaleState:
 
     Attributes:
         scale: S of the next run.
-        clean: updates applied since S last changed (`backoff`).
-        tokens: overflows until S backs off (`backoff` with hysteresis).
+        clean: updates applied since the last overflow or growth (`backoff`).
+        tokens: overflows until S backs off; at 0, each one makes it back off (`backoff` with hysteresis).
         mean: running mean of log2 of the largest gradient; None before the first (`statistical`).
         variance: running mean of its squared distance from that mean (`statistical`).
     """
@@ -66,7 +68,11 @@ class Measured(NamedTuple):
 
 
 class NoScaling(Table):
-    """No loss scaling: the loss as it is."""
+    """No loss scaling: the loss as it is.
+
+    Attributes:
+        compensation: as that of the policies that scale, with S = 1: the learning rate stays as it is.
+    """
 
     compensation: ClassVar[tuple[str, ...]] = ("gradient",)
     policy: Literal["none"] = "none"
@@ -90,7 +96,7 @@ class _Scaling(Table):
     on_overflow: Literal["repeat", "skip"] = "skip"
     compensation: Items[Placement] = Field(default=("gradient",), min_length=1)
     minimum: float = Field(default=2.0**-14, gt=0)
-    maximum: float = Field(default=2.0**24, gt=0, lt=2.0**127)
+    maximum: float = Field(default=2.0**24, gt=0, lt=_BEYOND)
     backoff: float = Field(default=0.5, gt=0, lt=1)
     max_repeats: int = Field(default=8, ge=1)
 
@@ -171,7 +177,7 @@ class FixedScale(_Scaling):
     """
 
     policy: Literal["fixed"]
-    scale: float = Field(gt=0, lt=2.0**127)
+    scale: float = Field(gt=0, lt=_BEYOND)
 
     @model_validator(mode="after")
     def _within_bounds(self) -> FixedScale:
@@ -208,7 +214,7 @@ class _Started(_Scaling):
         start: S before anything was measured; limited to the bounds.
     """
 
-    start: float = Field(default=START, gt=0, lt=2.0**127)
+    start: float = Field(default=START, gt=0, lt=_BEYOND)
 
     @override
     def begin(self) -> ScaleState:
@@ -287,7 +293,7 @@ class StatisticalScale(_Started):
     mean_decay: float = Field(default=0.99, ge=0, lt=1)
     variance_decay: float = Field(default=0.999, ge=0, lt=1)
     minimum: float = Field(default=1.0, gt=0)
-    maximum: float = Field(default=2.0**14, gt=0, lt=2.0**127)
+    maximum: float = Field(default=2.0**14, gt=0, lt=_BEYOND)
 
     @property
     @override

@@ -1,4 +1,4 @@
-"""The static policy: formats come from the device's precision table and stay."""
+"""The static policy: formats come from the device's precision table, for each step, whatever a run measures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Policy:
 
     def __init__(self, table: PrecisionTable) -> None:
         self.table = table
-        self._at: dict[tuple[LayerTables, ...], Policy] = {}
+        self._at: dict[tuple[LayerTables, ...], Policy] = {}  # by the tables that are valid at a step
         self._stage = lru_cache(maxsize=None)(self._find_stage)
         self._word = lru_cache(maxsize=None)(self._find_word)
         self._mac = lru_cache(maxsize=None)(table.mac_of)

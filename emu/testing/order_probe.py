@@ -35,11 +35,13 @@ from emu.testing.order_masks import Masks, Probe, factors_of, guesses, range_of
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
 
 Array = NDArray[Any]
-#: Up to so many terms a single 1 is watched if 1s cannot be counted: pairs, and a call for each other term, grow with
-#: the cube.
+#: If 1s cannot be counted, one 1 at a time is watched, for up to so many terms: each pair takes a call for every other
+#: term, so that calls grow with the cube of their number.
 WATCHED_TERMS = 64
 #: Up to so many terms every pair is measured; beyond, those that determine the tree and a sample.
 MANY_TERMS, CHECKED_PAIRS = 32, 200
+#: Kinds of terms, as `Probe` is called with them; the others are 0, and -M is -_HUGE.
+_ONE, _HUGE = 1, 2
 #: Significands are measured up to so many bits, those of binary128.
 MOST_BITS = 113
 
@@ -118,7 +120,8 @@ class _Measurement:
     """Sizes of subtrees, measured with one set of masks.
 
     Attributes:
-        at_once: how many 1s are counted in one call; 0: the single 1 is watched, whatever becomes of M.
+        at_once: how many 1s are counted in one call. 0: there is a single 1 in a call, which survives if exactly 1 is
+            returned; any other finite number is what directed rounding leaves of M.
     """
 
     probe: Probe
@@ -136,10 +139,10 @@ class _Measurement:
         counted = _exact_counts(probe, masks)
         if counted < 1:
             raise _Unfit("a single 1 does not come out as 1")
-        masked = [(leaf, sign) for leaf in range(probe.n_terms) for sign in (2, -2)]
-        if not all(_passes(probe, masks, leaf, sign, []) for leaf, sign in masked):
+        masked = [(leaf, kind) for leaf in range(probe.n_terms) for kind in (_HUGE, -_HUGE)]
+        if not all(_passes(probe, masks, leaf, kind, []) for leaf, kind in masked):
             raise _Unfit("M does not come out as M")
-        if all(_swallows(probe, masks, leaf, sign, counted) for leaf, sign in masked):
+        if all(_swallows(probe, masks, leaf, kind, counted) for leaf, kind in masked):
             return cls(probe, masks, counted)
         if probe.n_terms > WATCHED_TERMS:
             raise _Unfit(f"1 moves M, and beyond {WATCHED_TERMS} terms 1s are not watched one by one")
@@ -160,7 +163,7 @@ class _Measurement:
 
     def _count(self, pair: tuple[int, int], ones: list[int]) -> int:
         kinds = _kinds(self.probe.n_terms, ones)
-        kinds[pair[0]], kinds[pair[1]] = 2, -2
+        kinds[pair[0]], kinds[pair[1]] = _HUGE, -_HUGE
         count = self.probe(self.masks, kinds)
         if self.at_once == 0 and math.isfinite(count):
             return int(count == 1)
@@ -171,7 +174,7 @@ class _Measurement:
 
 def _kinds(n_terms: int, ones: list[int]) -> NDArray[np.int8]:
     kinds = np.zeros(n_terms, np.int8)
-    kinds[ones] = 1
+    kinds[ones] = _ONE
     return kinds
 
 
@@ -185,17 +188,17 @@ def _exact_counts(probe: Probe, masks: Masks) -> int:
     return probe.n_terms
 
 
-def _swallows(probe: Probe, masks: Masks, leaf: int, sign: int, at_once: int) -> bool:
+def _swallows(probe: Probe, masks: Masks, leaf: int, kind: int, at_once: int) -> bool:
     """Return whether +-M at a leaf hides every group of 1s that is counted at once."""
     others = [other for other in range(probe.n_terms) if other != leaf]
-    return all(_passes(probe, masks, leaf, sign, others[i : i + at_once]) for i in range(0, len(others), at_once))
+    return all(_passes(probe, masks, leaf, kind, others[i : i + at_once]) for i in range(0, len(others), at_once))
 
 
-def _passes(probe: Probe, masks: Masks, leaf: int, sign: int, ones: list[int]) -> bool:
+def _passes(probe: Probe, masks: Masks, leaf: int, kind: int, ones: list[int]) -> bool:
     """Return whether +-M at a leaf comes out as it is, whatever the 1s at others."""
     kinds = _kinds(probe.n_terms, ones)
-    kinds[leaf] = sign
-    return probe(masks, kinds) == math.copysign(math.ldexp(1.0, masks.huge - masks.small), sign)
+    kinds[leaf] = kind
+    return probe(masks, kinds) == math.copysign(math.ldexp(1.0, masks.huge - masks.small), kind)
 
 
 def _recovered(measurement: _Measurement) -> OrderTree:
@@ -223,9 +226,12 @@ def _require_agreement(measurement: _Measurement, tree: OrderTree, pairs: list[t
 
 
 def _significand_bits(probe: Probe, masks: Masks, tree: OrderTree) -> tuple[int | None, ...]:
-    """Return how many bits the sum of each node keeps: 2**t + 1 - 2**t is 1 while t bits behind the first are kept."""
+    """Return how many bits the sum of each node keeps; None for the root, after which no term is added.
+
+    A node adds 2**t and 1, and the node above it -2**t. The result is 1 as long as a sum keeps t bits behind its first.
+    """
     parent = {child: node for node, children in enumerate(tree.nodes) for child in children}
-    first = {leaf: leaf for leaf in range(tree.n_terms)}
+    first = {leaf: leaf for leaf in range(tree.n_terms)}  # of each node: a leaf below it
     for node, children in enumerate(tree.nodes):
         first[tree.n_terms + node] = first[children[0]]
     bits: list[int | None] = []
@@ -234,7 +240,7 @@ def _significand_bits(probe: Probe, masks: Masks, tree: OrderTree) -> tuple[int 
         outside = next(first[child] for child in tree.nodes[above] if child != tree.n_terms + node)
         leaves = (first[children[0]], first[children[1]], outside)
         kept = bisect.bisect_left(range(1, MOST_BITS), True, key=lambda t: not _keeps(probe, masks, leaves, t))
-        bits.append(kept + 1)
+        bits.append(kept + 1)  # with the first one
     return (*bits, None)
 
 
@@ -243,7 +249,7 @@ def _keeps(probe: Probe, masks: Masks, leaves: tuple[int, int, int], bits: int) 
     factors = factors_of(masks.small + bits, range_of(probe.a_format), range_of(probe.b_format))
     apart = replace(masks, huge=sum(factors), huge_factors=factors)
     kinds = np.zeros(probe.n_terms, np.int8)
-    kinds[list(leaves)] = 2, 1, -2
+    kinds[list(leaves)] = _HUGE, _ONE, -_HUGE
     return apart.huge == masks.small + bits <= masks.huge and probe(apart, kinds) == 1
 
 

@@ -35,6 +35,7 @@ def _load(
 ) -> int:
     """Compute one block of results, exact or rounded to odd; return how many are NaN without a NaN among the operands.
 
+    The stage rounds a result that is rounded to odd to the same bits as the exact one.
     Divisions by zero are counted in the flags.
     """
     # Operations are numbers at run time: one compiled loop has them all, and LLVM lifts the choice out of it.
@@ -117,6 +118,7 @@ def _core(
     counts: Any,
     top: int,
 ) -> int:
+    """Write a block's results x as y, observed if there is a register; return the largest exponent observed so far."""
     if bins > 0:
         top = observe_block(x, n, lowest, bins, fixed_quantum, counts, top)
     if stage.is_float:
@@ -155,10 +157,10 @@ def write_operation(
     Args:
         operation: number of the operation.
         a: first operand, flat.
-        b: second operand; any array if the operation has none.
+        b: second operand; if the operation has none, any array as long as `a`.
         c: third operand, likewise.
         origin: index of the result that element 0 of the operands belongs to.
-        scale: power of two by which a single operand is multiplied first.
+        scale: power of two by which the operand of QUANTIZE and ROUND_TO_INTEGRAL is multiplied first.
         out_scale: what values are multiplied by where they are stored.
         out: carriers or raws, flat.
         start: first result.
@@ -168,7 +170,7 @@ def write_operation(
         stream: of the random bits.
         step: of the random bits.
         draw: of the random bits.
-        recorded: recorded random bits, or one element.
+        recorded: recorded random bits of all results; one element if there are none.
         lowest: exponent of the register's first position.
         bins: positions; 0 without a register.
         fixed_quantum: exponent of the fixed accumulator observed, or `NO_QUANTUM`.

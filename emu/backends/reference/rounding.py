@@ -23,7 +23,7 @@ MAX_DROP = 61
 
 
 class _Steps(NamedTuple):
-    """Steps of a mode in a family of formats, and what they depend on: nothing else is computed.
+    """Steps of a mode in fixed point or in floats, and what they depend on, so that only that is computed.
 
     Attributes:
         up: bit `place + 4 * odd + 8 * negative` is 1 if the magnitude takes a step away from zero. The place is 0 for
@@ -86,13 +86,15 @@ def round_magnitude(
         n_rbits: r of stochastic rounding.
         u: random integers below 2**r, or None for other modes.
         two_s_complement: whether negative numbers are in two's complement, as in fixed point, or sign and magnitude.
-        parity: added to a quotient, gives the last bit of its code; None is 0.
+        parity: what is added to a quotient to give a number with the last bit of its code: in a float without fraction
+            bits, that is the last bit of its exponent field. None is 0: the quotient has the last bit itself.
 
     Returns:
         Rounded quotients, and whether each differs from the number that was given.
     """
     if significand.dtype != object:
-        # The first 60 dropped bits and a sticky one decide like all of them: no mode looks at more than 33.
+        # The first 60 dropped bits and a sticky one decide like all of them: no mode looks at more than 33, which are
+        # 32 random bits and the one behind them.
         too_far = drop > MAX_DROP
         if too_far.any():
             significand = np.where(
@@ -105,6 +107,7 @@ def round_magnitude(
     remainder = significand - (quotient << drop)
     inexact = (remainder != 0).astype(bool)
     steps, drawn = _STEPS[rounding][int(not two_s_complement)], rounding in DRAWN
+    # Nothing moves if all are values already, and these stay; or if the mode drops the bits of magnitudes.
     if not (steps.moves_exact or inexact.any()) or not (steps.moves or drawn):
         return quotient, inexact
     if drawn:
@@ -122,7 +125,15 @@ def round_magnitude(
 def _steps(
     steps: _Steps, remainder: Array, drop: Array, quotient: Array, negative: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
-    """Return the step of each magnitude: its low `drop` bits are `remainder`, the others are as even as `quotient`."""
+    """Return the step of each magnitude.
+
+    Args:
+        steps: of the mode.
+        remainder: the low bits, which are dropped.
+        drop: how many.
+        quotient: any number whose last bit is that of the code that is kept.
+        negative: signs.
+    """
     case = _as_ones(remainder != 0)
     if steps.half:
         whole, twice = 1 << drop, remainder << 1
@@ -151,7 +162,10 @@ def _drawn_step(
     u: Array,
     two_s_complement: bool,
 ) -> NDArray[np.int8]:
-    """Return a step if the first r dropped bits, rounded, and u carry; of a negative complement, if u is less."""
+    """Return the step of each magnitude that random bits decide; f are its first r dropped bits, rounded.
+
+    It is 1 if f + u >= 2**r; that of a negative number in two's complement if u < f.
+    """
     # Fewer than r dropped bits are filled up with zeros; of more, the rest decides how the first r are rounded.
     right = np.maximum(drop - n_rbits, 0)
     left = np.maximum(n_rbits - drop, 0)

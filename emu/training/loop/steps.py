@@ -42,7 +42,8 @@ class Steps:
 
     def rate(self, step: int) -> float:
         """Return the learning rate that the schedule gives a step. A recipe in epochs is scheduled by epoch."""
-        settings, planned = self._settings, self._settings.steps
-        position = step if planned else self._batches.progress(step)
-        length = planned or (settings.epochs or 1) * self._batches.per_epoch
+        settings, given = self._settings, self._settings.steps  # None if the recipe has epochs
+        # in epochs, both are counted in steps of the planned size of mini-batches, whatever their size is now
+        position = step if given else self._batches.progress(step)
+        length = given or (settings.epochs or 1) * self._batches.per_epoch
         return learning_rate(settings.optimiser.learning_rate, settings.schedule, position, length)

@@ -28,6 +28,7 @@ _KERNELS = {"exact_product": "sparse_exact", "ordered_product": "sparse_ordered"
 WAY = "one thread per result, in integers, its entries in storage order"
 #: Rows, entries and columns are counted in 32 bits.
 MOST_ENTRIES = 2**31 - 1
+#: The offsets of operands whose elements are found by a pattern instead.
 _NOWHERE = np.zeros(0, np.int64)
 
 
@@ -55,6 +56,7 @@ class _Scanned(NamedTuple):
 
 
 def _scanned(launcher: Launcher, index: Array, count: int) -> _Scanned:
+    """Return what is counted of `index`, int32, whose numbers are below `count`."""
     xp = launcher.xp
     counts = xp.zeros(count, np.int32)
     starts, places, totals = xp.empty(count + 1, np.int64), xp.empty(count, np.int32), xp.empty(2, np.int64)
@@ -79,7 +81,7 @@ def columns(launcher: Launcher, index: Indices, count: int) -> Columns:
 
 
 def _segments(launcher: Launcher, pattern: Pattern) -> tuple[Array, Array, Array]:
-    """Return entries, the dense operand's rows beside them, and where those of each result begin, on the device."""
+    """Return a pattern's segments on the device: its entries, rows and starts, as `Segments` has them."""
     xp, n = launcher.xp, pattern.index.size
     index = launcher.operand(pattern.index)
     index = index.astype(np.int32, copy=False)
@@ -112,10 +114,11 @@ class Entries(DeviceWay[SparseProduct]):
         launcher, pattern = self._launcher, product.pattern
         if not fits(pattern) or not has_room(write.register):
             return None
-        sizes = (1, pattern.results, pattern.longest, product.dense.shape[1])
+        # One matrix, so there is no step to a next one. The inner size is the most terms of a result.
+        sizes, steps = (1, pattern.results, pattern.longest, product.dense.shape[1]), (0, 0)
         addend = None if product.addend is None else product.addend.reshape(1, *product.addend.shape)
         left, right = (Gathered(launcher.taken(x), 1, 0, _NOWHERE, _NOWHERE) for x in (product.data, product.dense))
-        device = OnDevice.laid_out(launcher, product.code, left, right, addend, sizes, (0, 0), write)
+        device = OnDevice.laid_out(launcher, product.code, left, right, addend, sizes, steps, write)
         results = Results.of(launcher, device.results, write)
         entries, rows, starts = _segments(launcher, pattern)
         kernel, extra, words = kernel_of(launcher, device, write.stage)

@@ -24,7 +24,8 @@ from emu.backends.numba.machine import has_ternary_logic
 # LLVM's builder says little about its types.
 IR: Any = ir
 _CODE: Any = cgutils
-#: Makes a function that emits its own instructions; a kernel calls it without its typing context.
+#: Makes a function that emits its own instructions. Its first parameter is Numba's typing context, which calls in a
+#: kernel leave out; the cast tells a type checker so.
 intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
 LANES = 16
 #: Float64 lanes of one AVX-512 instruction, and its operand that says how to round: 1 down, 2 up, 3 toward zero, plus 8
@@ -34,6 +35,7 @@ AVX512_LANES, ROUND_DOWN, ROUND_UP, ROUND_TOWARD_ZERO = 8, 9, 10, 11
 ODD, MAJORITY = 0b10010110, 0b11101000
 I1, I8, I16, I32, I64 = (IR.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16, F32, F64 = IR.HalfType(), IR.FloatType(), IR.DoubleType()
+#: Bytes of a lane. A bit of a mask has none: it is narrower than every other lane.
 BYTES = {I1: 0, I8: 1, I16: 2, F16: 2, I32: 4, F32: 4, I64: 8, F64: 8}
 _FLOATS = (F16, F32, F64)
 _NAMES = {F16: "f16", F32: "f32", F64: "f64", I8: "i8", I16: "i16", I32: "i32", I64: "i64"}
@@ -333,8 +335,8 @@ class Vector:
         for control in (ROUND_DOWN, ROUND_UP):
             mode = self.emitter.integer(control, I32)
             name = f"llvm.x86.avx512.{instruction}"
-            low, *high = (Vector(self.emitter, self.emitter.call(name, room, [*x, mode])) for x in parts)
-            results.append(low.shuffled(high[0], range(self.lanes)) if high else low)
+            lanes, *rest = (Vector(self.emitter, self.emitter.call(name, room, [*x, mode])) for x in parts)
+            results.append(lanes.shuffled(rest[0], range(self.lanes)) if rest else lanes)
         return results[0], results[1]
 
     def with_sign_of(self, other: Vector) -> Vector:
@@ -377,18 +379,18 @@ class Vector:
         return self.shuffled(other, [i + source * self.lanes for i in range(self.lanes) for source in (0, 1)])
 
     def shuffled(self, other: Vector, order: Sequence[int]) -> Vector:
-        """Return the lanes of that `order`: this vector's have the first numbers, the other's the next."""
+        """Return the lanes that `order` lists: this vector's are numbered from 0, the other's from `lanes` on."""
         picks = IR.Constant(IR.VectorType(I32, len(order)), list(order))
         return Vector(self.emitter, self.emitter.builder.shuffle_vector(self.value, other.value, picks))
 
     def count(self) -> Any:
-        """Return how many lanes this mask has, as int64."""
+        """Return in how many lanes this mask is true, as int64."""
         builder, integer = self.emitter.builder, IR.IntType(self.lanes)
         word = builder.bitcast(self.value, integer)
         return builder.zext(self.emitter.call(f"llvm.ctpop.i{self.lanes}", integer, [word]), I64)
 
     def any(self) -> Any:
-        """Return whether this mask has any lane."""
+        """Return whether this mask is true in any lane."""
         word = self.emitter.builder.bitcast(self.value, IR.IntType(self.lanes))
         return self.emitter.builder.icmp_unsigned("!=", word, IR.Constant(IR.IntType(self.lanes), 0))
 
@@ -436,12 +438,12 @@ class Count:
         return self.emitter.builder.load(self.pointer, typ=I64)
 
     def add_where(self, mask: Vector) -> None:
-        """Count the lanes of `mask`."""
+        """Count the lanes in which `mask` is true."""
         self.emitter.builder.store(self.emitter.builder.add(self.now, mask.count()), self.pointer)
 
 
 def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
-    """Add three numbers bit by bit: return the sums and the carries of all bits."""
+    """Add three vectors of sixteen int32 bit by bit: return the sums and the carries of all bits."""
     # The carry is the majority: both of a and b, or one of them and c.
     if has_ternary_logic():
         return _of_three(ODD, a, b, c), _of_three(MAJORITY, a, b, c)
@@ -450,7 +452,7 @@ def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
 
 
 def _of_three(table: int, a: Vector, b: Vector, c: Vector) -> Vector:
-    """Return the bits that a truth table gives for three numbers, bit by bit."""
+    """Return the bits that a truth table gives for three vectors of sixteen int32, bit by bit."""
     arguments = [a.value, b.value, c.value, IR.Constant(I32, table)]
     return Vector(a.emitter, a.emitter.call("llvm.x86.avx512.pternlog.d.512", a.value.type, arguments))
 
