@@ -3,11 +3,13 @@
     one row = GPU x operands x result x instruction ──► accumulator, order of the adds, source, confidence
 
 Every row has a confidence. "very high" and "high" are models that reproduce outputs recorded on the device, or that two
-publications share. Lower ones are models without a recording. `min_exponent` matters only if all terms of a block lie
-below it. An H100 that was asked for such blocks (docs/gpu.md) has the values here, -133 and -21, and no other published
-one. In all other rows it is of low confidence: no public recording reaches it, and publications disagree (-126 for
-every unit in the first MMA-Sim, the values here in Khattak & Mikaitis and in MMA-Sim 2.1.1). Rows of FP8, those of t4,
-and fp32 results of v100 have none, because their terms are never below the published values.
+publications share. Lower ones are models without a recording.
+
+`min_exponent` is the lowest exponent to which terms are aligned. It matters only if all terms of a block lie below it.
+An H100 that was asked for such blocks (docs/gpu.md) has the values here, -133 and -21, and no other published one. In
+all other rows it is of low confidence: no public recording reaches it, and publications disagree (-126 for every unit
+in the first MMA-Sim, the values here in Khattak & Mikaitis and in MMA-Sim 2.1.1). Rows of FP8, those of t4, and fp32
+results of v100 have none, because their terms are never below the published values.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
 MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.
@@ -72,8 +74,9 @@ class MatrixUnit:
 KM, SIM, BOTH, PTX = "Khattak & Mikaitis 2025", "MMA-Sim 2025", "Khattak & Mikaitis 2025, MMA-Sim 2025", "PTX ISA"
 INT32 = "fix32f0"
 #: The FP8 instructions without a unit of their own: operands become binary16, two blocks of 16, then an ordinary add.
-#: The conversion normalises e4m3 subnormals and cannot change a bit: terms are multiples of 2**-18, and one with a
-#: subnormal operand has an exponent of at most 2, too low for the alignment to cut anything.
+#: The conversion normalises e4m3 subnormals, which lowers exponents of their products. That changes no bit: it matters
+#: only if such a product has the highest exponent of its block. This is at most 2, so the alignment cuts below 2**-23,
+#: and every product is a multiple of 2**-18.
 CONVERTED = Blocks(16, 25, index_order="alternating_pairs", addend="after")
 
 #: gpu, inputs, output, instructions, accumulator, order, source, confidence

@@ -2,11 +2,13 @@
 
 It is for devices whose formats leave points open (`fix16f?`); a recipe's table is laid over the device's.
 
-    rule        leading_bits: the smallest range that holds all but r_max of the results
-                courbariaux: one bit at a time toward it
-    schedule    how pre-training runs: always_redo, each operation twice; conditional_redo, again if the point is off
-                by more than `threshold`; float_pretraining, in float32, points from its exponents
-                then main training: `interval` mini-batches at the current points, all points set again, no redo
+    rule        leading_bits: the point of the smallest range that holds all but r_max of the results
+                courbariaux: the point moves at most one bit toward such a range
+    schedule    how pre-training runs:
+                always_redo: each operation twice
+                conditional_redo: an operation again if its point was off by more than `threshold`
+                float_pretraining: in float32; the points follow from the leading bits of its results
+                Main training is the same for all: after `interval` mini-batches all points are set again, no redo.
 
 Source: US 11,593,620 and US 2020/0134434; Courbariaux et al., "Training deep neural networks with low precision
 multiplications", ICLR 2015. What they leave open is our choice, and a key here.

@@ -1,6 +1,7 @@
 """Losses, and their gradients by the output of the network.
 
-A loss returns the mean over the batch, and what its gradient reads.
+A loss returns the mean over the batch, and what its gradient reads. Each intermediate result that the host writes
+(`on_host`) is a pass of the host, which the rows at the end count.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _softmax_cross_entropy_float64(xp: Any, x: Any, labels: Any) -> Any:
 def _softmax_cross_entropy_gradient(role: Role, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
     """The probabilities less the one-hot labels, times g, over N.
 
-    Difference and product on the host, the quotient written in the role that reads it.
+    Difference and product are written on the host, in the format of role `loss`; the quotient is written as an error.
     """
     difference = role.on_host("difference").subtract(as_saved(role, saved[0]), _one_hot(x, labels))
     return _shared_out(role, g, difference, x.shape[0])
@@ -74,7 +75,8 @@ def _mse_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -
 def _euclidean(role: Role, x: Value, labels: Value) -> Value:
     """The mean distance from one-hot targets; and the directions, for the backward pass.
 
-    A direction is difference / distance, and 0 where the distance is 0.
+    A direction is difference / distance, and 0 where the distance is 0: a difference need not be 0 there, since its
+    square may have been rounded to 0.
     """
     difference = role.on_host("difference").subtract(x, _one_hot(x, labels))
     sums = role.on_host("sums").total(role.on_host("squares").multiply(difference, difference), 1)
@@ -82,7 +84,7 @@ def _euclidean(role: Role, x: Value, labels: Value) -> Value:
     xp, far = namespace(distances.array), column(distances).array
     is_apart = far != 0
     numerators = difference.with_array(xp.where(is_apart, difference.array, xp.zeros((), difference.array.dtype)))
-    divisor = xp.asarray(float(distances.format.max), far.dtype)  # a divisor that gives 0 for 0 and raises no flag
+    divisor = xp.asarray(float(distances.format.max), far.dtype)  # 0 / max is 0, without a flag; a format may have no 1
     directions = role.on_host("directions").divide(numerators, distances.with_array(xp.where(is_apart, far, divisor)))
     return _mean_loss(role, distances, directions)
 
@@ -107,7 +109,7 @@ def _euclidean_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: 
 
 
 def _mean_loss(role: Role, losses: Value, saved: Value) -> Value:
-    """Return the mean of losses, and an array saved for the backward pass."""
+    """Return the mean of losses, and beside it an array saved for the backward pass (`Row.beside`)."""
     total = role.on_host("total").total(losses)
     mean = role.unit().divide(total, number(losses.array.size))
     return Value((mean.array, saved.array), mean.format)
@@ -127,7 +129,12 @@ def _one_hot_float64(xp: Any, x: Any, labels: Any) -> Any:
 
 
 def _loss(passes: int, *, by_row: bool) -> Rule:
-    """Return the rule of a loss: it adds up a number of every row, and maybe every row."""
+    """Return the rule of a loss: it adds up all elements of its operand, or of as many intermediate results.
+
+    Args:
+        passes: passes of the host: one for each intermediate result.
+        by_row: whether it first adds up each row, and then the numbers of the rows; else all elements in one sum.
+    """
 
     def rule(operands: Sequence[Shape], options: Options) -> Asked:
         x = operands[0]

@@ -75,6 +75,7 @@ class Drive:
         self._search = ledger.search
         self._baseline: dict[int, Measured] = {}
         self._trials: dict[int, _Trial] = {}
+        #: Runs on the engine, by key: the run, number of its trial, seed.
         self._planned: dict[str, tuple[PlannedRun, int, int]] = {}
 
     def run(self, runs: Runs, tick: Callable[[], None]) -> None:
@@ -122,22 +123,27 @@ class Drive:
                 self._baseline[seed] = of_run(info)
 
     def _finished(self, run: PlannedRun) -> dict[str, Any] | None:
+        """Return `run.json` of a run that the search's folder already has; None if the run must be trained.
+
+        Raises:
+            ConfigError: the folder has a run of this name with another recipe or device.
+        """
         self._sending.home.require_own(run)
         return self._sending.home.result(run)
 
     def _run_trials(self, runs: Runs, tick: Callable[[], None]) -> None:
-        looked = 0.0
+        looked_at = 0.0  # when this process last saw that no trial is free; 0: look at once
         while True:
             tick()
-            for number in self.ledger.renew():
+            for number in self.ledger.renew():  # this process was silent for so long that another one took the trial
                 self._trials.pop(number, None)
-            free = len(self._trials) < runs.slots
-            if free and (time.monotonic() - looked > LOOK_S or not self._trials):
+            has_slot = len(self._trials) < runs.slots
+            if has_slot and (time.monotonic() - looked_at > LOOK_S or not self._trials):
                 taken = self.ledger.take()
                 if taken is not None:
                     self._begin(*taken, runs)
-                    continue
-                looked = time.monotonic()
+                    continue  # first fill every slot of the engine
+                looked_at = time.monotonic()
                 if not self._trials:
                     if self.ledger.is_done():
                         return
@@ -145,8 +151,8 @@ class Drive:
                     time.sleep(LOOK_S)
             for ended in runs.ended():
                 run, number, seed = self._planned.pop(ended.key)
-                looked = 0.0
-                if number in self._trials:
+                looked_at = 0.0  # trials that waited for this result may be free now
+                if number in self._trials:  # else the trial is another process's, which records its results
                     self._settle(self._trials[number], seed, self._sending.arrived(run, ended.failure), runs)
 
     def _begin(self, number: int, values: Values, runs: Runs) -> None:
@@ -177,6 +183,14 @@ class Drive:
         self._planned[run.key] = run, trial.number, seed
 
     def _settle(self, trial: _Trial, seed: int, info: dict[str, Any] | str, runs: Runs) -> None:
+        """Judge a trial after one more of its runs: go on with the next seed, or record how the trial ended.
+
+        Args:
+            trial: the trial.
+            seed: seed of the run.
+            info: `run.json` of the run, or why it failed.
+            runs: the engine.
+        """
         if isinstance(info, str):
             self._fail(trial.number, trial, f"seed {seed}: {info}")
             return

@@ -214,17 +214,17 @@ def cost_of(
         '2.96e-06 J, 0.0126 mm2'
     """
     recipe = load_recipe(recipe)
-    machine = recipe.machine(load_device(device))
-    prices = load_cost_table(table or (machine.cost.table if machine.cost else BASE_TABLE))
-    costs = _Costs(machine, prices)
+    device = recipe.machine(load_device(device))
+    prices = load_cost_table(table or (device.cost.table if device.cost else BASE_TABLE))
+    costs = _Costs(device, prices)
     size = recipe.training.batch if batch is None else as_integer("batch", batch, 1, error=ConfigError)
-    work = work_of(recipe, machine, size, None, data)
+    work = work_of(recipe, device, size, data=data)
     step = [costs.spent(demand) for demand in (*work.computed, *work.update)]
-    forward = [costs.spent(demand) for demand in inference_of(recipe, machine, 1, data)]
+    forward = [costs.spent(demand) for demand in inference_of(recipe, device, 1, data)]
     chosen = forward if inference else step
     areas = costs.areas(chosen)
     return Cost(
-        recipe.name, machine.name, prices.name, costs.level, size, _energy_pj(step), _energy_pj(forward),
+        recipe.name, device.name, prices.name, costs.level, size, _energy_pj(step), _energy_pj(forward),
         None if areas is None else sum((row.area_um2 for row in areas), Fraction(0)),
         _rows(chosen), tuple(areas or ()),
     )  # fmt: skip
@@ -255,7 +255,7 @@ class _Costs:
 
     def __init__(self, device: Device, table: CostTable) -> None:
         self._device, self._prices = device, Prices(table)
-        self._policy = Policy(device.precision).at(0)
+        self._policy = Policy(device.precision).at(0)  # formats of the first step, where they change from step to step
         self.level = require_level(table, device)
         self._byte_pj = byte_pj(table, self.level)
         self._counter_bits = device.precision.register.counter_bits if counts_leading_bits(device) else 0
@@ -271,7 +271,7 @@ class _Costs:
         """Return the area by compute unit and part; None if the table gives no areas."""
         by_unit: dict[str, list[list[Use]]] = {}
         for operation in operations:
-            if not (operation.demand.passes and self._on_host):
+            if not (operation.demand.passes and self._on_host):  # a host's area is not the device's
                 by_unit.setdefault(self._unit_of(operation.demand), []).append(operation.uses)
         areas: list[tuple[str, str, int, Fraction]] = []
         for unit, uses in by_unit.items():
@@ -291,7 +291,8 @@ class _Costs:
     def _uses(self, demand: Demand) -> list[Use]:
         policy, layer, role = self._policy, demand.layer, demand.role
         factors = [fmt for fmt, _ in demand.operands[:2] if fmt is not None] if demand.multiply_adds else []
-        point = getattr(demand.result_format, "frac_bits", 0)  # places the point of a format that leaves it open
+        # a dynamic format gets the point with which its demand was made; other formats have their own or need none
+        point = getattr(demand.result_format, "frac_bits", 0)
         path = Datapath(
             policy.mac(layer, *factors, role=role),
             policy.stage(layer, role, point),

@@ -56,13 +56,14 @@ def path_of(folder: Path, key: str) -> Path:
 
 
 def load(path: Path, key: str) -> Arrays | None:
-    """Return the arrays stored under `key`, or None if there is no file, or a damaged one."""
+    """Return the arrays stored under `key`, or None if there is no file, or one that is damaged or has another key."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except UNREADABLE_ARRAYS:
         return None
-    return arrays if str(arrays.pop("key", "")) == key else None
+    stored_key = str(arrays.pop("key", ""))  # a file's name is only a hash of its key
+    return arrays if stored_key == key else None
 
 
 def save(path: Path, key: str, arrays: Arrays) -> None:

@@ -4,13 +4,14 @@
     took         70      90      80     100      80     100
     did           a       b       c       d       c       d       steps 5 and 6 did what 3 and 4 did: a cycle of two
 
-Two steps do the same if everything in them happens at the same times after their beginnings. What is under way when a
-step ends began in this step: so if as many steps as a cycle has repeat those before them, they repeat for ever.
+Two steps do the same if everything in them happens at the same times after their beginnings. Whatever is under way when
+a step ends began in this step, so this step alone decides how the next one goes. If the last n steps did what the n
+steps before them did, the next n do it again, and so on for ever: they are a cycle.
 
-Devices that have less to do than the slowest may get ahead of it, by the same time in every step, for thousands of
-steps: its messages wait for them, not it for theirs. Such steps never do the same, but they do the same at times that
-move evenly: of three cycles in a row, the third is as far from the second as the second from the first. Then the pace
-is that of the devices that do not move.
+A device with less to do than the slowest may get ahead of it, by the same time in every step, for thousands of steps,
+because neither of the two has to wait for messages of the other. No two of these steps do the same, but their times
+move evenly: from the second of three cycles to the third, each time moves as far as from the first to the second. The
+slowest devices, whose times do not move, determine how long such a cycle takes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.int64]
 
-#: Steps after which no cycle is sought any more: the second half of them counts.
+#: After so many steps without a cycle, the second half of them is taken in its place.
 MOST_STEPS = 256
-#: Steps before which times that move evenly are no cycle: they may be filling a queue, behind which devices then wait.
+#: Before so many steps, times that move evenly are not taken for a cycle: a queue may be growing, and steps take longer
+#: once devices wait for it.
 FIRST_STEPS = 32
 #: Products and sums of digests are taken modulo this.
 _WORD = 1 << 64
@@ -60,7 +62,7 @@ class _Did(NamedTuple):
 
     Attributes:
         names: digest of what happened, without times.
-        times: digest of the times after its beginning, in which it is linear: times that move evenly move it evenly.
+        times: digest of the times after its beginning, a linear function of them: if the times move evenly, so does it.
         duration_ps: how long it took.
     """
 
@@ -129,6 +131,7 @@ class Steps:
         for n in range(1, count // 2 + 1):
             if did[-n:] == did[-2 * n : -n]:
                 return self._last(n, repeats=True)
+            # each step of the last n, with those that lie n and 2n steps before it
             if count >= max(3 * n, FIRST_STEPS) and all(_moves_evenly(*did[i::-n][:3]) for i in range(-n, 0)):
                 cycle = self._last(n, repeats=True)
                 if cycle.busiest_ps <= cycle.duration_ps:  # else work piles up, and steps become longer
@@ -154,7 +157,8 @@ def _moves_evenly(last: _Did, middle: _Did, first: _Did) -> bool:
 def _digest(times_ps: Iterable[Times], began_ps: int) -> int:
     """Return a random linear combination of times after a beginning, modulo 2**64.
 
-    Two of 2**64 combinations of different times are equal by accident, as two hashes are.
+    Like two hashes, the combinations of different times may be equal by accident. Time j of array i has the same weight
+    as time i of array j, so opposite changes of these two go unnoticed.
     """
     rows = [(times.reshape(-1) - began_ps).view(np.uint64) for times in times_ps]
     sums = [int((row * _weights(row.size)).sum()) for row in rows]
@@ -162,7 +166,7 @@ def _digest(times_ps: Iterable[Times], began_ps: int) -> int:
 
 
 def _weights(count: int) -> npt.NDArray[np.uint64]:
-    """Return the first `count` of a fixed list of odd random words."""
+    """Return the first `count` of a fixed list of random words, odd so that a change of one time is never lost."""
     return _list_of_weights(max(count - 1, 1).bit_length())[:count]
 
 

@@ -17,6 +17,8 @@ from emu.report.words import ROLES, decibels, integer
 #: Drop from one layer to the next, in dB, that is worth a sentence: the amplitude of the noise grows 3.2 times.
 DROP_DB = 10.0
 _HEIGHT = 330
+#: Part of the height that the slanted names of layers take.
+_NAMES_HEIGHT = 80
 _READING = (
     "Each layer computes once on this device and once in float32, with the same weights and the same batch; the ratio "
     "compares the power of the float32 values with the power of the difference. 20 dB: the error is a tenth of the "
@@ -88,7 +90,7 @@ def _sentences(evidence: Evidence) -> list[str]:
 def _drops(evidence: Evidence) -> Iterator[str]:
     """Yield a sentence for the largest drop along the network: activations forward, errors backward."""
     for role, direction in (("activation", 1), ("error", -1)):
-        ratios = [(layer, noise.last) for (layer, of), noise in evidence.noise.items() if of == role]
+        ratios = [(layer, noise.last) for (layer, drawn), noise in evidence.noise.items() if drawn == role]
         along = [(layer, ratio) for layer, ratio in ratios if math.isfinite(ratio)][::direction]
         for before, after in sorted(pairwise(along), key=lambda pair: pair[1][1] - pair[0][1])[:1]:
             if before[1] - after[1] >= DROP_DB:
@@ -109,7 +111,7 @@ def _spec(rows: list[dict[str, Any]]) -> Spec:
 
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     roles, series = _roles(rows)
-    base = alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 80).encode(
+    base = alt.Chart(alt.NamedData("rows"), height=_HEIGHT - _NAMES_HEIGHT).encode(
         x=alt.X(
             "layer:N",
             sort=layers,
@@ -120,6 +122,7 @@ def _spec(rows: list[dict[str, Any]]) -> Spec:
         y=alt.Y(
             "db:Q",
             title="dB",
+            # the axis begins at 0 dB if a tensor comes near the limit; else 0 would make differences too small to see
             scale=alt.Scale(zero=min(row["db"] for row in rows) < 2 * NOISY_DB),
             axis=alt.Axis(tickCount=6),
         ),

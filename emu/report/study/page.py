@@ -56,6 +56,7 @@ def _groups(study: Study, home: StudyFolder) -> dict[str, list[RowWithBreak]]:
     """Return the rows of each model's table, by its title."""
     groups: dict[str, list[RowWithBreak]] = {}
     for row in compare(study, home):
+        # settings share a table only if all of them are compared with the same baseline
         is_separate = row.setting != "plain" and study.baseline_setting is None
         groups.setdefault(f"{row.model}, {row.setting}" if is_separate else row.model, []).append((row, _broken(row)))
     return groups
@@ -107,7 +108,9 @@ def _model(title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
     caption = f"{title}: accuracy over seeds, bold where a device fails"
     rows = [row for row, _ in group]
     picture, charts = difference_picture(f"differences-{_identifier(title)}", rows)
-    parts = [table(caption, list(names), body, numeric_from=len(names), stacks=True), picture, bullets(remarks(rows))]
+    # no column counts as numeric: beside their numbers, cells have words
+    grid = table(caption, list(names), body, numeric_from=len(names), stacks=True)
+    parts = [grid, picture, bullets(remarks(rows))]
     return Section(_identifier(title), title, join(parts), charts)
 
 

@@ -50,7 +50,7 @@ class Loop:
         self.systems: list[System] = [system(bench) for system in SYSTEMS]
         self.log = Log(bench, self.steps, self.systems)
         self.checkpoint = Checkpoint(bench, self.steps, self.systems, self.log)
-        about = self.log.about()
+        about = self.log.about()  # what all systems say of themselves: some need others
         for system in self.systems:
             system.require(about)
         self.runner, self.updating = bench.runners.for_passes(), bench.runners.for_updates()
@@ -70,18 +70,19 @@ class Loop:
         step, bench = self.steps.done, self.bench
         bench.runners.begin_step(step)
 
-        # forward and backward: a system may divide the batch, count a pass, or run it again
+        # forward and backward: a system may divide the batch, count a pass, or run it again. Each wraps the pass of
+        # those before it. The outermost begins at a scale of 1, which loss scaling multiplies by S
         attempt = self._pass_over(inputs, labels)
-        repeated = any(system.repeats for system in self.systems)
+        may_run_again = any(system.repeats for system in self.systems)
         for system in self.systems:
-            attempt = system.around(attempt, step, repeated=repeated)
+            attempt = system.around(attempt, step, repeated=may_run_again)
         result = attempt(1.0)
 
         # gradients: clipped, exchanged
         for system in self.systems:
             result = system.gradients(result)
 
-        # the update, unless loss scaling gave the step up
+        # the update, with the running moments of normalisation, unless loss scaling gave the step up
         rate = self._rate(step, len(inputs))
         if result.is_applied:
             bench.update.apply(bench.model.states, result.gradients, rate, result.scale, self.updating)
@@ -90,8 +91,9 @@ class Loop:
         # the step is done: systems choose binary points and sizes for later steps, and the log gets its results
         self.steps.done += 1
         phase = next((name for system in self.systems if (name := system.phase(step))), "training")
+        times = partial(step_times_of, self.systems)  # asked for times by systems after the one that has them
         for system in self.systems:
-            system.end_step(self.steps.done, phase, partial(step_times_of, self.systems))
+            system.end_step(self.steps.done, phase, times)
         self.log.add_step(result, rate)
         bench.runners.end_step()
         return result.loss, result.correct / labels.size
