@@ -198,16 +198,23 @@ def vectors(
     operation: Annotated[
         str, typer.Argument(help="quantize, add, subtract, multiply, divide, fma, sqrt, remainder, ... or matmul.")
     ],
-    formats: Annotated[str, typer.Option(metavar="A,B,C", help="Formats of the operands, the addend's last.")],
-    out_format: Annotated[str, typer.Option(help="Format of the result.")],
     out: Annotated[Path, typer.Option(help="Folder of the files.")],
+    formats: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Formats of the operands, the addend's last.")
+    ] = None,
+    out_format: Annotated[str | None, typer.Option(help="Format of the result.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device file or name, of whose forward products formats and unit are taken.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="Layer, if the device has formats by layer.")] = None,
     style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
     **options: Unpack[VectorOptions],
 ) -> None:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
-    from emu.cli.vectors import write
+    from emu.cli.vectors import formats_of, of_device, write
 
-    write(operation, formats, out_format, out, style, options)
+    given = formats_of(operation, formats, out_format) if device is None else of_device(operation, device, layer)
+    write(given, out, style, options)
 
 
 @app.command()

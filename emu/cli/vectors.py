@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from emu._config import checked
 from emu.cli.options import VectorOptions
 from emu.errors import ConfigError
-from emu.testing.vectors import Description, check_dump, make_vectors, write_vectors
+from emu.hardware import load_device
+from emu.precision import Policy
+from emu.testing.vectors import Description, check_dump, make_vectors, read_vectors, what_they_tell, write_vectors
+from emu.testing.vectors.description import MacTable
 from emu.testing.vectors.files import MANIFEST
 
 #: File of the folder that a simulation writes, unless another is named.
@@ -26,15 +30,65 @@ UNIT = {
 }
 
 
-def write(operation: str, formats: str, out_format: str, out: Path, style: str, options: VectorOptions) -> None:
-    """Write vectors, and print their paths; an option that is None has its default."""
+def formats_of(operation: str, formats: str | None, out_format: str | None) -> dict[str, Any]:
+    """Return operation and formats as a description has them.
+
+    Raises:
+        ConfigError: a format is missing.
+    """
+    if formats is None or out_format is None:
+        missing = "--formats" if formats is None else "--out-format"
+        raise ConfigError(f"`{missing}` must be given unless `--device` is, got nothing; add it")
     operands = [text.strip() for text in _BETWEEN_FORMATS.split(formats)]
+    return {"operation": operation, "formats": operands, "out_format": out_format}
+
+
+def of_device(operation: str, device: str, layer: str | None) -> dict[str, Any]:
+    """Return the formats and the unit of a layer's forward products: activations times weights, written as activations.
+
+    Raises:
+        ConfigError: the operation is another one, or a format has a point that training chooses.
+    """
+    if operation != "matmul":
+        raise ConfigError(f"`--device` is of matmul, got it for {operation}; give --formats and --out-format")
+    found, name = load_device(device), layer or ""
+    policy = Policy(found.precision)
+    for role in ("activation", "weight"):
+        if policy.word(name, role) is not None:
+            raise ConfigError(
+                f"the points of vectors must be fixed, got the {role}s of {found.name}, whose point training chooses; "
+                "give --formats, --out-format and the unit's options"
+            )
+    stage, weight = policy.stage(name, "activation"), policy.stage(name, "weight").format
+    mac = MacTable.of(policy.mac(name, stage.format, weight))
+    return {
+        "operation": operation,
+        "formats": [str(stage.format), str(weight)],
+        "out_format": str(stage.format),
+        "rounding": stage.rounding.value,
+        "overflow": stage.overflow.value,
+        "n_rbits": stage.n_rbits,
+        "mac": mac.model_dump(),
+    }
+
+
+def write(table: dict[str, Any], out: Path, style: str, options: VectorOptions) -> None:
+    """Write vectors, and print their paths and what they tell.
+
+    Args:
+        table: operation and formats, and perhaps a stage and a unit.
+        out: folder of the files.
+        style: hex or testfloat.
+        options: laid over the table; one that is None changes nothing.
+    """
     given = {key: value for key, value in options.items() if value is not None}
     mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
-    table = {"operation": operation, "formats": operands, "out_format": out_format, "mac": mac, **given}
+    table = {**table, "mac": {**table.get("mac", {}), **mac}, **given}
     vectors = make_vectors(checked(Description, table, file="the command line"))
     for path in write_vectors(vectors, out, style):
         print(path)
+    for line in what_they_tell(vectors):
+        print(line)
     print(f"{vectors.description.count} vectors; check a dump of results with: emu check {out} DUMP")
 
 
@@ -46,6 +100,8 @@ def check(folder: Path, dump: Path | None, *, any_nan: bool) -> None:
     finding = check_dump(folder, path, any_nan=any_nan)
     if finding is None:
         print(f"{path}: every result is right, bit for bit")
+        for line in what_they_tell(read_vectors(folder)):
+            print(line)
         return
     print(finding)
     sys.exit(1)

@@ -58,6 +58,20 @@ def test_steps_in_which_something_happens_at_another_time_do_not_repeat():
         steps.cycle = None
 
 
+def test_opposite_changes_of_two_times_are_another_step():
+    """Of device 1 in the first array and device 0 in the second; weights must not be symmetric."""
+    steps = Steps()
+    for end, change in (10, 0), (20, 3):
+        times = [np.array([end + 1, end + 2 + change]), np.array([end + 3 - change, end + 4])]
+        steps.add(np.array([end, end]), {}, {}, ["a"], times)
+    assert steps.cycle is None
+    steps = Steps()
+    for end, change in (10, 0), (20, 3):
+        times = [np.array([end + 1, end + 2]), np.array([end + 2 + change, end + 3]), np.array([end, end - change])]
+        steps.add(np.array([end, end]), {}, {}, ["a"], times)
+    assert steps.cycle is None
+
+
 def moving(ends: Sequence[Sequence[int]], busy: Sequence[int] = (), names: str = "") -> list[int | None]:
     """Return the length of the cycle after each step, for ends of steps by device."""
     steps, lengths = Steps(), list[int | None]()

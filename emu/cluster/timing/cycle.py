@@ -30,6 +30,8 @@ MOST_STEPS = 256
 #: Before so many steps, times that move evenly are not taken for a cycle: a queue may be growing, and steps take longer
 #: once devices wait for it.
 FIRST_STEPS = 32
+#: Lists of weights: of times within an array, and of arrays.
+DEVICES, ROWS = 0, 1
 #: Products and sums of digests are taken modulo this.
 _WORD = 1 << 64
 
@@ -157,20 +159,24 @@ def _moves_evenly(last: _Did, middle: _Did, first: _Did) -> bool:
 def _digest(times_ps: Iterable[Times], began_ps: int) -> int:
     """Return a random linear combination of times after a beginning, modulo 2**64.
 
-    Like two hashes, the combinations of different times may be equal by accident. Time j of array i has the same weight
-    as time i of array j, so opposite changes of these two go unnoticed.
+    Like two hashes, the combinations of different times may be equal by accident.
     """
     rows = [(times.reshape(-1) - began_ps).view(np.uint64) for times in times_ps]
-    sums = [int((row * _weights(row.size)).sum()) for row in rows]
-    return sum(int(weight) * total for weight, total in zip(_weights(len(rows)), sums, strict=True)) % _WORD
+    sums = [int((row * _weights(row.size, DEVICES)).sum()) for row in rows]
+    return sum(int(weight) * total for weight, total in zip(_weights(len(rows), ROWS), sums, strict=True)) % _WORD
 
 
-def _weights(count: int) -> npt.NDArray[np.uint64]:
-    """Return the first `count` of a fixed list of random words, odd so that a change of one time is never lost."""
-    return _list_of_weights(max(count - 1, 1).bit_length())[:count]
+def _weights(count: int, kind: int) -> npt.NDArray[np.uint64]:
+    """Return the first `count` of a fixed list of random words, odd so that a change of one time is never lost.
+
+    Args:
+        count: how many.
+        kind: which list: with one for both, opposite changes at (i, j) and (j, i) would cancel.
+    """
+    return _list_of_weights(max(count - 1, 1).bit_length(), kind)[:count]
 
 
 @lru_cache
-def _list_of_weights(bits: int) -> npt.NDArray[np.uint64]:
+def _list_of_weights(bits: int, kind: int) -> npt.NDArray[np.uint64]:
     """Return 2**bits words; longer lists begin with the shorter ones."""
-    return np.random.default_rng(0).integers(0, _WORD, 1 << bits, np.uint64) | np.uint64(1)
+    return np.random.default_rng(kind).integers(0, _WORD, 1 << bits, np.uint64) | np.uint64(1)

@@ -18,12 +18,32 @@ from emu.formats import Float, Format
 from emu.testing.bits import describe_code
 from emu.testing.vectors.definition import exact_value, ieee_flags, last_place
 from emu.testing.vectors.description import NAMES, TESTFLOAT_FLAGS, Codes, Vectors
-from emu.testing.vectors.faults import hypotheses
+from emu.testing.vectors.faults import hypotheses, unseen
 from emu.testing.vectors.files import read_lines, read_vectors
+from emu.testing.vectors.steering import reach_of
 
 #: Terms of a product that are shown, and explanations that are named.
 MOST_TERMS, MOST_NAMED = 6, 4
+#: Faults that are named if no vector shows them.
+MOST_UNSEEN = 8
 _FLAG_NAMES = (*TESTFLOAT_FLAGS, "accumulator_overflow")
+
+
+def what_they_tell(vectors: Vectors) -> list[str]:
+    """Return sentences: how often an accumulator's limit is reached, and which faults these vectors do not show."""
+    lines: list[str] = []
+    d, reach = vectors.description, reach_of(vectors.description)
+    if reach is not None:
+        count = int((vectors.flags >> np.uint64(_FLAG_NAMES.index("accumulator_overflow")) & np.uint64(1)).sum())
+        line = f"accumulator overflow: {count} of {d.count}"
+        if not reach.is_beyond:
+            line += f"; no operands reach its limit, {reach.limit:g}: {d.depth} terms add up to at most {reach.most:g}"
+        lines.append(line)
+    if names := unseen(vectors):
+        more = f"; and {len(names) - MOST_UNSEEN} more" if len(names) > MOST_UNSEEN else ""
+        listed = "; ".join(names[:MOST_UNSEEN])
+        lines.append(f"no vector here shows (some change no result at all): {listed}{more}")
+    return lines
 
 
 @dataclass(frozen=True)

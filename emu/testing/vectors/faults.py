@@ -43,6 +43,35 @@ def hypotheses(vectors: Vectors, modes: Sequence[Rounding] = tuple(Rounding)) ->
     yield from _other_units(vectors, modes)
 
 
+#: Faults of one kind, by the beginnings of their names.
+_KINDS = {
+    "another rounding of results": ("rounding ", "truncation "),
+    "another overflow rule of results": ("overflow rule ",),
+    "another rounding of adds": ("adds rounded ",),
+    "another order of adds": ("adds in the order ",),
+    "another overflow rule of the unit": ("an accumulator with ", "products with "),
+    "another width of the accumulator": ("an accumulator of ",),
+}
+
+
+def unseen(vectors: Vectors) -> list[str]:
+    """Return the faults that would have written these results, too: a dump that has one is right here.
+
+    Of a kind of which several are not seen, how many. Some change nothing whatever the operands are, as another
+    rounding of sums that are never rounded.
+    """
+    seen = {name: not np.array_equal(codes, vectors.results) for name, codes in hypotheses(vectors)}
+    lines: list[str] = []
+    for kind, beginnings in _KINDS.items():
+        members = [name for name in seen if name.startswith(beginnings)]
+        hidden = [name for name in members if not seen[name]]
+        if len(hidden) > 1:
+            lines.append(kind if len(hidden) == len(members) else f"{kind} ({len(hidden)} of {len(members)})")
+            for name in hidden:
+                del seen[name]
+    return lines + [name for name, is_seen in seen.items() if not is_seen]
+
+
 def _other_rules(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypothesis]:
     d, stage = vectors.description, vectors.description.stage
     for mode in sorted(modes, key=lambda mode: mode not in _MODES):  # truncation first: hardware's most likely fault
@@ -190,19 +219,21 @@ def _changed_units(description: Description, modes: Sequence[Rounding]) -> Itera
         yield "products that are never rounded", {"product": "exact"}
     if mac.is_exact:
         return
+    part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)
+    if fmt != "exact":
+        own_rule = OutputStage.of(fmt, overflow=mac.overflow).overflow
+        for rule in rules_of(fmt):
+            if rule is not own_rule:
+                yield f"{part} with overflow rule {rule.value}", {"overflow": rule.value}
+    yield "an accumulator that never rounds", {"accumulator": "exact"}
     for order in KNOWN_ORDERS:
         if parse_order(order) != mac.order:
             yield f"adds in the order {order}", {"order": order}
     for mode in modes:
         if mode is not mac.rounding and not mode.draws:
             yield f"adds rounded {mode.value}", {"rounding": mode.value}
-    part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)
-    for rule in rules_of(fmt) if fmt != "exact" else ():
-        if rule is not mac.overflow:
-            yield f"{part} with overflow rule {rule.value}", {"overflow": rule.value}
     if isinstance(mac.accumulator, Fixed):
         prefix, frac_bits = "" if mac.accumulator.signed else "u", mac.accumulator.frac_bits
         for bits in OFF_BY_BITS:
             name = f"{prefix}fix{mac.accumulator.width_bits + bits}f{frac_bits}"
             yield f"an accumulator of {name} instead of {mac.accumulator}", {"accumulator": name}
-    yield "an accumulator that never rounds", {"accumulator": "exact"}

@@ -1,9 +1,9 @@
-"""Operands of golden vectors: one half breaks hardware, the other tells every known fault from the definition.
+"""Operands of golden vectors: one part breaks hardware, one tells every known fault from the definition.
 
-The first half is drawn as all hard numbers are (`emu.testing.hard`). Results that overflow or are NaN show no rounding,
-and sums of many such terms nearly all do. So for the second half many more operands are drawn than are wanted: short
+The first part is drawn as all hard numbers are (`emu.testing.hard`). Results that overflow or are NaN show no rounding,
+and sums of many such terms nearly all do. So for the second part many more operands are drawn than are wanted: short
 ones, whose results lie all over the format, ties among them. Those are kept that show the faults of `faults.py`, each
-fault in turn.
+fault in turn. If sums of products can go beyond the accumulator's limits, a third part does so (`steering.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from emu.testing.hard import Noise, Places, hard_codes, hard_reals, negated
 from emu.testing.vectors.definition import answer
 from emu.testing.vectors.description import Codes, Description, Vectors
 from emu.testing.vectors.faults import hypotheses
+from emu.testing.vectors.steering import reach_of, steered_operands
 
 Exponents = NDArray[np.int64]
 #: Vectors drawn for each that is kept; fewer, down to the second number, if they would have more terms in all.
@@ -32,16 +33,29 @@ _TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
 
 
 def make_vectors(description: Description) -> Vectors:
-    """Return vectors: every other one hard, and between them those that show faults."""
-    d, wanted = description, description.count // 2
+    """Return vectors, one of each part in turn: hard ones, those that show faults, those that cross limits."""
+    d, reach = description, reach_of(description)
+    parts = 3 if reach is not None and reach.is_beyond else 2
+    sizes = [len(range(i, d.count, parts)) for i in range(parts)]
+    wanted = sizes[1]
     each = min(DRAWN, max(FEWEST_DRAWN, MOST_TERMS // max(wanted * d.depth, 1)))
-    hard, drawn = _sized(d, d.count - wanted), _sized(d, wanted * each)
-    rbits = _random_bits(d, hard.count + drawn.count) if d.is_stochastic else None
-    sets = [_answered(hard, _hard_operands(hard), None if rbits is None else rbits[: hard.count])]
+    hard, drawn = _sized(d, sizes[0]), _sized(d, wanted * each)
+    crossing = sizes[2] if parts > 2 else 0
+    rbits = _random_bits(d, hard.count + drawn.count + crossing) if d.is_stochastic else None
+    sets = [_answered(hard, _hard_operands(hard), _part_of(rbits, 0, hard.count))]
     if wanted:
-        telling = _answered(drawn, _spread_operands(drawn), None if rbits is None else rbits[hard.count :])
+        telling = _answered(drawn, _spread_operands(drawn), _part_of(rbits, hard.count, drawn.count))
         sets.append(_taken(telling, _kept(telling, wanted)))
+    if crossing:
+        steered = _sized(d, crossing)
+        operands = steered_operands(steered)
+        assert operands is not None
+        sets.append(_answered(steered, operands, _part_of(rbits, hard.count + drawn.count, crossing)))
     return _interleaved(d, sets)
+
+
+def _part_of(rbits: Codes | None, start: int, count: int) -> Codes | None:
+    return None if rbits is None else rbits[start : start + count]
 
 
 def _sized(description: Description, count: int) -> Description:
