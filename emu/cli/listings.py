@@ -166,6 +166,8 @@ def print_model(name_or_path: str | Path) -> None:
     network = build_network(recipe.network)
     for layer, shape in zip(network.layers, recipe.network.shapes()[1:], strict=True):
         rows.append((layer.name, layer.type_name, str(shape), str(_parameters([layer]) or "")))
+        inner = every(layer.parts())
+        rows += [(f"  {part.name}", part.type_name, "", str(_parameters([part]) or "")) for part in inner]
     layers = Listing(("layer", "type", "output", "parameters"), rows, numbers=("parameters",))
     optimiser = recipe.training.optimiser
     about = {

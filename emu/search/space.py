@@ -17,8 +17,10 @@ from typing import Any, NamedTuple, cast
 from emu._config import apply_settings, checked
 from emu.errors import ConfigError
 from emu.hardware import Device, PrecisionTable, load_device
+from emu.nn import Network
 from emu.search.file import Search, Value, Values
 from emu.training import Recipe, load_recipe
+from emu.training.layer_globs import require_parameters
 from emu.training.workbench.build import build_network
 
 _PART = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?:\[(?P<layers>(?:[^\[\]]|\[[^\[\]]+\])+)\])?")
@@ -100,11 +102,11 @@ class Space:
         self._recipe = load_recipe(search.model).with_settings(search.settings, file=f"{search.model} in {file}")
         self._device = load_device(search.device)
         self.baseline = Setup(self._recipe, load_device(search.baseline))
-        names = build_network(self._recipe.network).names
+        network = build_network(self._recipe.network)
         self._assignments = [(assignment, [parts_of(key) for key in assignment.keys]) for assignment in search.set]
         for assignment, keys in self._assignments:
             for key, parts in zip(assignment.keys, keys, strict=True):
-                _require_sound(key, parts, names)
+                _require_sound(key, parts, network)
         for values in self._alone():
             self.setup(values)
 
@@ -157,8 +159,8 @@ class Space:
         return device.model_copy(update={"name": f"{self._device.name}-{digits}"})
 
 
-def _require_sound(key: str, parts: list[_Part], names: list[str]) -> None:
-    """Raise ConfigError for the seed, a glob in the wrong part of a key, or a glob that matches no layer."""
+def _require_sound(key: str, parts: list[_Part], network: Network) -> None:
+    """Raise ConfigError for the seed, or a glob that stands in the wrong part of a key or changes no layer."""
     if key == f"{RECIPE}.{SEED}":
         raise ConfigError(f"`{SEED}` must be given by `seeds` of the search, got it in a [[set]]; remove it there")
     for depth, part in enumerate(parts):
@@ -168,11 +170,19 @@ def _require_sound(key: str, parts: list[_Part], names: list[str]) -> None:
                 "a glob of layers must stand in device.precision.layers[GLOB].KEY, and only there, got "
                 f"{key!r}; e.g. device.precision.layers[conv*].weight.format"
             )
-        if part.layers is not None and not any(fnmatchcase(name, part.layers) for name in names):
-            raise ConfigError(
-                f"a glob of layers must match a layer of the network, got {part.layers!r} in {key!r}; there are "
-                f"{', '.join(names)}"
-            )
+        if part.layers is not None:
+            _require_layers(key, part.layers, parts[depth + 1].key, network)
+
+
+def _require_layers(key: str, glob: str, table: str, network: Network) -> None:
+    """Raise ConfigError if a glob matches no layer, or none that has what a table of it is about."""
+    matching = [name for name in network.names if fnmatchcase(name, glob)]
+    if not matching:
+        raise ConfigError(
+            f"a glob of layers must match a layer of the network, got {glob!r} in {key!r}; there are "
+            f"{', '.join(network.names)}"
+        )
+    require_parameters(glob, table, network.layers, repr(key))
 
 
 def _dotted(parts: list[_Part]) -> str:

@@ -33,6 +33,7 @@ from emu.nn import every
 from emu.nn.layer import Shape, shapes_along
 from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.data_tables import Data, Frames, Images, Ngrams, SvmLight, Text
+from emu.training.layer_globs import PARAMETER_ROLES, require_parameters
 from emu.training.layers import AnyLayer, build_layers, named
 from emu.training.stop_tests import StopTests
 
@@ -329,6 +330,9 @@ class Recipe(Table):
                     "`match` of [[precision.layers]] must match a layer that computes, got "
                     f"{tables.match!r}, which only moves values; remove it, or match the layer before it"
                 )
+            for role in PARAMETER_ROLES:
+                if getattr(tables, role) is not None:
+                    require_parameters(tables.match, role, layers, "[[precision.layers]]")
         return self
 
     @model_validator(mode="after")

@@ -317,6 +317,19 @@ class TestRecipes:
                 "models/lenet.toml with --set precision.layers=[{'match': 'flatten*'}])",
             ),
             (
+                "precision.layers=[{match='relu*', weight={format='fix8f4'}}]",
+                "`weight` must be set for layers that have a weight, got 'relu*' in [[precision.layers]], which changes "
+                "nothing: relu1, relu2, relu3, relu4 have none; those that have one are conv1, conv2, fc1, fc2, output "
+                "(in models/lenet.toml with --set precision.layers=[{'match': 'relu*', 'weight': {'format': "
+                "'fix8f4'}}])",
+            ),
+            (
+                "precision.layers=[{match='loss', gradient={format='fix8f4'}}]",
+                "`gradient` must be set for layers that have a weight or bias, got 'loss' in [[precision.layers]], "
+                "which changes nothing: loss has none; those that have one are conv1, conv2, fc1, fc2, output (in "
+                "models/lenet.toml with --set precision.layers=[{'match': 'loss', 'gradient': {'format': 'fix8f4'}}])",
+            ),
+            (
                 "precision.layers=[{match='cnv1'}]",
                 "`match` of [[precision.layers]] must match a layer of the network, got 'cnv1'; did you mean "
                 "'conv1'? (in "

@@ -141,3 +141,15 @@ def test_simulated_times_of_80_columns_repeat_the_setting_they_belong_to(lines):
     assert [head[:4] for head in heads] == [["batch", "bits", "nodes", name] for name in ("step", "samples/s")]
     assert [head[-1] for head in heads] == ["send", "link"]
     assert max(map(len, printed)) <= 80
+
+
+def test_a_model_lists_the_layers_inside_of_its_layers(lines):
+    printed = [line.split() for line in lines(100, "models", "resnet8")]
+    block = [words[:2] for words in printed if words and words[0].startswith("block2")]
+    assert block == [
+        ["block2", "residual"],
+        *(["block2." + name, kind] for name, kind in (
+            ("conv1", "conv2d"), ("norm1", "batch_norm"), ("relu1", "relu"), ("conv2", "conv2d"),
+            ("norm2", "batch_norm"), ("down", "conv2d"),
+        )),
+    ]  # fmt: skip

@@ -56,6 +56,11 @@ def refusal(path: Path) -> str:
         ("low = 4", "low = 16", "`low` of variable `width` must be below `high`, got 16 and 16"),
         ("start = 16", "start = 16\nstep = 0", "`step` must be above 0"),
         ("layers[fc*]", "layers[dense*]", "must match a layer of the network, got 'dense*'"),
+        (
+            "layers[fc*]",
+            "layers[relu*]",
+            "which changes nothing: relu1, relu2 have none; those that have one are fc1, ",
+        ),
         ("{width}", "{widht}", "got {widht}; did you mean 'width'?"),
         ("ap_fixed<{width}, 3>", "ap_fixed<16, 3>", "every variable must be used by a [[set]], got 'width'"),
         ("ap_fixed<{width}, 3>", "apfixed<{width}, 3>", "apfixed<16, 3>"),

@@ -1,0 +1,38 @@
+"""Tables for some layers that would change nothing are refused, and the layers named that were perhaps meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from emu.errors import ConfigError
+from emu.nn import Layer, every
+
+#: Roles of parameters. The other roles are of what every layer writes.
+PARAMETER_ROLES = ("weight", "bias", "gradient", "update", "master")
+
+
+def require_parameters(glob: str, role: str, layers: Sequence[Layer], where: str) -> None:
+    """Raise ConfigError if a role of parameters is set for layers none of which has them.
+
+    Args:
+        glob: of the layers.
+        role: the role that is set; those of no parameters are always right.
+        layers: of the network.
+        where: the key or table.
+    """
+    if role not in PARAMETER_ROLES:
+        return
+    of_one_kind = role in ("weight", "bias")
+    parts = {layer.name: [parameter.part for parameter in layer.parameters()] for layer in every(layers)}
+    having = [name for name, own in parts.items() if (role in own if of_one_kind else own)]
+    matching = [name for name in parts if fnmatchcase(name, glob)]
+    if set(matching) & set(having):
+        return
+    none = f"{', '.join(matching) or glob} {'has' if len(matching) < 2 else 'have'} none"
+    inside = [outer for outer in matching if any(name.startswith(f"{outer}.") for name in having)]
+    hint = f"did you mean {inside[0]}.*?" if inside else f"those that have one are {', '.join(having)}"
+    raise ConfigError(
+        f"`{role}` must be set for layers that have a {role if of_one_kind else 'weight or bias'}, got {glob!r} in "
+        f"{where}, which changes nothing: {none}; {hint}"
+    )
