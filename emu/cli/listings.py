@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from rich.console import Group
 from rich.text import Text
 
 from emu.backends.registry import backends
 from emu.cli.tables import Listing, console, facts
+from emu.datapath import Mac, OutputStage
 from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
+from emu.hardware.precision_table import LayerTables
 from emu.nn import Layer, every
 from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
@@ -49,7 +52,7 @@ def print_device(name_or_path: str | Path) -> None:
     rows = {
         "products": str(mac.product),
         "accumulator": _accumulator(device),
-        "order": "irrelevant: nothing rounds before the output" if mac.is_exact else str(mac.order),
+        **_adds(mac),
         "registers": f"positions: {bins}; counters of {precision.register.counter_bits} bits, "
         "which stop at their largest",
         **_points(device),
@@ -57,10 +60,37 @@ def print_device(name_or_path: str | Path) -> None:
         **_memory(device),
         **{f"link to {link.to}": _link(link) for link in device.links},
         **_crossbar(device),
-        "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",
+        **{f"layers {tables.match}{_times(tables)}": _exception(tables) for tables in precision.layers},
         "source": device.source,
     }
     console().print(Group(Text(f"{device.name}: {device.description}\n"), roles, Text(), facts(rows)))
+
+
+def _adds(mac: Mac) -> dict[str, str]:
+    """Return the order of the adds, and how products and sums are rounded and overflow; nothing if they are exact."""
+    if mac.is_exact:
+        return {"order": "irrelevant: nothing rounds before the output"}
+    fmt = mac.accumulator if mac.accumulator != "exact" else mac.product
+    assert not isinstance(fmt, str)
+    overflow = OutputStage.of(fmt, overflow=mac.overflow).overflow.value
+    return {"order": str(mac.order), "rounding": f"{mac.rounding.value}, at every add", "overflow": overflow}
+
+
+def _times(tables: LayerTables) -> str:
+    """Return in which steps tables hold, "" for all."""
+    if not tables.is_timed:
+        return ""
+    return f", steps {tables.from_step}..{'' if tables.until_step is None else tables.until_step - 1}"
+
+
+def _exception(tables: LayerTables) -> str:
+    """Return what differs in some layers, in the words of the file."""
+    changed: dict[str, Any] = tables.model_dump(exclude_none=True, exclude={"match", "from_step", "until_step"})
+    parts: list[str] = []
+    for name, value in changed.items():
+        words: list[Any] = list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else [value]
+        parts.append(f"{name} {' '.join(map(str, words))}")
+    return "; ".join(parts) or "nothing"
 
 
 def _points(device: Device) -> dict[str, str]:

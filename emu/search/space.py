@@ -125,24 +125,28 @@ class Space:
         Raises:
             ConfigError: they break a rule with these values.
         """
-        recipe, device, precision = cast("tuple[dict[str, Any], ...]", ({}, {}, {}))
+        recipe, device, precision, changes = cast("tuple[dict[str, Any], ...]", ({}, {}, {}, {}))
         for assignment, keys in self._assignments:
             value = assignment.filled(values)
-            for parts in keys:
+            for key, parts in zip(assignment.keys, keys, strict=True):
                 if parts[0].key == RECIPE:
                     recipe[_dotted(parts)] = value
-                elif parts[1].key == PRECISION:
+                    continue
+                changes[key.removeprefix(f"{DEVICE}.").removeprefix(f"{PRECISION}.")] = value
+                if parts[1].key == PRECISION:
                     _put(precision, parts[2:], value)
                 else:
                     device[_dotted(parts)] = value
-        return Setup(self._recipe_with(recipe), self._device_with(device, precision))
+        return Setup(self._recipe_with(recipe), self._device_with(device, precision, changes))
 
     def _recipe_with(self, settings: Mapping[str, Any]) -> Recipe:
         if not settings:
             return self._recipe
         return self._recipe.with_settings(settings, file=f"[[set]] of {self._file}")
 
-    def _device_with(self, settings: Mapping[str, Any], precision: Mapping[str, Any]) -> Device:
+    def _device_with(
+        self, settings: Mapping[str, Any], precision: Mapping[str, Any], changes: Mapping[str, Value]
+    ) -> Device:
         """Return the changed device; its name has a hash of the changes, so equal devices have equal names."""
         device = self._device
         origin = f"[[set]] of {self._file}"
@@ -156,7 +160,10 @@ class Space:
             return device
         text = json.dumps([settings, precision], sort_keys=True)
         digits = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-        return device.model_copy(update={"name": f"{self._device.name}-{digits}"})
+        # what the search has changed is not the base's description any more
+        changed = ", ".join(f"{key} = {value}" for key, value in changes.items())
+        about = f"{device.description} Changed by a search: {changed}."
+        return device.model_copy(update={"name": f"{self._device.name}-{digits}", "description": about})
 
 
 def _require_sound(key: str, parts: list[_Part], network: Network) -> None:

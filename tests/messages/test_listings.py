@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import sys
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from emu import cli
+from emu._paths import content_folder
 from emu.cli.tables import Listing
 from emu.formats import PRESETS
 from emu.hardware import device_names
@@ -153,3 +155,23 @@ def test_a_model_lists_the_layers_inside_of_its_layers(lines):
             ("norm2", "batch_norm"), ("down", "conv2d"),
         )),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "expected"), [
+    ("h100", ["order blocks(16, 25, min_exponent=-133)", "rounding toward_zero, at every add", "overflow ieee"]),
+    ("fixed16", ["order irrelevant: nothing rounds before the output"]),
+    ("dlu8", ["layers output activation fix8f2"]),
+])  # fmt: skip
+def test_a_device_says_how_its_adds_round_and_what_differs_by_layer(lines, device: str, expected: list[str]):
+    printed = [" ".join(line.split()) for line in lines(100, "devices", device)]
+    assert [line for line in printed if line in expected] == expected
+    assert any(line.startswith("rounding ") for line in printed) == (device != "fixed16")
+
+
+def test_what_differs_by_layer_has_its_keys_and_its_steps(lines, tmp_path: Path):
+    text = (content_folder("devices") / "fixed16.toml").read_text(encoding="utf-8")
+    layers = '[[precision.layers]]\nmatch = "conv*"\nfrom_step = 3\nuntil_step = 9\nweight = { format = "fix8f7", '
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text + layers + 'rounding = "floor" }\nmac = { accumulator = "fix40f20" }\n', encoding="utf-8")
+    printed = " ".join(" ".join(lines(100, "devices", str(mine))).split())
+    assert "layers conv*, steps 3..8 weight fix8f7 floor; mac fix40f20" in printed

@@ -215,6 +215,9 @@ def test_devices_of_equal_values_have_one_name_and_others_another(tmp_path: Path
     assert one == same
     assert one.name != other.name
     assert one.name.startswith("fixed16-")
+    assert one.description.startswith(f"{load_device(space.search.device).description} Changed by a search: ")
+    assert "ap_fixed<8, 3>" in one.description
+    assert "ap_fixed<9, 3>" in other.description
 
 
 def test_the_shipped_search_is_valid_and_begins_with_the_device_as_it_is():
