@@ -160,12 +160,12 @@ def test_a_model_lists_the_layers_inside_of_its_layers(lines):
 @pytest.mark.parametrize(("device", "expected"), [
     ("h100", ["order blocks(16, 25, min_exponent=-133)", "rounding toward_zero, at every add", "overflow ieee"]),
     ("fixed16", ["order irrelevant: nothing rounds before the output"]),
-    ("dlu8", ["layers output activation fix8f2"]),
+    ("fixed8", ["layers output activation fix8f2"]),
 ])  # fmt: skip
 def test_a_device_says_how_its_adds_round_and_what_differs_by_layer(lines, device: str, expected: list[str]):
     printed = [" ".join(line.split()) for line in lines(100, "devices", device)]
     assert [line for line in printed if line in expected] == expected
-    assert any(line.startswith("rounding ") for line in printed) == (device != "fixed16")
+    assert any(line.startswith("rounding ") for line in printed) == (device == "h100")
 
 
 def test_what_differs_by_layer_has_its_keys_and_its_steps(lines, tmp_path: Path):
