@@ -320,8 +320,8 @@ class TestRecipes:
                 "precision.layers=[{match='relu*', weight={format='fix8f4'}}]",
                 "`weight` must be set for layers that have a weight, got 'relu*' in [[precision.layers]], which "
                 "changes nothing: relu1, relu2, relu3, relu4 have none; those that have one are conv1, conv2, fc1, "
-                "fc2, output (in models/lenet.toml with --set precision.layers=[{'match': 'relu*', 'weight': {'format': "
-                "'fix8f4'}}])",
+                "fc2, output (in models/lenet.toml with --set precision.layers=[{'match': 'relu*', 'weight': "
+                "{'format': 'fix8f4'}}])",
             ),
             (
                 "precision.layers=[{match='loss', gradient={format='fix8f4'}}]",
