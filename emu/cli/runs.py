@@ -21,6 +21,7 @@ from emu.report import build_report
 from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
 from emu.training import Run, evaluate, load_recipe, resume, train
+from emu.training.remarks import remarks
 from emu.training.stop_tests import in_words
 from emu.training.study import STUDY
 
@@ -146,6 +147,8 @@ def _print_run(run: Run) -> None:
         console.print(f"stopped   at step {run.info['steps']}: {tests_met}", highlight=False, soft_wrap=True)
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
+    for remark in remarks(run.info):
+        console.print(f"note      {remark}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _free_folder(name: str) -> Path:

@@ -9,6 +9,7 @@ from emu.report.diagnosis import MOST_FINDINGS, Finding, grouped, is_severe
 from emu.report.evidence import Evidence
 from emu.report.html import Html, definitions, element, join, paragraph
 from emu.report.words import accuracy, decibels, percent
+from emu.training.remarks import remarks
 
 #: Most layers that are named after the worst one of a group.
 MOST_NAMED = 5
@@ -20,10 +21,12 @@ def header(evidence: Evidence) -> Html:
     description = str(evidence.run.section("device").get("description") or "")
     title = element("h1", element("span", model, class_="model"), " on ", element("span", device, class_="device"))
     about = paragraph(description, class_="about") if description else ""
+    notes = [paragraph(f"{remark[0].upper()}{remark[1:]}.", class_="about") for remark in remarks(evidence.run.info)]
     return join(
         [
             title,
             paragraph(evidence.outcome.sentence(), class_="outcome"),
+            *notes,
             about,
             _figures(evidence),
             _diagnosis(evidence),
