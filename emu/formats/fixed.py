@@ -43,7 +43,7 @@ class Fixed(Drawn):
 
     Attributes:
         width_bits: bits of the word, 1..64, sign bit included.
-        frac_bits: bits behind the point; negative or above the width is allowed.
+        frac_bits: fraction bits; negative or above the width is allowed.
         signed: two's complement if true, else unsigned.
 
     Raises:
@@ -257,5 +257,5 @@ class DynamicFixed(Drawn):
         return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
 
     def at(self, frac_bits: int) -> Fixed:
-        """Return the fixed-point format with this many bits behind the point."""
+        """Return the fixed-point format with this many fraction bits."""
         return Fixed(self.width_bits, frac_bits, self.signed)

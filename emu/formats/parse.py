@@ -174,7 +174,7 @@ def _parse_q(text: str) -> Fixed | None:
     if match := _Q_OPEN.fullmatch(text):
         unsigned, frac = match.groups()
         raise FormatError(
-            f"a format must say its width, got {text!r}, {frac} bits behind the point of an unknown word; write "
+            f"a format must say its width, got {text!r}, {frac} fraction bits of an unknown word; write "
             f"{unsigned.lower()}fix16f{frac} for one of 16 bits"
         )
     return None

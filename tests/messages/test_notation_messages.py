@@ -101,12 +101,12 @@ def said(action: Any, *arguments: Any, **options: Any) -> str:
         ),
         (
             "Q8",
-            "a format must say its width, got 'Q8', 8 bits behind the point of an unknown word; write fix16f8 for one "
+            "a format must say its width, got 'Q8', 8 fraction bits of an unknown word; write fix16f8 for one "
             "of 16 bits",
         ),
         (
             "UQ16",
-            "a format must say its width, got 'UQ16', 16 bits behind the point of an unknown word; write ufix16f16 for "
+            "a format must say its width, got 'UQ16', 16 fraction bits of an unknown word; write ufix16f16 for "
             "one of 16 bits",
         ),
         (
