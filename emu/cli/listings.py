@@ -12,7 +12,7 @@ from rich.text import Text
 
 from emu.backends.registry import backends
 from emu.cli.tables import Listing, console, facts
-from emu.datapath import Mac, OutputStage
+from emu.datapath import Mac
 from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
 from emu.hardware.precision_table import LayerTables
 from emu.nn import Layer, every
@@ -72,7 +72,7 @@ def _adds(mac: Mac) -> dict[str, str]:
         return {"order": "irrelevant: nothing rounds before the output"}
     fmt = mac.accumulator if mac.accumulator != "exact" else mac.product
     assert not isinstance(fmt, str)
-    overflow = OutputStage.of(fmt, overflow=mac.overflow).overflow.value
+    overflow = mac.stage_of(fmt).overflow.value
     return {"order": str(mac.order), "rounding": f"{mac.rounding.value}, at every add", "overflow": overflow}
 
 

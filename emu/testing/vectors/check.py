@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from emu.errors import ConfigError
 from emu.formats import Float, Format
 from emu.testing.bits import describe_code
-from emu.testing.vectors.definition import exact_value, ieee_flags, last_place
+from emu.testing.vectors.definition import ACCUMULATOR_BIT, exact_value, ieee_flags, last_place
 from emu.testing.vectors.description import NAMES, TESTFLOAT_FLAGS, Codes, Vectors
 from emu.testing.vectors.faults import hypotheses, unseen
 from emu.testing.vectors.files import read_lines, read_vectors
@@ -34,7 +34,7 @@ def what_they_tell(vectors: Vectors) -> list[str]:
     lines: list[str] = []
     d, reach = vectors.description, reach_of(vectors.description)
     if reach is not None:
-        count = int((vectors.flags >> np.uint64(_FLAG_NAMES.index("accumulator_overflow")) & np.uint64(1)).sum())
+        count = int((vectors.flags >> np.uint64(ACCUMULATOR_BIT) & np.uint64(1)).sum())
         line = f"accumulator overflow: {count} of {d.count}"
         if not reach.is_beyond:
             line += f"; no operands reach its limit, {reach.limit:g}: {d.depth} terms add up to at most {reach.most:g}"

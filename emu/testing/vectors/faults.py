@@ -221,7 +221,7 @@ def _changed_units(description: Description, modes: Sequence[Rounding]) -> Itera
         return
     part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)
     if fmt != "exact":
-        own_rule = OutputStage.of(fmt, overflow=mac.overflow).overflow
+        own_rule = mac.stage_of(fmt).overflow
         for rule in rules_of(fmt):
             if rule is not own_rule:
                 yield f"{part} with overflow rule {rule.value}", {"overflow": rule.value}
