@@ -75,16 +75,15 @@ def ways_of(unit: ComputeUnit, product: Product) -> Iterator[Way]:
     assert unit.lanes is not None
     count, fill = int(unit.count.value), int(unit.fill_cycles.value) if unit.fill_cycles else 0
     peak = Fraction(int(unit.lanes.value), count)
-    most = int(unit.splits.value) if unit.splits else 1
+    # ceil(depth / parts) is at least LEAST_DEPTH for so many parts and no more; a file may allow any number.
+    most = max(1, min(int(unit.splits.value) if unit.splits else 1, (product.depth - 1) // (LEAST_DEPTH - 1)))
     for tile in unit.tiles.value:
         for rows, columns in {(tile.rows, tile.columns), (tile.columns, tile.rows)}:
             tiles = math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
             for parts in range(1, most + 1):
-                depth = -(-product.depth // parts)
-                if parts == 1 or depth >= LEAST_DEPTH:
-                    waves = -(-tiles * parts // count)
-                    moved = PART_BYTES * parts * product.rows * product.columns if parts > 1 else 0
-                    yield Way(waves * (_tile_cycles(tile, depth, peak) + fill), moved)
+                waves = -(-tiles * parts // count)
+                moved = PART_BYTES * parts * product.rows * product.columns if parts > 1 else 0
+                yield Way(waves * (_tile_cycles(tile, -(-product.depth // parts), peak) + fill), moved)
 
 
 def _tile_cycles(tile: Tile, depth: int, peak: Fraction) -> int:

@@ -65,7 +65,7 @@ def test_the_depth_is_divided_if_more_tiles_are_faster_and_its_parts_pass_the_me
     product=st.builds(Product, *[st.integers(1, 300)] * 2, st.integers(1, 2000)),
     tile=st.tuples(st.integers(1, 64), st.integers(1, 64), st.sampled_from([0.25, 0.5, 1.0])),
     count=st.integers(1, 9),
-    splits=st.integers(1, 5),
+    splits=st.integers(1, 12),
 )
 def test_ways_are_those_of_a_count_tile_by_tile(product: Product, tile: Any, count: int, splits: int):
     of = unit(count=count, lanes=count * 8, tiles=[list(tile)], splits=splits, fill_cycles=3)
@@ -81,6 +81,11 @@ def test_ways_are_those_of_a_count_tile_by_tile(product: Product, tile: Any, cou
             cycles = ceil(Fraction(height * width * depth) / (8 * Fraction(tile[2]))) + 3
             expected.add((len(waves) * cycles, 8 * parts * product.rows * product.columns if parts > 1 else 0))
     assert set(ways_of(of, product)) == expected
+
+
+def test_any_number_of_parts_may_be_allowed():
+    product = Product(100, 100, 9 * LEAST_DEPTH)
+    assert set(ways_of(unit(splits=2**31), product)) == set(ways_of(unit(splits=9), product))
 
 
 @given(st.builds(Product, *[st.integers(1, 500)] * 3))
