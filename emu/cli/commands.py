@@ -122,10 +122,11 @@ def search(
     **options: Unpack[SearchChoices],
 ) -> None:
     """Search for the narrowest hardware that still works; ended trials are never repeated; write one report."""
+    from emu.cli.search import print_search
     from emu.search import SearchOptions, run_search
 
     chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    run_search(file, out, SearchOptions(**chosen))
+    print_search(run_search(file, out, SearchOptions(**chosen)).parent)
 
 
 @app.command()

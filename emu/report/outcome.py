@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.formats.numerals import number
+from emu.report.guessing import chance_of, is_guess
 from emu.report.run_data import Columns, RunData, table_of
 from emu.report.words import accuracy, integer, percent, seconds
 from emu.training.folders.status import FINISHED, STOPPED
 from emu.training.stop_tests import in_words
 
-#: An accuracy of at most this multiple of guessing counts as guessing: on a small test set, guesses may reach it.
-CHANCE_FACTOR = 1.5
 #: Loss of accuracy against the best point of the run that counts as a collapse.
 COLLAPSE = 0.10
 
@@ -54,9 +53,7 @@ class Outcome:
     @property
     def at_chance(self) -> bool:
         """Whether the network is no better than guessing."""
-        if self.test_accuracy is None or self.chance is None:
-            return False
-        return self.test_accuracy <= CHANCE_FACTOR * self.chance
+        return is_guess(self.test_accuracy, self.chance)
 
     def sentence(self) -> str:
         """Return the outcome in one sentence; of a run that is stopped, also why, and how to go on."""
@@ -90,14 +87,13 @@ def outcome_of(run: RunData) -> Outcome:
     status, done = str(run.info.get("status")), int(run.info.get("steps") or 0)
     logged = int(columns["step"][-1]) if "step" in columns else done
     steps = max(logged, done) if status == FINISHED else logged
-    classes = table_of(run.section("recipe").get("network")).get("classes")
     tests = table_of(table_of(run.section("recipe").get("training")).get("stop"))
     return Outcome(
         status=status,
         steps=steps,
         train_loss=_last(columns, "train_loss", final),
         test_accuracy=_last(columns, "test_accuracy", final),
-        chance=1 / classes if isinstance(classes, int) and classes > 1 else None,
+        chance=chance_of(run.section("recipe")),
         first_nonfinite_step=_first_nonfinite(columns),
         collapsed_from=_collapse(columns),
         seconds=_number(run.info.get("seconds")),

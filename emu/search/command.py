@@ -13,9 +13,9 @@ from emu.jobs import Runs, open_engine
 from emu.jobs.engine import LOCAL
 from emu.jobs.sending import Sending
 from emu.report.search import build_search_report, read_search
-from emu.report.search.page import DEVICES, device_file
+from emu.report.search.page import CONFIRM, DEVICES, device_file
 from emu.search.design import Design
-from emu.search.device_file import device_toml
+from emu.search.device_file import confirming_toml, device_toml
 from emu.search.drive import Drive
 from emu.search.file import Search, Values, load_search
 from emu.search.ledger import Ledger
@@ -85,13 +85,11 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
         _run_trials(search, space, metrics, ledger, sending, snapshot, options)
     snapshot.write(ledger)
     _write_devices(search, space, home)
-    report = build_search_report(home.path)
-    print(f"report  {report}\ntable   {report.with_suffix('.md')}")
-    return report
+    return build_search_report(home.path)
 
 
 def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
-    """Write the devices on the front as files, and remove the files of devices that have left it."""
+    """Write the devices on the front as files, and a study of them; remove the files of devices that have left it."""
     files: dict[str, str] = {}
     for trial in read_search(home.path).front():
         comment = f"Found by the search {search.name}: trial {trial.number}."
@@ -103,6 +101,9 @@ def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
             path.unlink()
     for name, text in files.items():
         RunFolder(folder).write_text(name, text)
+    if files:
+        paths = [str(folder / name) for name in sorted(files)]
+        RunFolder(home.path).write_text(CONFIRM, confirming_toml(search, paths))
 
 
 def _run_trials(

@@ -7,14 +7,17 @@
     from then on, in batches       drawn by a sampler of Optuna that is seeded with (seed, n), from all trials before
                                    the batch
 
-So each process and machine that draws trial n gets the same values, and so does the same search at another time.
+So each process and machine that draws trial n gets the same values, and so does the same search at another time. If a
+probe or a mixture has been tried, the sampler draws instead. Values are tried twice only if no others are possible.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
 
 #: Shares of the way to the probes: for variables whose probe held the constraints, and for all others.
 MIXTURES = ((1.0, 0.25), (1.0, 0.5), (1.0, 0.75), (1.0, 1.0))
-#: Most draws for a trial, until one is new and possible: by the sampler, then at random; after that the last is taken.
+#: Most draws for a trial, until one is new and possible: by the sampler, then at random. Then all values are gone
+#: through if there are no more than MOST_VALUES, else the last draw is taken.
 MOST_DRAWS = 50, 50
+MOST_VALUES = 4096
 RANDOM = "random"
 #: Attribute in which Optuna's NSGA-II keeps the generation of a trial.
 _GENERATION = "NSGAIISampler:generation"
@@ -91,16 +96,22 @@ class Design:
             number: number of the trial.
             past: trials that have ended, at least those of `waits_for`.
         """
-        if number < self._probes:
-            return self._probe(number)
         first = self.waits_for(number)
         known = sorted((trial for trial in past if trial.number < first), key=lambda trial: trial.number)
-        if number < self._warm:
-            return self._mixed(*MIXTURES[number - self._probes], known)
-        drawn: list[Values] = []  # the batch up to this trial, so that no values occur twice
+        taken = {_text(trial.values) for trial in known}
+        values: Values = {}
+        # all that wait for the same trials, up to this one, so that no values occur twice
         for n in range(first, number + 1):
-            drawn.append(self._drawn(n, known, drawn))
-        return drawn[-1]
+            planned = self._planned(n, known)
+            values = self._drawn(n, known, taken) if planned is None or _text(planned) in taken else planned
+            taken.add(_text(values))
+        return values
+
+    def _planned(self, number: int, known: Sequence[Past]) -> Values | None:
+        """Return the values of a trial of the warm start; None behind it."""
+        if number < self._probes:
+            return self._probe(number)
+        return self._mixed(*MIXTURES[number - self._probes], known) if number < self._warm else None
 
     def _probe(self, number: int) -> Values:
         values = self.search.starts()
@@ -116,11 +127,10 @@ class Design:
             for index, variable in enumerate(self.search.variable, 1)
         }
 
-    def _drawn(self, number: int, known: Sequence[Past], in_batch: Sequence[Values]) -> Values:
+    def _drawn(self, number: int, known: Sequence[Past], taken: Container[str]) -> Values:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        taken = {_text(values) for values in (*(trial.values for trial in known), *in_batch)}
         words = np.random.SeedSequence([self.search.sampler.seed, _SEPARATE, number]).generate_state(sum(MOST_DRAWS))
         ranges = {variable.name: distribution(variable) for variable in self.search.variable}
         values: Values = {}
@@ -132,8 +142,17 @@ class Design:
                 params = study.ask(ranges).params
                 values = {variable.name: params[variable.name] for variable in self.search.variable}
                 if _text(values) not in taken and self._is_possible(values):
-                    break
-        return values
+                    return values
+        rest = (drawn for drawn in self._all() if _text(drawn) not in taken and self._is_possible(drawn))
+        return next(rest, values)
+
+    def _all(self) -> Iterator[Values]:
+        """Yield all values in the order of the file; none if there are more than MOST_VALUES."""
+        ranges = [variable.listed(MOST_VALUES) for variable in self.search.variable]
+        if all(ranges) and math.prod(map(len, ranges)) <= MOST_VALUES:
+            names = [variable.name for variable in self.search.variable]
+            for combination in itertools.product(*ranges):
+                yield dict(zip(names, combination, strict=True))
 
     def _sampler(self, name: str, seed: int) -> optuna.samplers.BaseSampler:
         import optuna

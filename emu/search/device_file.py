@@ -1,4 +1,4 @@
-"""Write a device as a TOML file, so that the device of a trial can be used anywhere: `--device FILE`."""
+"""Write the device of a trial as a TOML file, so that it can be used anywhere, and a study that confirms the front."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from emu.hardware import Device
+from emu.search.file import Search
+
+#: Seeds of the study that confirms a front.
+CONFIRMING_SEEDS = 5
 
 
 def device_toml(device: Device, comment: str) -> str:
@@ -16,7 +20,36 @@ def device_toml(device: Device, comment: str) -> str:
         device: the device.
         comment: comment of the first line.
     """
-    content = device.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    return _text(device.model_dump(mode="json", exclude_unset=True, exclude_none=True), comment)
+
+
+def confirming_toml(search: Search, devices: Sequence[str]) -> str:
+    """Return the text of a study that trains devices with seeds that the search did not use.
+
+    A device on the front is there partly because its seeds were lucky: other seeds tell by how much.
+
+    Args:
+        search: the search that proposed them.
+        devices: paths of their files.
+    """
+    first = max(search.seeds) + 1
+    grid: dict[str, Any] = {
+        "models": [search.model],
+        "devices": [search.baseline, *devices],
+        "seeds": list(range(first, first + CONFIRMING_SEEDS)),
+    }
+    if search.settings:
+        grid["settings"] = [{"name": "plain", "set": search.settings}]
+    content = {
+        "name": f"{search.name}-confirmed",
+        "description": f"The front of the search {search.name}, with seeds that it did not use.",
+        "baseline": search.baseline,
+        "grid": [grid],
+    }
+    return _text(content, f"Written by the search {search.name}: run it with emu study.")
+
+
+def _text(content: Mapping[str, Any], comment: str) -> str:
     return "\n".join([f"# {comment}", "", *_table(content, ())]).rstrip() + "\n"
 
 

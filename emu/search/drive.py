@@ -16,6 +16,8 @@ from typing import Any
 from emu.errors import ConfigError, EmuError
 from emu.jobs import Runs
 from emu.jobs.sending import Sending
+from emu.report.search.trials import BASELINE
+from emu.report.search.words import called, value_in_words
 from emu.search.file import Values
 from emu.search.ledger import Ledger
 from emu.search.metrics import Measured, Metrics, Verdict, of_run, of_shapes
@@ -107,7 +109,7 @@ class Drive:
         left: dict[str, tuple[PlannedRun, int]] = {}
         setup = self._space.baseline
         for seed in self._search.seeds:
-            run = PlannedRun(f"baseline-seed{seed}", setup.seeded(seed), setup.device)
+            run = PlannedRun(f"{BASELINE}{seed}", setup.seeded(seed), setup.device)
             if (info := self._finished(run)) is not None:
                 self._baseline[seed] = of_run(info)
             else:
@@ -156,6 +158,11 @@ class Drive:
                     self._settle(self._trials[number], seed, self._sending.arrived(run, ended.failure), runs)
 
     def _begin(self, number: int, values: Values, runs: Runs) -> None:
+        first = self.ledger.first_with(values)
+        if first < number:
+            self.ledger.fail(number, {"repeats": first})
+            self._ended(number, f"not trained: the same values as trial {first}, and no new ones were found")
+            return
         try:
             setup = self._space.setup(values)
             trial = _Trial(number, setup, of_shapes(setup))
@@ -206,10 +213,13 @@ class Drive:
         self._tell(trial, verdict)
 
     def _tell(self, trial: _Trial, verdict: Verdict) -> None:
-        results = self._results(trial) | {"metrics": verdict.means, "pruned": verdict.pruned}
+        measured = {"metrics": verdict.means, "samples": verdict.samples, "pruned": verdict.pruned}
+        results = self._results(trial) | measured
         self.ledger.tell(trial.number, verdict.values, verdict.violations, results)
         objectives = zip(self._search.objective, verdict.values, strict=True)
-        reached = ", ".join(f"{objective.metric} {value:.4g}" for objective, value in objectives)
+        reached = ", ".join(
+            f"{called(objective.metric)} {value_in_words(objective.metric, value)}" for objective, value in objectives
+        )
         note = "" if verdict.is_feasible else ", breaks a constraint"
         seeds = f" after {len(trial.runs)} of {len(self._search.seeds)} seeds" if verdict.pruned else ""
         self._ended(trial.number, f"{reached}{note}{seeds}")
@@ -221,6 +231,7 @@ class Drive:
     def _results(self, trial: _Trial) -> dict[str, Any]:
         return {
             "device": trial.setup.device.name,
+            "changes": self._space.changed(trial.setup),
             "shapes": trial.shapes,
             "runs": {str(seed): f"trial-{trial.number:04}-seed{seed}" for seed in trial.runs},
             "computer": platform.node(),

@@ -161,6 +161,22 @@ class Variable(Table):
         # 0.0 + 3 * 0.1 is above 0.3 in doubles
         return min(self._low + round((value - self._low) / self.grid) * self.grid, self.last)
 
+    def listed(self, most: int) -> list[Value]:
+        """Return all values in their order; none if there are more than `most`, or no end of them.
+
+        Examples:
+            >>> Variable(name="scale", low=0.0, high=0.3, step=0.1, start=0.0).listed(10)
+            [0.0, 0.1, 0.2, 0.3]
+        """
+        if self.choices is not None:
+            return list(self.choices) if len(self.choices) <= most else []
+        if self.grid is None or (steps := round((self.last - self._low) / self.grid)) >= most:
+            return []
+        values = [
+            self._on_grid(self._low + step * self.grid) for step in range(steps + 1)
+        ]  # the sums that Optuna makes
+        return [round(value) for value in values] if self.is_whole else [*values]
+
     def probed(self) -> Value:
         """Return the value of the trial of a warm start in which all other variables are at `start`."""
         if self.probe is not None:

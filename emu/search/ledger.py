@@ -86,6 +86,14 @@ class Ledger:
             if trial.state.is_finished()
         ]
 
+    def first_with(self, values: Values) -> int:
+        """Return the number of the first trial that has these values.
+
+        Raises:
+            ValueError: no trial has them.
+        """
+        return next(trial.number for trial in self.trials() if trial.params == values)
+
     def is_done(self) -> bool:
         """Return whether every trial has ended."""
         trials = self.trials()

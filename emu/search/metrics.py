@@ -40,12 +40,14 @@ class Verdict(NamedTuple):
         values: values of the objectives.
         violations: by how much each constraint is missed, by its name; 0 or less if it holds.
         means: means of all metrics that objectives and constraints name.
+        samples: their values, by seed of those that are trained; a single one if it depends only on recipe and device.
         pruned: why no further seed is trained; empty if more seeds may be trained.
     """
 
     values: tuple[float, ...]
     violations: dict[str, float]
     means: dict[str, float]
+    samples: dict[str, list[float]]
     pruned: str
 
     @property
@@ -125,7 +127,7 @@ class Metrics:
             reasons = [_reason_to_prune(bound, numbers) for bound, numbers in constraints]
             pruned = next((reason for reason in reasons if reason), "")
         values = tuple(means[objective.metric] for objective in self.search.objective)
-        return Verdict(values, violations, means, pruned)
+        return Verdict(values, violations, means, samples, pruned)
 
     def _samples(
         self,

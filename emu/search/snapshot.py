@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emu.report.search.trials import SEARCH, TRIALS
+from emu.report.search.trials import REPEATED, SEARCH, TRIALS
 from emu.search.ledger import RESULTS, Ledger
 from emu.training.folders.run_folder import RunFolder
 from emu.training.folders.study_folder import StudyFolder
@@ -41,7 +41,7 @@ def _plain(trial: Any) -> dict[str, Any]:
     results: dict[str, Any] = trial.user_attrs.get(RESULTS, {})
     return {
         "number": trial.number,
-        "state": _STATES[trial.state.name],
+        "state": REPEATED if "repeats" in results else _STATES[trial.state.name],
         "values": trial.params,
         "objectives": trial.values,
         "violations": trial.constraints,

@@ -72,10 +72,12 @@ class Setup(NamedTuple):
     Attributes:
         recipe: the recipe, complete except for the seed.
         device: the device, before the recipe's `[precision]` is laid over it.
+        changes: key of a `[[set]]` -> the value that it has.
     """
 
     recipe: Recipe
     device: Device
+    changes: dict[str, Value]
 
     def seeded(self, seed: int) -> Recipe:
         """Return the recipe with a seed."""
@@ -101,7 +103,7 @@ class Space:
             raise ConfigError(f"`{SEED}` must be given by `seeds` of the search, got it in `settings`; remove it there")
         self._recipe = load_recipe(search.model).with_settings(search.settings, file=f"{search.model} in {file}")
         self._device = load_device(search.device)
-        self.baseline = Setup(self._recipe, load_device(search.baseline))
+        self.baseline = Setup(self._recipe, load_device(search.baseline), {})
         network = build_network(self._recipe.network)
         self._assignments = [(assignment, [parts_of(key) for key in assignment.keys]) for assignment in search.set]
         for assignment, keys in self._assignments:
@@ -129,15 +131,19 @@ class Space:
         for assignment, keys in self._assignments:
             value = assignment.filled(values)
             for key, parts in zip(assignment.keys, keys, strict=True):
+                changes[key] = value
                 if parts[0].key == RECIPE:
                     recipe[_dotted(parts)] = value
-                    continue
-                changes[key.removeprefix(f"{DEVICE}.").removeprefix(f"{PRECISION}.")] = value
-                if parts[1].key == PRECISION:
+                elif parts[1].key == PRECISION:
                     _put(precision, parts[2:], value)
                 else:
                     device[_dotted(parts)] = value
-        return Setup(self._recipe_with(recipe), self._device_with(device, precision, changes))
+        return Setup(self._recipe_with(recipe), self._device_with(device, precision, changes), changes)
+
+    def changed(self, setup: Setup) -> dict[str, Value]:
+        """Return key -> value of what a trial has otherwise than the device as it is."""
+        start = self.setup(self.search.starts()).changes
+        return {key: value for key, value in setup.changes.items() if value != start[key]}
 
     def _recipe_with(self, settings: Mapping[str, Any]) -> Recipe:
         if not settings:
@@ -161,7 +167,8 @@ class Space:
         text = json.dumps([settings, precision], sort_keys=True)
         digits = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
         # what the search has changed is not the base's description any more
-        changed = ", ".join(f"{key} = {value}" for key, value in changes.items())
+        of_device = {key.removeprefix(f"{DEVICE}."): value for key, value in changes.items() if _is_of_device(key)}
+        changed = ", ".join(f"{key.removeprefix(f'{PRECISION}.')} = {value}" for key, value in of_device.items())
         about = f"{device.description} Changed by a search: {changed}."
         return device.model_copy(update={"name": f"{self._device.name}-{digits}", "description": about})
 
@@ -190,6 +197,10 @@ def _require_layers(key: str, glob: str, table: str, network: Network) -> None:
             f"{', '.join(network.names)}"
         )
     require_parameters(glob, table, network.layers, repr(key))
+
+
+def _is_of_device(key: str) -> bool:
+    return key.startswith(f"{DEVICE}.")
 
 
 def _dotted(parts: list[_Part]) -> str:

@@ -157,10 +157,16 @@ class Storage:
         return self._trials.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
     def importances(self) -> dict[str, dict[str, float]]:
-        """Return, by objective, how much each variable matters (PED-ANOVA); empty if there are too few trials."""
+        """Return, by objective, how much each variable matters (PED-ANOVA); empty if there are too few trials.
+
+        An objective that is the same in all trials is left out: nothing made a difference to it.
+        """
         optuna = _optuna()
         importances: dict[str, dict[str, float]] = {}
+        finished = [trial for trial in self.trials() if trial.values]
         for index, objective in enumerate(self._objectives):
+            if len({trial.values[index] for trial in finished}) < 2:
+                continue
 
             def less_is_better(
                 trial: Any, index: int = index, sign: int = -1 if objective.direction == "maximize" else 1

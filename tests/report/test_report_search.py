@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from emu.cli.search import print_search
 from emu.errors import ConfigError
 from emu.report.search import build_search_report, read_search
 
@@ -91,7 +92,8 @@ def test_a_click_on_a_point_opens_the_report_of_its_run(folder: Path):
     assert [number for number, kind in kinds.items() if kind == "breaks a constraint"] == [3]
     assert (rows[2]["x"], rows[2]["y"]) == (60.0, 0.0)
     assert charts["front-1"]["datasets"]["bounds_y"] == [{"y": -0.5}]
-    assert {"front-1", "history-0", "history-1", "importance-chart"} == set(charts)
+    slices = {f"slice-{objective}-{variable}" for objective in (0, 1) for variable in (0, 1)}
+    assert {"front-1", "history-0", "history-1", "importance-chart", "parallel-chart", *slices} == set(charts)
 
 
 def test_the_best_so_far_counts_trials_alone_that_hold_the_constraints(folder: Path):
@@ -125,8 +127,154 @@ def test_the_table_as_text_has_the_front(folder: Path):
     build_search_report(folder)
     lines = (folder / "report.md").read_text().splitlines()
     assert len(lines) == 5
-    assert lines[2] == "| 5 | 50 uJ | -0.20 points | 1 | width 11 |"
-    assert lines[4] == "| 0 | 90 uJ | +0.40 points | 1 | as the device is |"
+    assert lines[2] == "| 5 | 50 uJ (44% less) | -0.20 points | 1 | width 11 |"
+    assert lines[4] == "| 0 | 90 uJ | +0.40 points | 1 | nothing: the device as it is |"
+
+
+def changed(folder: Path, number: int, **keys: Any) -> None:
+    """Change keys of a trial."""
+    content = json.loads((folder / "trials.json").read_text())
+    content["trials"][number] |= keys
+    (folder / "trials.json").write_text(json.dumps(content))
+
+
+def charts_of(folder: Path) -> dict[str, Any]:
+    text = build_search_report(folder).read_text()
+    return json.loads(re.search(r'id="charts"[^>]*>(.*?)</script>', text)[1])  # type: ignore[index]
+
+
+def with_accuracy(folder: Path, run: str, accuracy: float, classes: int = 10) -> None:
+    (folder / "runs" / run).mkdir(exist_ok=True)
+    info = {"recipe": {"network": {"classes": classes}}, "metrics": {"test_accuracy": accuracy}}
+    (folder / "runs" / run / "run.json").write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize(
+    ("samples", "note"),
+    [
+        ([-0.001, -0.003], "-0.20 points (-1.47 .. +1.07)"),
+        ([-0.002], "-0.20 points (one seed)"),
+        ([-0.002, -0.002], "-0.20 points (no interval: all seeds are equal)"),
+    ],
+)
+def test_a_difference_has_the_interval_of_its_seeds(folder: Path, samples: list[float], note: str):
+    changed(folder, 5, samples={"test_accuracy_difference": samples})
+    build_search_report(folder)
+    assert f"| {note} |" in (folder / "report.md").read_text()
+
+
+def test_what_a_trial_changes_is_said_by_layer_and_role(folder: Path):
+    changes = {
+        "device.precision.layers[conv*.1].weight.format": "fix6f4",
+        "device.precision.error.rounding": "stochastic",
+        "device.precision.mac.accumulator": "fix24f9",
+        "recipe.training.optimiser.learning_rate": 0.0123456,
+        "device.compute.lanes": 64,
+    }
+    changed(folder, 5, changes=changes)
+    build_search_report(folder)
+    words = (
+        "conv*.1 weight fix6f4, error rounding stochastic, mac accumulator fix24f9, "
+        "training.optimiser.learning_rate = 0.01235, compute.lanes = 64"
+    )
+    assert words in (folder / "report.md").read_text()
+
+
+def test_a_saving_is_said_of_costs_alone_and_against_the_device_as_it_is(folder: Path):
+    changed(folder, 0, values={"width": 15, "error_width": 16})  # no trial has the device as it is
+    build_search_report(folder)
+    assert "less" not in (folder / "report.md").read_text()
+    changed(folder, 0, values={"width": 16, "error_width": 16})
+    changed(folder, 5, objectives=[1.2e-4, -0.002])
+    assert "120 uJ" not in (folder / "report.md").read_text()
+    build_search_report(folder)
+    text = (folder / "report.md").read_text()
+    assert "| 2 | 60 uJ (33% less) | +0.00 points |" in text
+
+
+def test_a_baseline_that_guesses_is_said_on_top_and_nothing_mattered_for_differences_to_it(folder: Path):
+    content = json.loads((folder / "trials.json").read_text())
+    content["importances"]["test_accuracy_difference"] = {"width": 0.7, "error_width": 0.3}
+    (folder / "trials.json").write_text(json.dumps(content))
+    with_accuracy(folder, "baseline-seed1", 0.97)
+    text = build_search_report(folder).read_text()
+    assert "has learned nothing" not in text
+    assert len(charts_of(folder)["importance-chart"]["datasets"]["shares"]) == 4
+    with_accuracy(folder, "baseline-seed1", 0.12)
+    with_accuracy(folder, "baseline-seed2", 0.16)
+    text = build_search_report(folder).read_text()
+    assert "float32, the baseline of lenet, has learned nothing: it reaches 14%, and guessing gets 10%." in text
+    assert {row["objective"] for row in charts_of(folder)["importance-chart"]["datasets"]["shares"]} == {
+        "joules per step"
+    }
+    assert "Nothing is said about test accuracy difference" in text
+    with_accuracy(folder, "baseline-seed2", 0.19)  # 15.5 % on average: 1.5 times guessing is the limit
+    assert "has learned nothing" not in build_search_report(folder).read_text()
+
+
+def test_trials_that_all_guess_are_said_on_top(folder: Path):
+    with_accuracy(folder, "trial-0002-seed1", 0.1)
+    for number in range(6):
+        changed(folder, number, metrics={"test_accuracy": 0.11})
+    text = build_search_report(folder).read_text()
+    assert "No trial of lenet has learned anything: the best reaches 11%, and guessing gets 10%." in text
+    changed(folder, 4, metrics={"test_accuracy": 0.4})
+    assert "has learned anything" not in build_search_report(folder).read_text()
+
+
+def test_repeated_trials_are_counted_and_one_seed_is_said_to_be_one(folder: Path):
+    changed(folder, 6, state="repeated", failure="", repeats=2)
+    text = build_search_report(folder).read_text()
+    assert "1 more had the values of earlier ones, and were not trained" in text
+    assert "0 of them failed" in text
+    assert "A difference of one seed has no interval" not in text
+    (folder / "search.json").write_text(json.dumps({**SEARCH, "seeds": [1]}))
+    assert "A difference of one seed has no interval" in build_search_report(folder).read_text()
+
+
+def test_the_front_is_drawn_over_equal_trials_and_the_device_as_it_is_has_a_mark(folder: Path):
+    rows = charts_of(folder)["front-1"]["datasets"]["trials"]
+    assert [row["kind"] == "front" for row in rows] == [False] * 3 + [True] * 3
+    assert [row["trial"] for row in rows if row.get("original")] == [0]
+    slices = charts_of(folder)["slice-1-0"]["datasets"]["trials"]
+    assert [row["kind"] == "front" for row in slices] == [False] * 3 + [True] * 3
+    assert {(row["x"], row["y"]) for row in slices} == {
+        (16 - number, 100 * worth[1]) for number, worth in enumerate(WORTH)
+    }
+
+
+def test_a_line_over_the_variables_crosses_each_at_its_value(folder: Path):
+    choices = {**VARIABLE, "low": None, "high": None, "choices": ["floor", "up", "even"], "start": "even"}
+    search = {**SEARCH, "variable": [SEARCH["variable"][0], {"name": "error_width", **choices}]}
+    (folder / "search.json").write_text(json.dumps(search))
+    for number in range(6):
+        changed(folder, number, values={"width": 16 - 2 * number, "error_width": ["floor", "up", "even"][number % 3]})
+    rows = charts_of(folder)["parallel-chart"]["datasets"]["lines"]
+    assert {(row["trial"], row["variable"]): row["height"] for row in rows if row["trial"] in (0, 1, 5)} == {
+        (0, "width"): 1.0, (1, "width"): 0.8333, (5, "width"): 0.1667,
+        (0, "error_width"): 0.0, (1, "error_width"): 0.5, (5, "error_width"): 1.0,
+    }  # fmt: skip
+
+
+def test_the_terminal_has_the_front_and_the_command_that_confirms_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    print_search(folder)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "the front"
+    assert lines[2].split() == ["5", "50", "uJ", "(44%", "less)", "-0.20", "points", "1", "width", "11"]
+    assert (
+        f"confirm emu study {folder / 'confirm.toml'}    trains the front with seeds that the search did not use"
+        in lines
+    )
+    content = json.loads((folder / "trials.json").read_text())
+    content["trials"] = content["trials"][3:4]
+    (folder / "trials.json").write_text(json.dumps(content))
+    print_search(folder)
+    out = capsys.readouterr().out
+    assert "no trial holds every constraint; these miss them by least" in out
+    assert "confirm" not in out
 
 
 def test_without_a_trial_that_holds_the_nearest_are_listed(folder: Path):

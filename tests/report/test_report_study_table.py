@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from emu.report.study.comparison import Row
+from emu.report.study.comparison import Row, _names
 from emu.report.study.difference import Difference
+from emu.report.study.difference_picture import difference_picture
 from emu.report.study.markdown import cells, header, tables
+from emu.report.study.seeds import remarks
 
 
 def row(setting: str = "plain", **given: Any) -> Row:
@@ -64,6 +66,25 @@ def test_what_a_row_has_not_is_a_dash_in_its_column():
     assert first[names.index("simulated time")] == "\u2013"
     assert second[names.index("simulated time")] == "2 s"
     assert second[names.index("spread (s.d.)")] == "\u2013"
+
+
+def test_a_difference_to_a_baseline_that_guesses_is_no_statement_and_no_failure():
+    worse = {"difference": Difference(-0.05, 0.01), "paired": {1: -0.05, 2: -0.05}, "chance": 0.1}
+    learned, guesses = row(**worse, baseline=0.151), row(**worse, baseline=0.15)
+    assert cells(learned, "x")["difference to the baseline, paired (95%)"] == "-5.00 (-6.00 .. -4.00)"
+    assert learned.fails
+    assert cells(guesses, "x")["difference to the baseline, paired (95%)"] == "no statement: the baseline guesses"
+    assert not guesses.fails
+    assert (len(remarks([learned])), remarks([guesses])) == (1, [])
+    assert difference_picture("a", [learned])[1]
+    assert difference_picture("a", [guesses]) == ("", ())
+
+
+def test_files_of_one_name_are_told_apart():
+    files = {"mine/a.toml": "fixed16", "fixed8": "fixed8", "yours/a.toml": "fixed16"}
+    assert _names(files) == {
+        "mine/a.toml": "fixed16 (mine/a.toml)", "fixed8": "fixed8", "yours/a.toml": "fixed16 (yours/a.toml)",
+    }  # fmt: skip
 
 
 def test_a_row_without_a_run_says_why():

@@ -10,7 +10,8 @@ import optuna
 import pytest
 
 from emu.search import Search, load_search
-from emu.search.design import MIXTURES, Design, Past
+from emu.search.design import MIXTURES, MOST_VALUES, Design, Past
+from emu.search.file import Variable
 from searches import SEARCH
 
 
@@ -121,6 +122,53 @@ def test_no_trial_is_drawn_twice_while_there_are_others(search: Search, name: st
     drawn = [json.dumps(one.values, sort_keys=True) for one in past[7:]]
     assert len(set(drawn)) == len(drawn)
     assert not set(drawn) & {json.dumps(one.values, sort_keys=True) for one in past[:7]}
+
+
+def small(search: Search, **variables: Any) -> Search:
+    """The search with other variables: a name and its keys."""
+    named = [Variable(name=name, **keys) for name, keys in variables.items()]
+    return search.model_copy(update={"variable": named, "trials": 40})
+
+
+def in_order(design: Design, count: int) -> list[dict[str, Any]]:
+    past: list[Past] = []
+    for number in range(count):
+        past.append(Past(number, design.values(number, past), (1.0, 1.0), {}))
+    return [dict(trial.values) for trial in past]
+
+
+def test_a_small_space_is_tried_whole_before_anything_is_tried_twice(search: Search):
+    modes = {"choices": ["floor", "up", "even"], "start": "even"}
+    design = Design(small(search, mode=modes, width={"low": 4, "high": 6, "start": 6}))
+    drawn = in_order(design, 12)
+    assert len({json.dumps(values, sort_keys=True) for values in drawn[:9]}) == 9
+    assert {json.dumps(values, sort_keys=True) for values in drawn[9:]} <= {
+        json.dumps(values, sort_keys=True) for values in drawn[:9]
+    }
+
+
+def test_a_probe_or_mixture_that_was_tried_is_drawn_instead(search: Search):
+    """Both probes of widths that start at their narrow end would be the device as it is."""
+    same = {"low": 4, "high": 16, "start": 16, "probe": 16}
+    drawn = in_order(Design(small(search, a=same, b=same)), 9)
+    assert drawn[0] == {"a": 16, "b": 16}
+    assert len({json.dumps(values, sort_keys=True) for values in drawn}) == 9
+
+
+def test_only_possible_values_are_gone_through(search: Search):
+    space = small(search, width={"low": 1, "high": 2000, "start": 2000, "probe": 1999})
+    only = Design(space.model_copy(update={"warm_start": False}), lambda values: values["width"] == 1237)
+    assert only.values(0, []) == {"width": 1237}
+
+
+@pytest.mark.parametrize(("high", "is_listed"), [(MOST_VALUES, True), (MOST_VALUES + 1, False)])
+def test_a_space_is_gone_through_up_to_a_size(search: Search, high: int, is_listed: bool):
+    design = Design(small(search, width={"low": 1, "high": high, "start": 1}))
+    assert len(list(design._all())) == (high if is_listed else 0)
+    pair = {"low": 1, "high": 64, "start": 1}
+    assert len(list(Design(small(search, a=pair, b=pair))._all())) == 4096
+    assert not list(Design(small(search, a=pair, b={**pair, "high": 65}))._all())
+    assert not list(Design(small(search, a=pair, b={"low": 0.0, "high": 1.0, "start": 0.0}))._all())
 
 
 def test_what_cannot_hold_a_constraint_is_not_drawn(search: Search):

@@ -245,6 +245,14 @@ def test_variables_that_matter_are_given_by_objective(search: Search, tmp_path: 
     assert set(shares["joules_per_step"]) == {"width", "mode"}
 
 
+def test_no_variable_matters_to_what_is_the_same_in_all_trials(search: Search, tmp_path: Path):
+    ledger = opened(search, tmp_path, None)
+    while taken := ledger.take():
+        number, values = taken
+        ledger.tell(number, [float(values["width"]), 0.0], {}, {})
+    assert set(ledger.importances()) == {"joules_per_step"}
+
+
 # ---- a journal that a process which was killed has torn ----
 
 

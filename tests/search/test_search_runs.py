@@ -21,6 +21,7 @@ from emu.hardware import load_device
 from emu.report.search import read_search
 from emu.search import SearchOptions, command, load_search, run_search
 from emu.search.space import Space
+from emu.training.study import load_study
 from searches import SEARCH, RunsHere, written
 
 NO_CACHE = SearchOptions(cache=False)
@@ -77,6 +78,30 @@ def test_devices_on_the_front_are_files_that_give_the_same_devices(here: RunsHer
         file = tmp_path / "out" / "devices" / f"trial-{trial.number:04}.toml"
         assert load_device(file) == space.setup(trial.values).device
     assert len(list((tmp_path / "out" / "devices").iterdir())) == len(front)
+
+
+def test_values_that_were_tried_are_not_trained_again_and_the_front_has_a_study(
+    here: RunsHere, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    whole = SEARCH.index('[[variable]]\nname = "width"'), SEARCH.index('[[variable]]\nname = "mode"')
+    narrow = SEARCH[: whole[0]] + SEARCH[whole[1] :].replace("ap_fixed<{width}, 3>", "ap_fixed<12, 3>")
+    path = tmp_path / "search.toml"
+    path.write_text(narrow.replace("trials = 9", "trials = 4").replace("seeds = [1, 2]", "seeds = [3]"))
+    run_search(path, tmp_path / "out", NO_CACHE)
+    searched = read_search(tmp_path / "out")
+    assert [trial.state for trial in searched.trials] == ["finished", "finished", "repeated", "repeated"]
+    assert [trial.repeats in (0, 1) for trial in searched.trials] == [False, False, True, True]
+    assert here.done == ["baseline-seed3", "trial-0000-seed3", "trial-0001-seed3"]
+    assert "trial 3: not trained: the same values as trial" in capsys.readouterr().err
+    assert searched.trials[1].changes == {"device.precision.error.rounding": "stochastic"}
+    assert searched.trials[0].changes == {}
+    assert len(searched.trials[0].samples["test_accuracy_difference"]) == 1
+    study = load_study(tmp_path / "out" / "confirm.toml")
+    assert study.baseline == "fixed16"
+    assert study.grid[0].seeds == (4, 5, 6, 7, 8)
+    assert study.grid[0].settings[0].set == {"training.steps": 3, "training.batch": 8, "data.test_images": 40}
+    front = {trial.number for trial in searched.front()}
+    assert [Path(device).name for device in study.grid[0].devices[1:]] == [f"trial-{n:04}.toml" for n in sorted(front)]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from emu.report.chart import ANYWHERE, Chart, Spec, coloured, specification, swatch_legend
@@ -14,12 +15,13 @@ from emu.report.vega import as_svg
 
 _WIDTH, _HEIGHT = 620, 380
 _FRONT, _OTHER = "var(--series-1)", "var(--series-0)"
-_KINDS = {"front": _FRONT, "holds the constraints": _OTHER, "breaks a constraint": "var(--quiet)"}
+#: Kind of a trial -> its colour.
+KINDS = {"front": _FRONT, "holds the constraints": _OTHER, "breaks a constraint": "var(--quiet)"}
 _LEGEND = {"title": None, "orient": "top", "columnPadding": 40, "labelColor": ANYWHERE["ink"], "labelFontSize": 12}
 _READING = (
     "A point is a trial; a click opens the report of its first run. The line joins the front: trials that hold every "
     "constraint, where no other one is as good in both objectives and better in one. Hollow points break a "
-    "constraint; dashed lines are its bounds."
+    "constraint; dashed lines are its bounds. The ring is around the device as it is."
 )
 
 
@@ -29,7 +31,7 @@ def front_section(searched: Searched) -> Section | None:
     if len(metrics) < 2 or not searched.finished:
         return None
     charts = [_chart(searched, 0, index) for index in range(1, len(metrics))]
-    legend = swatch_legend(_KINDS)
+    legend = swatch_legend(KINDS)
     drawn = [
         figure(f"{called(metrics[index])} by {called(metrics[0])}", legend, chart.placeholder(), reading=_READING)
         for index, chart in enumerate(charts, 1)
@@ -60,6 +62,7 @@ def _chart(searched: Searched, x: int, y: int) -> Chart:
     ]
     front = {trial.number for trial in searched.front()}
     rows = [_row(searched, trial, (x, y), scales, front) for trial in searched.finished]
+    rows.sort(key=lambda row: row["kind"] == "front")  # drawn last: other trials may have the same values
     line = [row for row in rows if row["kind"] == "front"]
     label = (
         f"{len(rows)} trials by {called(metrics[x])} and {called(metrics[y])}, {len(line)} of them on the front. The "
@@ -68,22 +71,27 @@ def _chart(searched: Searched, x: int, y: int) -> Chart:
     return Chart(f"front-{y}", label, _spec(searched, (x, y), scales, rows, line), _HEIGHT + 60)
 
 
+def kind_of(trial: Trial, front: Container[int]) -> str:
+    """Return the kind of a finished trial; see `KINDS`."""
+    first, holds, breaks = KINDS
+    return first if trial.number in front else holds if trial.is_feasible else breaks
+
+
 def _row(
     searched: Searched, trial: Trial, axes: tuple[int, int], scales: list[Scale], front: set[int]
 ) -> dict[str, Any]:
-    kinds = list(_KINDS)
-    kind = kinds[0] if trial.number in front else kinds[1] if trial.is_feasible else kinds[2]
     x, y = (trial.objectives[axis] * scale.factor for axis, scale in zip(axes, scales, strict=True))
     row = {
         "x": round(x, 6),
         "y": round(y, 6),
-        "kind": kind,
+        "kind": kind_of(trial, front),
         "trial": trial.number,
         "x_text": value_in_words(searched.metrics[axes[0]], trial.objectives[axes[0]]),
         "y_text": value_in_words(searched.metrics[axes[1]], trial.objectives[axes[1]]),
         "values": values_in_words(trial.values),
     }
     page = searched.page_of(trial)
+    row |= {"original": True} if trial is searched.original else {}
     return row | ({"page": page} if page else {})
 
 
@@ -117,8 +125,8 @@ def _spec(
         alt.Tooltip("y_text:N", title=called(searched.metrics[axes[1]])),
         alt.Tooltip("values:N"),
     ]
-    colours = alt.Scale(domain=list(_KINDS), range=list(_KINDS.values()))
-    fills = alt.Scale(domain=list(_KINDS), range=[_FRONT, _OTHER, "transparent"])
+    colours = alt.Scale(domain=list(KINDS), range=list(KINDS.values()))
+    fills = alt.Scale(domain=list(KINDS), range=[_FRONT, _OTHER, "transparent"])
     joined = (
         alt.Chart(alt.NamedData("line"), height=_HEIGHT)
         .mark_line(color=_FRONT, strokeWidth=1.5, opacity=0.6)
@@ -136,6 +144,12 @@ def _spec(
             tooltip=tips,
         )
     )
+    original = (
+        alt.Chart(alt.NamedData("trials"))
+        .transform_filter("datum.original")
+        .mark_point(size=260, filled=False, stroke="var(--ink)", strokeWidth=1.5)
+        .encode(x=alt.X(**x), y=alt.Y(**y), tooltip=tips)
+    )
     bounds = _bounds(searched, axes, scales)
     rule = {"type": "rule", "color": "var(--quiet)", "strokeDash": [4, 4]}
     rules = [
@@ -144,4 +158,4 @@ def _spec(
         if any(name in bound for bound in bounds)
     ]
     datasets = {f"bounds_{name}": [bound for bound in bounds if name in bound] for name in "xy"}
-    return specification(alt.layer(joined, *rules, points), trials=rows, line=line, **datasets)
+    return specification(alt.layer(joined, *rules, original, points), trials=rows, line=line, **datasets)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification, swatch_legend
-from emu.report.html import join
+from emu.report.html import join, paragraph
 from emu.report.page import Section, figure
-from emu.report.search.trials import Searched
+from emu.report.search.trials import ACCURACY, Searched
 from emu.report.search.words import called
 
 _ROW_PIXELS = 16
@@ -20,9 +20,10 @@ _READING = (
 
 def importance_section(searched: Searched) -> Section | None:
     """Return the picture; None if there were too few trials to say anything."""
-    known = {metric: shares for metric, shares in searched.importances.items() if shares}
+    known = {metric: shares for metric, shares in searched.importances.items() if shares and _tells(searched, metric)}
     if not known:
         return None
+    unknown = [called(metric) for metric in searched.metrics if metric not in known]
     names = sorted({name for shares in known.values() for name in shares})
     first = next(iter(known.values()))
     names.sort(key=lambda name: (-first.get(name, 0.0), name))
@@ -36,12 +37,20 @@ def importance_section(searched: Searched) -> Section | None:
     spec = _spec(rows, names, [called(metric) for metric in known], height)
     chart = Chart("importance-chart", label, spec, height + 60)
     legend = swatch_legend({called(metric): SERIES_COLOURS[index] for index, metric in enumerate(known)})
-    return Section(
-        "importances",
-        "Which variables mattered",
-        join([figure("Share of each variable", legend, chart.placeholder(), reading=_READING)]),
-        (chart,),
-    )
+    picture = figure("Share of each variable", legend, chart.placeholder(), reading=_READING)
+    body = join([*map(paragraph, _about(unknown)), picture])
+    return Section("importances", "Which variables mattered", body, (chart,))
+
+
+def _tells(searched: Searched, metric: str) -> bool:
+    """Return whether the differences between trials in a metric say anything: not those to a baseline that guesses."""
+    return not (searched.baseline_guesses and metric.startswith(ACCURACY))
+
+
+def _about(unknown: list[str]) -> list[str]:
+    if not unknown:
+        return []
+    return [f"Nothing is said about {' and '.join(unknown)}: no trial differs from another in it, or none learned."]
 
 
 def _spec(rows: list[dict[str, Any]], names: list[str], objectives: list[str], height: int) -> Spec:

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emu.report.html import Html, bullets, disclosure, element, join, paragraph, table
+from emu.report.guessing import is_guess, of_a_baseline
+from emu.report.html import Html, bullets, element, join, paragraph, table
 from emu.report.page import Section, page
 from emu.report.search.front_picture import front_section, front_svg
+from emu.report.search.front_table import cells, header, listed
 from emu.report.search.history_picture import history_section
 from emu.report.search.importance_picture import importance_section
-from emu.report.search.trials import Searched, Trial, read_search
+from emu.report.search.parallel_picture import parallel_picture
+from emu.report.search.slices_picture import slices_picture
+from emu.report.search.trials import ACCURACY, REPEATED, Searched, Trial, read_search
 from emu.report.search.words import called, value_in_words, values_in_words
-from emu.report.words import NO_NUMBER, markdown_row
+from emu.report.words import NO_NUMBER, markdown_row, percent
 from emu.training.folders.run_folder import RunFolder
 
 FILE_NAME, PICTURE = "report.html", "front.svg"
-#: Folder with the devices of the front.
-DEVICES = "devices"
+#: Folder with the devices of the front, and the study that trains them with other seeds.
+DEVICES, CONFIRM = "devices", "confirm.toml"
 #: Most trials whose values are shown side by side.
 _COLUMNS = 10
-#: Most trials in the table if no trial holds all constraints.
-_NEAREST = 5
 
 
 def device_file(trial: Trial) -> str:
@@ -53,12 +55,14 @@ def search_page(searched: Searched) -> str:
         front_section(searched),
         _table(searched),
         importance_section(searched),
+        _variables(searched),
         history_section(searched),
         _failed(searched),
     ]
     finished = len(searched.finished)
     failed = sum(trial.state == "failed" for trial in searched.trials)
     pruned = sum(bool(trial.pruned) for trial in searched.trials)
+    repeated = sum(trial.state == REPEATED for trial in searched.trials)
     seeds = len(search["seeds"])
     summary = (
         f"{finished + failed} of {search['trials']} trials have ended, {failed} of them failed and {pruned} given up "
@@ -66,6 +70,13 @@ def search_page(searched: Searched) -> str:
         f"{len(search['variable'])} variables, trained with {seeds} seed{'s' * (seeds > 1)}. Differences are to "
         f"{search['baseline']}, seed by seed."
     )
+    if seeds == 1:
+        summary += (
+            " A difference of one seed has no interval, and another seed may give another one: confirm what you choose "
+            f"with emu study {CONFIRM}."
+        )
+    if repeated:
+        summary += f" {repeated} more had the values of earlier ones, and were not trained: no new ones were found."
     rules = [
         *(f"{objective['direction']} {called(objective['metric'])}" for objective in search["objective"]),
         *(_rule(constraint) for constraint in search["constraint"]),
@@ -74,12 +85,27 @@ def search_page(searched: Searched) -> str:
         [
             element("h1", search["name"]),
             *map(paragraph, [search["description"]] if search["description"] else []),
+            *(paragraph(text, class_="outcome") for text in _about_learning(searched)),
             paragraph(summary),
             bullets(rules),
         ]
     )
     footer = paragraph("Every number is from the trials and run folders beside this page.")
     return page(f"{search['name']}: emu search", top, [section for section in sections if section], footer)
+
+
+def _about_learning(searched: Searched) -> list[str]:
+    """Return what to say if the baseline, or every trial, is no better than guessing."""
+    model, baseline = str(searched.search["model"]), str(searched.search["baseline"])
+    if searched.baseline_guesses and searched.baseline is not None and searched.chance is not None:
+        return [of_a_baseline(model, baseline, searched.baseline, searched.chance)]
+    reached = [trial.metrics[ACCURACY] for trial in searched.finished if ACCURACY in trial.metrics]
+    if reached and searched.chance is not None and is_guess(max(reached), searched.chance):
+        return [
+            f"No trial of {model} has learned anything: the best reaches {percent(max(reached))}, and guessing gets "
+            f"{percent(searched.chance)}. Train longer."
+        ]
+    return []
 
 
 def _rule(constraint: dict[str, float | str | None]) -> str:
@@ -92,59 +118,50 @@ def _rule(constraint: dict[str, float | str | None]) -> str:
     return f"{called(metric)} {kind.replace('_', ' ')} {value_in_words(metric, bound)}{sure}"
 
 
-def _listed(searched: Searched) -> list[Trial]:
-    """Return the front; if it is empty, the trials that miss the constraints by least."""
-
-    def missed_by(trial: Trial) -> tuple[float, int]:
-        return sum(max(violation, 0.0) for violation in trial.violations.values()), trial.number
-
-    missed = sorted(searched.finished, key=missed_by)
-    return searched.front() or missed[:_NEAREST]
-
-
 def _table(searched: Searched) -> Section | None:
-    listed = _listed(searched)
-    if not listed:
+    trials = listed(searched)
+    if not trials:
         return None
     title = "The devices on the front" if searched.front() else "The trials that miss the constraints by least"
-    return Section("devices", title, join([_results(searched, listed, title), _values(searched, listed)]))
+    return Section("devices", title, join([_results(searched, trials, title), _values(searched, trials)]))
 
 
-def _results(searched: Searched, listed: Sequence[Trial], title: str) -> Html:
+def _variables(searched: Searched) -> Section | None:
+    pictures = [
+        parallel_picture(searched),
+        *(slices_picture(searched, index) for index in range(len(searched.metrics))),
+    ]
+    charts = tuple(chart for _, own in pictures for chart in own)
+    if not charts:
+        return None
+    return Section("variables", "Trials by their variables", join([drawn for drawn, _ in pictures]), charts)
+
+
+def _results(searched: Searched, trials: Sequence[Trial], title: str) -> Html:
     """Return the table of the objectives of trials, with links to their runs and devices."""
     rows: list[list[str]] = []
-    for trial in listed:
+    for trial in trials:
+        number, *values = cells(searched, trial)
         link = searched.page_of(trial)
         file = f"{DEVICES}/{device_file(trial)}"
-        values = [
-            value_in_words(metric, value) for metric, value in zip(searched.metrics, trial.objectives, strict=True)
-        ]
-        number = element("a", str(trial.number), href=link) if link else Html(str(trial.number))
         device = element("a", "TOML", href=file) if (searched.path / file).is_file() else Html(NO_NUMBER)
-        rows.append([number, *values, str(len(trial.runs)), device])
-    header = ["trial", *(called(metric) for metric in searched.metrics), "seeds", "device"]
-    return table(title, header, rows, stacks=True)
+        rows.append([element("a", number, href=link) if link else Html(number), *values, device])
+    heads = [*header(searched), "device"]
+    return table(title, heads, rows, numeric_from=len(heads), stacks=True)
 
 
-def _values(searched: Searched, listed: Sequence[Trial]) -> Html:
+def _values(searched: Searched, trials: Sequence[Trial]) -> Html:
     """Return the table of the variables, a column for each trial; bold if a value differs from the device's."""
-    shown = listed[:_COLUMNS]
+    shown = trials[:_COLUMNS]
     rows: list[list[str]] = []
     for variable in searched.search["variable"]:
         name, start = variable["name"], variable["start"]
         texts = [values_in_words({"": trial.values.get(name)}).strip() for trial in shown]
         cells = [element("strong", text) if text != str(start) else Html(text) for text in texts]
         rows.append([name, str(start), *cells])
-    note = f"; the first {_COLUMNS} of them" if len(listed) > _COLUMNS else ""
-    header = ["variable", "device", *(f"trial {trial.number}" for trial in shown)]
-    return disclosure("Values of the variables", table(f"Values of the variables{note}", header, rows))
-
-
-def _cells(searched: Searched, trial: Trial) -> list[str]:
-    values = [value_in_words(metric, value) for metric, value in zip(searched.metrics, trial.objectives, strict=True)]
-    start = {variable["name"]: variable["start"] for variable in searched.search["variable"]}
-    changed = {name: value for name, value in trial.values.items() if value != start.get(name)}
-    return [str(trial.number), *values, str(len(trial.runs)), values_in_words(changed) or "as the device is"]
+    note = f"; the first {_COLUMNS} of them" if len(trials) > _COLUMNS else ""
+    heads = ["variable", "the device", *(f"trial {trial.number}" for trial in shown)]
+    return table(f"Values of the variables, bold where they are not the device's{note}", heads, rows)
 
 
 def _failed(searched: Searched) -> Section | None:
@@ -158,12 +175,7 @@ def _failed(searched: Searched) -> Section | None:
 
 def markdown(searched: Searched) -> str:
     """Return the table of the front as Markdown."""
-    header = [
-        "trial",
-        *(called(metric) for metric in searched.metrics),
-        "seeds",
-        "variables that differ from the device's",
-    ]
-    lines = [markdown_row(header), markdown_row(["---"] * len(header))]
-    lines += [markdown_row(_cells(searched, trial)) for trial in _listed(searched)]
+    heads = header(searched)
+    lines = [markdown_row(heads), markdown_row(["---"] * len(heads))]
+    lines += [markdown_row(cells(searched, trial)) for trial in listed(searched)]
     return "\n".join(lines) + "\n" if searched.finished else f"{NO_NUMBER} no trial has finished yet\n"

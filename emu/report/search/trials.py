@@ -6,15 +6,24 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any, cast
 
 from emu._files import read_json
 from emu.errors import ConfigError
+from emu.report.guessing import chance_of, is_guess
+from emu.report.run_data import table_of
 from emu.training.folders.run_folder import RUN
 from emu.training.folders.study_folder import RUNS
 
 #: Files of a search's folder.
 SEARCH, TRIALS = "search.json", "trials.json"
+#: State of a trial that was not trained, because an earlier one has its values.
+REPEATED = "repeated"
+#: Beginning of the names of the baseline's runs.
+BASELINE = "baseline-seed"
+#: Metric that a baseline without learning makes useless, and what is made of it.
+ACCURACY = "test_accuracy"
 MINIMIZE, MAXIMIZE = "minimize", "maximize"
 
 
@@ -24,7 +33,7 @@ class Trial:
 
     Attributes:
         number: number of the trial.
-        state: finished, running, waiting or failed.
+        state: finished, running, waiting, failed or repeated.
         values: values of the variables, by name.
         objectives: values of the objectives; empty unless it is finished.
         violations: by how much each constraint is missed, by name; 0 or less if it holds.
@@ -34,6 +43,10 @@ class Trial:
         device: name of the device.
         pruned: why no further seed was trained; empty if all were.
         failure: why it failed; empty if it did not.
+        samples: the values of `metrics` by seed; a single one if it depends only on recipe and device.
+        changes: key of a `[[set]]` -> its value, where the device as it is has another; None if the folder is of a
+            version that did not keep them.
+        repeats: number of the trial that has the same values; None for all that were trained.
     """
 
     number: int
@@ -47,6 +60,9 @@ class Trial:
     device: str = ""
     pruned: str = ""
     failure: str = ""
+    samples: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    changes: dict[str, Any] | None = None
+    repeats: int | None = None
 
     @property
     def is_feasible(self) -> bool:
@@ -63,12 +79,31 @@ class Searched:
         search: the search as plain data.
         trials: trials by number.
         importances: how much each variable matters, by objective.
+        baseline: mean test accuracy of the baseline; None if it is not trained.
+        chance: accuracy of guessing; None if it is not known.
     """
 
     path: Path
     search: dict[str, Any]
     trials: tuple[Trial, ...]
     importances: dict[str, dict[str, float]]
+    baseline: float | None = None
+    chance: float | None = None
+
+    @property
+    def baseline_guesses(self) -> bool:
+        """Whether the baseline is no better than guessing, so that a difference to it says nothing."""
+        return is_guess(self.baseline, self.chance)
+
+    @property
+    def original(self) -> Trial | None:
+        """The finished trial whose device is the one that the search starts from; None if there is none."""
+        return next((trial for trial in self.finished if trial.values == self.start), None)
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The values of the variables in the device that the search starts from."""
+        return {variable["name"]: variable["start"] for variable in self.search["variable"]}
 
     @property
     def metrics(self) -> list[str]:
@@ -129,12 +164,26 @@ def read_search(folder: Path) -> Searched:
         search = cast("dict[str, Any]", read_json(folder / SEARCH))
         content = cast("dict[str, Any]", read_json(folder / TRIALS) if os.path.exists(folder / TRIALS) else {})
         trials = [_trial(plain) for plain in content.get("trials", [])]
-        return Searched(folder, search, tuple(trials), content.get("importances", {}))
+        baseline, chance = _baseline(folder)
+        return Searched(folder, search, tuple(trials), content.get("importances", {}), baseline, chance)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"the folder of a search must have a readable {SEARCH} and {TRIALS}, got {type(error).__name__}: "
             f"{error} for {folder}; name another folder"
         ) from None
+
+
+def _baseline(folder: Path) -> tuple[float | None, float | None]:
+    """Return the mean accuracy of the baseline's runs, and that of guessing; None for what no run tells."""
+    paths = sorted((folder / RUNS).glob(f"*/{RUN}"))
+    chance = chance_of(table_of(table_of(read_json(paths[0])).get("recipe"))) if paths else None
+    metrics = [table_of(table_of(read_json(path)).get("metrics")) for path in paths if _is_baseline(path)]
+    accuracies = [own[ACCURACY] for own in metrics if ACCURACY in own]
+    return mean(accuracies) if accuracies else None, chance
+
+
+def _is_baseline(path: Path) -> bool:
+    return path.parent.name.startswith(BASELINE)
 
 
 def _trial(plain: dict[str, Any]) -> Trial:

@@ -61,6 +61,16 @@ def value_in_words(metric: str, value: float) -> str:
     return number(value, 4)
 
 
+def is_cost(metric: str) -> bool:
+    """Return whether a metric is an amount of which less is better, so that it can be saved.
+
+    Examples:
+        >>> is_cost("joules_per_step"), is_cost("test_loss")
+        (True, False)
+    """
+    return metric.startswith(("joules", "area", "simulated_seconds", "bytes")) and not metric.endswith(_DIFFERENCE)
+
+
 def called(metric: str) -> str:
     """Return a metric's name as text.
 

@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from emu.formats import parse
+from emu.report.guessing import chance_of, is_guess
 from emu.report.study.difference import Difference
 from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import Case, Study
@@ -19,9 +20,9 @@ class Row:
     """A model on a device under a setting, over all seeds.
 
     Attributes:
-        model: name of the model.
+        model: name of the model; with its file, if another model of the study has the same name.
         setting: name of the setting.
-        device: name of the device.
+        device: name of the device; with its file, if another device of the study has the same name.
         bits: width of the device's activations.
         accuracies: accuracies of the finished runs, by seed.
         seeds: number of runs that are planned.
@@ -37,6 +38,8 @@ class Row:
         paired: seed -> accuracy minus the baseline's, for the seeds that both finished; empty for the baseline itself.
         joules: energy of a step; None if the runs do not have it.
         area_mm2: area of the units; None if the cost table gives none.
+        baseline: mean accuracy of the baseline over the seeds of `paired`; None if there are none.
+        chance: accuracy of guessing; None if the number of classes is unknown.
     """
 
     model: str
@@ -56,6 +59,8 @@ class Row:
     paired: dict[int, float] = field(default_factory=dict[int, float])
     joules: float | None = None
     area_mm2: float | None = None
+    baseline: float | None = None
+    chance: float | None = None
 
     @property
     def called(self) -> str:
@@ -68,10 +73,15 @@ class Row:
         return mean(self.accuracies.values()) if self.accuracies else None
 
     @property
+    def baseline_guesses(self) -> bool:
+        """Whether the baseline is no better than guessing, so that a difference to it says nothing."""
+        return is_guess(self.baseline, self.chance)
+
+    @property
     def fails(self) -> bool:
-        """Whether a run failed before its end, or the device is significantly worse than the baseline."""
+        """Whether a run failed before its end, or the device is significantly worse than a baseline that learned."""
         return bool(self.failures.keys() - self.accuracies.keys()) or (
-            self.difference is not None and self.difference.is_failure
+            self.difference is not None and self.difference.is_failure and not self.baseline_guesses
         )
 
 
@@ -81,6 +91,8 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
     for case in study.cases():
         groups.setdefault((case.model, case.setting.name, case.device), []).append(case)
     results = {key: _measured(cases, home) for key, cases in groups.items()}
+    models = _names({case.model: case.recipe.name for case in study.cases()})
+    devices = _names({case.device: case.machine.name for case in study.cases()})
     rows: list[Row] = []
     order = list(dict.fromkeys((model, setting) for model, setting, _ in groups))
     for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
@@ -88,17 +100,18 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
         own, base = results[key], results[base_key]
         values, others = own.accuracies, base.accuracies
         pairs = {seed: values[seed] - others[seed] for seed in values if seed in others and key != base_key}
+        baseline = mean(others[seed] for seed in pairs) if pairs else None
         finished = [case for case in cases if case.seed in values]
         rows.append(
             Row(
-                model=cases[0].recipe.name,
+                model=models[model],
                 setting=setting,
-                device=cases[0].machine.name,
+                device=devices[device],
                 bits=parse(str(cases[0].machine.precision.stage("", "activation").format)).width_bits,
                 accuracies=values,
                 seeds=len(cases),
                 failures=own.failures,
-                difference=_difference(pairs, others),
+                difference=Difference.of(list(pairs.values()), baseline) if baseline is not None else None,
                 loss=own.mean("test_loss"),
                 overflow=own.mean("overflow_rate"),
                 underflow=own.mean("underflow_rate"),
@@ -108,15 +121,17 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
                 paired=pairs,
                 joules=own.cost.get("joules_per_step"),
                 area_mm2=own.cost.get("area_mm2"),
+                baseline=baseline,
+                chance=chance_of(cases[0].described[0]),
             )
         )
     return rows
 
 
-def _difference(pairs: dict[int, float], baseline: dict[int, float]) -> Difference | None:
-    if not pairs:
-        return None
-    return Difference.of(list(pairs.values()), mean(baseline[seed] for seed in pairs))
+def _names(named: dict[str, str]) -> dict[str, str]:
+    """Return how files are called: by the name that each has, and with the file where two have the same name."""
+    names = list(named.values())
+    return {file: f"{name} ({file})" if names.count(name) > 1 else name for file, name in named.items()}
 
 
 class _Measured(NamedTuple):

@@ -26,8 +26,8 @@ _BENT = " The axis is nearly linear within a point of 0 and logarithmic farther 
 
 
 def difference_picture(identifier: str, rows: Sequence[Row]) -> tuple[Html, tuple[Chart, ...]]:
-    """Return the figure of the rows that are paired with the baseline, and its chart; nothing where there are none."""
-    paired = [row for row in rows if row.paired]
+    """Return the figure of the rows that are paired with a baseline that learned, and its chart; else nothing."""
+    paired = [row for row in rows if row.paired and not row.baseline_guesses]
     if not paired:
         return Html(""), ()
     seeds = [

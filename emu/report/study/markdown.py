@@ -44,7 +44,7 @@ def cells(row: Row, broken: str) -> dict[str, str]:
     if len(values) > 1:
         texts["spread (s.d.)"] = f"{100 * stdev(values):.2f}"
     if row.difference is not None:
-        texts[DIFFERENCE] = str(row.difference)
+        texts[DIFFERENCE] = "no statement: the baseline guesses" if row.baseline_guesses else str(row.difference)
     if row.simulated_seconds is not None:
         texts[_SIMULATED] = duration(row.simulated_seconds)
     if row.joules is not None:

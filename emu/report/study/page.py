@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emu.errors import ConfigError
+from emu.report.guessing import of_a_baseline
 from emu.report.html import bullets, element, join, paragraph, table
 from emu.report.page import Section, page
 from emu.report.study.accuracy_picture import accuracy_section
@@ -20,6 +21,14 @@ from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import Study
 
 FILE_NAME = "report.html"
+_OF_SEEDS = (
+    "95% intervals of Student's t, which have no width where all differences are equal. An interval that reaches "
+    "beyond what is possible is no statement."
+)
+_OF_ONE_SEED = (
+    "each is the difference of a single seed, which has no interval: another seed may give another one. Name two or "
+    "more `seeds` in the study's file."
+)
 #: A row, and what went wrong first in its first run.
 RowWithBreak = tuple[Row, str]
 
@@ -68,20 +77,32 @@ def _page_of(study: Study, home: StudyFolder, groups: dict[str, list[RowWithBrea
     sections = [accuracies, *(_model(title, group, home.path) for title, group in groups.items()), _failed(rows)]
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
     against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
+    has_intervals = any(row.seeds > 1 for row, _ in rows)
     summary = (
         f"{finished} of {planned} runs are finished. Differences are to {against}, seed by seed: equal initial "
-        "weights, equal batches; 95% intervals of Student's t, which have no width where all differences are equal. An "
-        "interval that reaches beyond what is possible is no statement. What went wrong first is of the first seed."
+        f"weights, equal batches; {_OF_SEEDS if has_intervals else _OF_ONE_SEED} What went wrong first is of the first "
+        "seed."
     )
     top = join(
         [
             element("h1", study.name),
             *map(paragraph, [study.description] if study.description else []),
+            *(paragraph(text, class_="outcome") for text in _about_baselines([row for row, _ in rows], against)),
             paragraph(summary),
         ]
     )
     footer = paragraph("Every number is from the run folders beside this page; each run has a report of its own.")
     return page(f"{study.name}: emu study", top, [section for section in sections if section], footer)
+
+
+def _about_baselines(rows: Sequence[Row], against: str) -> list[str]:
+    """Return a sentence for each model whose baseline guesses."""
+    guesses = {row.model: row for row in rows if row.baseline_guesses}
+    return [
+        of_a_baseline(model, against, row.baseline, row.chance)
+        for model, row in guesses.items()
+        if row.baseline is not None and row.chance is not None
+    ]
 
 
 def _broken(row: Row) -> str:

@@ -16,8 +16,11 @@ _SETTLED = (
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for each row whose interval is not settled, or one sentence that all are settled."""
-    paired = [(row, row.difference) for row in rows if row.difference is not None]
+    """Return a sentence for each row whose interval is not settled, or one sentence that all are settled.
+
+    Rows whose baseline guesses have none: more seeds would not help them.
+    """
+    paired = [(row, row.difference) for row in rows if row.difference is not None and not row.baseline_guesses]
     equal = [row.called for row, difference in paired if _is_equal(difference)]
     unsettled = [
         _open(row, difference) for row, difference in paired if not (_is_equal(difference) or difference.is_settled)
