@@ -12,7 +12,8 @@ from __future__ import annotations
 #: Names of rounding modes that neither IEEE 754 nor SystemC, gfloat or APyTypes give.
 ROUNDING_NAMES: dict[str, tuple[str, ...]] = {
     "nearest_even": (
-        "RNE", "rne", "RTE", "rte", "half_even", "HALF_EVEN", "ROUND_HALF_EVEN", "convergent", "Convergent",
+        "RNE", "rne", "RTE", "rte", "half_even", "HALF_EVEN", "ROUND_HALF_EVEN", "round_half_even", "convergent",
+        "Convergent",
     ),
     "nearest_away": ("RNA", "RMM", "rmm", "half_away", "ROUND_HALF_UP"),
     "nearest_up": ("RNU", "rnu"),
@@ -59,7 +60,7 @@ OVERFLOW_NAMES: dict[str, tuple[str, ...]] = {
     "saturate": ("SAT", "Saturate"),
     "saturate_symmetric": ("SAT_SYM",),
     "saturate_zero": ("SAT_ZERO",),
-    "wrap": ("WRAP", "Wrap"),
+    "wrap": ("WRAP", "Wrap", "wraparound", "modulo"),
 }
 #: Lower case -> how a message about the name ends.
 UNCLEAR_OVERFLOWS = {

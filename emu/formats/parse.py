@@ -51,6 +51,8 @@ _FNUZ = re.compile(r"e(\d+)m(\d+)(?:b(\d+))?fnuz")
 _FLOAT = re.compile(r"(u?)e(\d+)m(\d+)")
 _P3109 = re.compile(r"p3109_k(\d+)p(\d+)(s|u|)(e|f|)")
 _FIXED = re.compile(r"(u?)fix(\d+)f(-?\d+|\?)")
+#: Words that do not say where the point is, or in another way.
+_NO_POINT = re.compile(r"(u?fix)(\d+)(?:[_.:,-](\d+))?")
 _MATLAB = re.compile(r"([su])fix(\d+)(?:_(En|E)(\d+))?")
 _Q = re.compile(r"(u?)q(-?\d+)\.(-?\d+)", re.IGNORECASE)
 #: Fraction bits alone: with a sign bit they fill a word of 8, 16, 32 or 64 bits.
@@ -140,9 +142,26 @@ def _read(text: str) -> _Reading:
     if fmt is None:
         begins_names = text and any(name.startswith(text) for name in PRESETS)
         known = PRESETS if begins_names else [*PRESETS, *_ALIASES, *_BARE_ALIASES]
+        if point := _without_point(name):
+            raise FormatError(f"a fixed-point format must say where its point is, got {text!r}{point}")
         hint = nearest_name(text, known).split("; known")[0]
         raise FormatError(f"a format must be written as {_FORMS}; got {text!r}{hint}")
     return _Reading(fmt, NO_MODES)
+
+
+def _without_point(text: str) -> str:
+    """Return the end of the message about a fixed-point word without `f` before its fraction bits; "" for others."""
+    match = _NO_POINT.fullmatch(text)
+    if match is None:
+        return ""
+    word, width, after = match.groups()
+    if after is not None:
+        return f"; did you mean {word}{width}f{after}, which has {after} fraction bits?"
+    half = int(width) // 2
+    return (
+        f"; write {word}{width}f0 for whole numbers, {word}{width}f{half} for "
+        f"{half} fraction bits, or {word}{width}f? for a point that moves while a network trains"
+    )
 
 
 def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:

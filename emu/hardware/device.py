@@ -155,13 +155,16 @@ class Device(Table):
 
     @model_validator(mode="after")
     def _complete(self) -> Device:
-        for role in ROLES[:-1]:
-            table = self.precision.role(role)
-            if table is None or table.format is None:
-                raise ConfigError(
-                    f"a device must give every tensor role a format, got none for `{role}`; "
-                    f"add [precision.{role}] with `format = ...`"
-                )
+        tables = {role: self.precision.role(role) for role in ROLES[:-1]}
+        missing = [role for role, table in tables.items() if table is None or table.format is None]
+        if missing:
+            names = ", ".join(f"`{role}`" for role in missing)
+            headers = ", ".join(f"[precision.{role}]" for role in missing)
+            each = ", each" if len(missing) > 1 else ""
+            raise ConfigError(
+                f"a device must give every tensor role a format, got none for {names}; add {headers}{each} with "
+                "`format = ...`"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,8 @@
 
     [precision.weight]     format = "fix16f13"            roles: see `ROLES`
     [precision.mac]        product, accumulator, order, rounding, overflow
-    [precision.backward_mac]                              the keys of `mac` that differ for errors and gradients
+    [precision.backward_mac]                              the keys of `mac` that differ for errors and gradients;
+                                                          `error_mac`, `gradient_mac`: for one of them
     [precision.register]   lowest, bins, counter_bits
     [[precision.layers]]   match = "conv*", then any of the role tables and `mac`; the later match wins;
                            full = true, from_step, until_step: full precision, and when
@@ -16,7 +17,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -41,10 +42,47 @@ from emu.hardware.precision_texts import (
 
 #: Roles of tensors. `loss` is the arithmetic of softmax, losses and normalisation statistics.
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
+#: Tables of the multiply-accumulate unit -> roles of the results that they are about; later ones are laid over earlier.
+UNITS = {
+    "mac": ROLES,
+    "backward_mac": ("error", "gradient"),
+    "error_mac": ("error",),
+    "gradient_mac": ("gradient",),
+}
 #: Format of the `loss` role if a device gives none (docs/concepts/roles.md).
 DEFAULT_LOSS_FORMAT = "fp32"
 
 TableT = TypeVar("TableT", bound=Table)
+
+
+#: Keys beside `preset`.
+_OF_PRESET = ("inputs", "output", "instruction")
+
+
+def _is_unset(value: object) -> bool:
+    return value in (None, False, 0)
+
+
+def _without_preset(data: Any) -> Any:
+    """Return a table of the unit whose `preset`, if it has one, is replaced by the keys that it stands for.
+
+    Raises:
+        FormatError: the GPU has no such unit, or keys are there that the preset brings, or that need one.
+    """
+    if not isinstance(data, Mapping):
+        return cast("object", data)
+    table = {key: value for key, value in cast("Mapping[str, Any]", data).items() if value is not None}
+    if "preset" not in table:
+        if alone := [key for key in _OF_PRESET if key in table]:
+            raise FormatError(f"`{alone[0]}` must stand beside `preset`, got it alone; add the GPU, or remove it")
+        return cast("object", data)
+    if extra := sorted(table.keys() - {"preset", *_OF_PRESET}):
+        raise FormatError(
+            f"`preset` must stand for all keys of the unit, got `{extra[0]}` beside it; remove one of them"
+        )
+    mac = Mac.preset(table.pop("preset"), **table)
+    keys = {"product": mac.product, "accumulator": mac.accumulator, "order": mac.order, "rounding": mac.rounding.value}
+    return {key: str(value) for key, value in keys.items()} | ({"overflow": mac.overflow.value} if mac.overflow else {})
 
 
 class RoleTable(Table):
@@ -108,6 +146,9 @@ class RoleTable(Table):
 class MacTable(Table):
     """The multiply-accumulate unit; keys that are None are taken from the table below.
 
+    `preset = "h100"` stands for all keys of a GPU's matrix unit, as `emu.Mac.preset` has them. `inputs`, `output` and
+    `instruction` may be beside it.
+
     Attributes:
         product: `exact` or a format; in the end `exact`.
         accumulator: `exact` or a format; in the end `exact`. The point of `fix40f?` is that of the products.
@@ -116,6 +157,10 @@ class MacTable(Table):
             `nearest_even`.
         overflow: rule of every product and add; in the end the default of the formats' notation, and else each
             format's own.
+        preset: a GPU; a table has its keys, and None here, once it is read.
+        inputs: format of the operands of the preset; None is fp16.
+        output: format of its addend and result; None is fp32.
+        instruction: which of the GPU's instructions, where they differ.
     """
 
     product: str | None = None
@@ -123,6 +168,11 @@ class MacTable(Table):
     order: str | None = None
     rounding: str | None = None
     overflow: str | None = None
+
+    preset: str | None = Field(default=None, exclude_if=_is_unset)
+    inputs: str | None = Field(default=None, exclude_if=_is_unset)
+    output: str | None = Field(default=None, exclude_if=_is_unset)
+    instruction: str | None = Field(default=None, exclude_if=_is_unset)
 
     _product_known = field_validator("product")(placed_format)
     _accumulator_known = field_validator("accumulator")(known_format)
@@ -132,8 +182,8 @@ class MacTable(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _modes_as_keys(cls, data: Any) -> Any:
-        return with_named_modes(data, ("product", "accumulator"))
+    def _plain_keys(cls, data: Any) -> Any:
+        return with_named_modes(_without_preset(data), ("product", "accumulator"))
 
     @model_validator(mode="after")
     def _possible(self) -> MacTable:
@@ -167,16 +217,14 @@ class RegisterTable(Table):
     counter_bits: int = Field(default=32, ge=1, le=64)
 
 
-def _is_unset(value: object) -> bool:
-    return value in (None, False, 0)
-
-
 class RoleTables(Table):
     """One table per tensor role, and the multiply-accumulate unit.
 
     Attributes:
         mac: the unit.
         backward_mac: keys of the unit that differ when errors and gradients are computed; None if none differ.
+        error_mac: keys of it that differ when errors are computed; None if none differ.
+        gradient_mac: keys of it that differ when gradients are computed; None if none differ.
     """
 
     weight: RoleTable | None = None
@@ -189,6 +237,18 @@ class RoleTables(Table):
     loss: RoleTable | None = None
     mac: MacTable | None = None
     backward_mac: MacTable | None = Field(default=None, exclude_if=_is_unset)
+    error_mac: MacTable | None = Field(default=None, exclude_if=_is_unset)
+    gradient_mac: MacTable | None = Field(default=None, exclude_if=_is_unset)
+
+    def unit(self, name: str) -> MacTable | None:
+        """Return a table of the unit, one of `UNITS`; None if it is not given."""
+        assert name in UNITS, name
+        return getattr(self, name)
+
+    def units_for(self, role: str) -> dict[str, MacTable]:
+        """Return the tables of the unit that computes a role's results, by name; each is laid over those before."""
+        given = {name: self.unit(name) for name, roles in UNITS.items() if role in roles}
+        return {name: table for name, table in given.items() if table is not None}
 
     def role(self, role: str) -> RoleTable | None:
         """Return the table of a role, None if it is not given."""
@@ -251,10 +311,10 @@ class _LayeredTables(RoleTables):
             for role in (role for role in ROLES if tables.role(role)):
                 with _naming(f"{role} of layers {tables.match}"):
                     self._resolved(role, (tables,))
-            with _naming(f"mac of layers {tables.match}"):
-                self._resolved_mac((tables,))
-            with _naming(f"backward_mac of layers {tables.match}"):
-                self._resolved_mac((tables,), backward=True)
+            for role in ("activation", *UNITS["backward_mac"]):
+                given = list(tables.units_for(role)) or ["mac"]
+                with _naming(f"{given[-1]} of layers {tables.match}"):
+                    self._resolved_mac((tables,), role)
         return self
 
     def stage(self, layer: str, role: str, point: int = 0) -> OutputStage:
@@ -275,19 +335,19 @@ class _LayeredTables(RoleTables):
         """Return the word of a role whose point is open; None if its format is another one."""
         return self._resolved(role, self._matching(layer)).word
 
-    def mac_of(self, layer: str, point: int = 0, *, backward: bool = False) -> Mac:
+    def mac_of(self, layer: str, role: str = "activation", point: int = 0) -> Mac:
         """Return the multiply-accumulate unit of a layer.
 
         Args:
             layer: the layer's name.
+            role: role of the results that it computes.
             point: fraction bits of its accumulator if its point is open.
-            backward: whether errors and gradients are computed.
         """
-        return self._resolved_mac(self._matching(layer), backward=backward).mac(point)
+        return self._resolved_mac(self._matching(layer), role).mac(point)
 
-    def has_open_accumulator(self, layer: str, *, backward: bool = False) -> bool:
+    def has_open_accumulator(self, layer: str, role: str) -> bool:
         """Return whether the point of the layer's accumulator is that of its products."""
-        accumulator = self._resolved_mac(self._matching(layer), backward=backward).accumulator
+        accumulator = self._resolved_mac(self._matching(layer), role).accumulator
         return accumulator not in (None, "exact") and isinstance(parse(accumulator), DynamicFixed)
 
     def _matching(self, layer: str) -> tuple[LayerTables, ...]:
@@ -302,13 +362,12 @@ class _LayeredTables(RoleTables):
             table = _over(tables.role(role), table) or table
         return table
 
-    def _resolved_mac(self, layers: tuple[LayerTables, ...], *, backward: bool = False) -> MacTable:
-        table = self.mac or MacTable()
-        table = self.backward_mac.over(table) if backward and self.backward_mac else table
-        for tables in layers:
-            table = FULL_MAC.over(table) if tables.full else table
-            table = tables.mac.over(table) if tables.mac else table
-            table = tables.backward_mac.over(table) if backward and tables.backward_mac else table
+    def _resolved_mac(self, layers: tuple[LayerTables, ...], role: str) -> MacTable:
+        table = MacTable()
+        for tables in (self, *layers):
+            table = FULL_MAC.over(table) if isinstance(tables, LayerTables) and tables.full else table
+            for unit in tables.units_for(role).values():
+                table = unit.over(table)
         return table
 
 
@@ -341,10 +400,8 @@ with warnings.catch_warnings():
             for role in ROLES:
                 with _naming(role):
                     merged[role] = _over(self.role(role), below.role(role))
-            for name, own, lower in (
-                ("mac", self.mac, below.mac),
-                ("backward_mac", self.backward_mac, below.backward_mac),
-            ):
+            for name in UNITS:
+                own, lower = self.unit(name), below.unit(name)
                 with _naming(name):
                     merged[name] = own.over(lower) if own else lower
             register = merge(below.register.model_dump(), self.register.model_dump(exclude_unset=True))

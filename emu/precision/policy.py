@@ -20,7 +20,7 @@ DERIVED_ROLES = {
     "moment": "loss",
     "norm": "loss",
 }
-#: Roles whose products the unit of the way back computes.
+#: Roles of the results of the backward pass, whose products may have units of their own.
 BACKWARD_ROLES = ("error", "gradient")
 
 
@@ -76,11 +76,11 @@ class Policy:
             *operands: their formats; an accumulator whose point is open takes the point of their products.
             role: role of the result: errors and gradients may have a unit of their own.
         """
-        backward = role in BACKWARD_ROLES
-        if not self._open(layer, backward=backward):
-            return self._mac(layer, backward=backward)
+        own = role if role in BACKWARD_ROLES else "activation"
+        if not self._open(layer, own):
+            return self._mac(layer, own)
         # the fraction bits of a product are those of its factors together
-        return self._mac(layer, sum(f.frac_bits for f in operands if isinstance(f, Fixed)), backward=backward)
+        return self._mac(layer, own, sum(f.frac_bits for f in operands if isinstance(f, Fixed)))
 
     def reduction(self, layer: str) -> Mac:
         """Return the unit of reductions in the `loss` role: pairwise, in its format (docs/concepts/roles.md)."""

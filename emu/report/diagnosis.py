@@ -15,8 +15,8 @@ import numpy as np
 
 from emu.datapath.overflow import Overflow, default_rule
 from emu.formats import Fixed, Float
-from emu.formats.numerals import number
-from emu.report.histories import FlagCounts, Noise
+from emu.formats.numerals import number, power_of_two
+from emu.report.histories import FlagCounts, LeadingBits, Noise
 from emu.report.outcome import Outcome
 from emu.report.run_data import RunData, Tensor
 from emu.report.words import decibels, family_limit_in_words, integer, parse_or_none, percent
@@ -90,10 +90,19 @@ def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 
 def findings(
-    run: RunData, outcome: Outcome, flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]
+    run: RunData,
+    outcome: Outcome,
+    bits: dict[Tensor, LeadingBits],
+    flags: dict[Tensor, FlagCounts],
+    noise: dict[Tensor, Noise],
 ) -> list[Finding]:
     """Return all findings: those about the run first, then those about tensors, the worst first."""
-    events = [*_underflows(run, flags), *_overflows(run, flags), *_invalids(flags)]
+    events = [
+        *_underflows(run, flags),
+        *_overflows(run, flags),
+        *_invalids(flags),
+        *_coarse_accumulators(run, bits, noise),
+    ]
     causes = [_with_noise(finding, noise) for finding in events]
     explained = {finding.tensor for finding in causes}
     rest = [finding for finding in _noise(flags, noise) if finding.tensor not in explained]
@@ -180,6 +189,59 @@ def _accumulator_overflows(run: RunData, tensor: Tensor, share: float) -> Iterat
         )
         severity = share / OVERFLOW_SEVERE
         yield Finding(severity, f"{role} of {layer}", sentence, "range", "accumulator", percent(share), tensor)
+
+
+def _coarse_accumulators(
+    run: RunData, bits: dict[Tensor, LeadingBits], noise: dict[Tensor, Noise]
+) -> Iterator[Finding]:
+    """Yield a finding for each tensor whose small values an accumulator of fixed point has lost.
+
+    It has, if its step is coarser than the tensor's format, no result below its step was ever seen, and the tensor is
+    noisy, or mostly 0 where noise was not measured.
+    """
+    for tensor, register in bits.items():
+        layer, role = tensor
+        accumulator, fmt = _accumulator_of(run, tensor), _format_of(run, tensor)
+        seen = register.exponents()
+        if accumulator is None or fmt is None or seen is None or _finest(fmt) >= -accumulator.frac_bits:
+            continue
+        zeros = float(register.scalars["none"].sum() / max(int(register.scalars["total"].sum()), 1))
+        history = noise.get(tensor)
+        is_lost = zeros >= UNDERFLOW_NOTABLE if history is None else history.last < NOISY_DB
+        if seen[0] < -accumulator.frac_bits or not is_lost:
+            continue
+        step, finest = power_of_two(-accumulator.frac_bits), power_of_two(_finest(fmt))
+        after = _AFTER_UNDERFLOW.get(role, "whatever reads them sees 0").format(layer=layer, how="only part of the")
+        own = " or give that pass a unit of its own ([precision.backward_mac])" if role in ("error", "gradient") else ""
+        sentence = (
+            f"the accumulator {accumulator} has steps of {step}, while {fmt} goes down to {finest}: products below a "
+            f"step are rounded away, and {percent(zeros)} of the sums are 0: {after}; give the accumulator more "
+            f"fraction bits{own}. If the device shall only run the network, train it in float32 and ask emu evaluate."
+        )
+        # above the noise that results from it
+        yield Finding(
+            1.0 + zeros, f"{role} of {layer}", sentence, "leading-bits", "coarse accumulator", percent(zeros), tensor
+        )
+
+
+def _accumulator_of(run: RunData, tensor: Tensor) -> Fixed | None:
+    """Return the accumulator of the unit that computes a tensor, if it is of fixed point and its layer has products."""
+    datapath = run.formats.get(tensor)
+    mac: Mapping[str, Any] = datapath.mac if datapath is not None and isinstance(datapath.mac, Mapping) else {}
+    accumulator = parse_or_none(str(mac.get("accumulator", "")))
+    has_products = (tensor[0], "weight") in run.formats and tensor[1] in ("activation", "error", "gradient")
+    return accumulator if has_products and isinstance(accumulator, Fixed) else None
+
+
+def _format_of(run: RunData, tensor: Tensor) -> Fixed | Float | None:
+    datapath = run.formats.get(tensor)
+    fmt = parse_or_none(datapath.format) if datapath is not None else None
+    return fmt if isinstance(fmt, Fixed | Float) else None
+
+
+def _finest(fmt: Fixed | Float) -> int:
+    """Return the exponent of a format's smallest positive number."""
+    return math.frexp(float(fmt.smallest_positive))[1] - 1
 
 
 def _becomes_infinite(run: RunData, tensor: Tensor) -> Float | None:

@@ -56,15 +56,15 @@ def gather(folder: Path) -> Evidence:
         ConfigError: the folder or its `run.json` cannot be read.
     """
     run = read_run(folder)
-    outcome, flags, noise = outcome_of(run), flag_counts(run), noises(run)
+    outcome, bits, flags, noise = outcome_of(run), leading_bits(run), flag_counts(run), noises(run)
     return Evidence(
         run=run,
         outcome=outcome,
-        bits=leading_bits(run),
+        bits=bits,
         flags=flags,
         noise=noise,
         points=trajectories(run),
-        findings=findings(run, outcome, flags, noise),
+        findings=findings(run, outcome, bits, flags, noise),
         time=time_spent(run),
         simulated=simulated_time(run),
     )

@@ -99,6 +99,7 @@ class TestShippedDevices:
             ("dgx-h200-8x", "fp32", 66.9),
             ("h100", "matrix", 989.4),
             ("h100", "fp32", 66.9),
+            ("h100-fp8", "matrix", 1979),
             ("a100", "matrix", 312),
             ("a100", "fp32", 19.5),
         ],
@@ -115,6 +116,10 @@ class TestShippedDevices:
         assert load_device(name).precision == load_device(alone).precision
         if alone == "v100":
             assert load_device(name).compute == load_device(alone).compute
+
+    def test_the_h100s_unit_of_fp8_is_the_preset_that_its_file_names(self):
+        preset = Mac.preset("h100", inputs="fp8_e4m3", output="fp32", instruction="wgmma")
+        assert load_device("h100-fp8").precision.mac_of("fc1") == preset
 
     def test_the_h200s_unit_is_the_preset_held_to_real_outputs(self):
         assert load_device("dgx-h200-8x").precision.mac_of("fc1") == Mac.preset("h200", inputs="bf16", output="fp32")

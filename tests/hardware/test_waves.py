@@ -141,7 +141,8 @@ def test_numbers_of_tiles_go_together(numbers: dict[str, Any], rule: str):
 
 
 #: Devices that stand for real GPUs.
-GPUS = ("a100", "dgx-a100-8x", "dgx-h200-8x", "dgx-v100-8x", "h100", "k20x-8x", "k20x-dual-24", "p100", "v100")
+GPUS = ("a100", "dgx-a100-8x", "dgx-h200-8x", "dgx-v100-8x", "h100", "h100-fp8", "k20x-8x", "k20x-dual-24", "p100",
+        "v100")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GPUS)

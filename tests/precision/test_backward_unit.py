@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 import emu
 from emu import nn
+from emu.datapath.presets import MATRIX_UNITS, MatrixUnit
 from emu.errors import ConfigError
 from emu.hardware import load_device
-from emu.hardware.precision_table import PrecisionTable
+from emu.hardware.precision_table import MacTable, PrecisionTable
 from emu.optim import GradientDescent
 from emu.precision import Policy, RecordingRunner
 from emu.testing import assert_bits_equal
@@ -62,6 +64,61 @@ def test_a_layers_unit_of_the_way_back_keeps_what_it_does_not_say():
     kept = {"product": "bf16", "accumulator": "fp16", "rounding": "floor"}
     assert policy.mac("fc1", role="error") == emu.Mac(**kept, order="pairwise")
     assert policy.mac("fc2", role="gradient") == emu.Mac(**kept)
+
+
+def test_errors_and_gradients_may_have_a_unit_each_laid_over_that_of_both():
+    policy = Policy(table(**BACKWARD, error_mac={"order": "pairwise"}, gradient_mac={"accumulator": "fp32"}))
+    assert policy.mac("fc1", role="error") == emu.Mac(product="fp16", accumulator="fp16", order="pairwise")
+    assert policy.mac("fc1", role="gradient") == emu.Mac(product="fp16", accumulator="fp32")
+    assert policy.mac("fc1", role="activation") == UNITS["forward"]
+    layers = [{"match": "fc1", "backward_mac": {"order": "lanes(4)"}, "gradient_mac": {"order": "pairwise"}}]
+    own = Policy(table(**BACKWARD, error_mac={"rounding": "floor"}, layers=layers))
+    half = {"product": "fp16", "accumulator": "fp16"}
+    assert own.mac("fc1", role="error") == emu.Mac(**half, order="lanes(4)", rounding="floor")
+    assert own.mac("fc1", role="gradient") == emu.Mac(**half, order="pairwise")
+    assert own.mac("fc2", role="gradient") == UNITS["backward"]
+
+
+def test_a_recipe_lays_its_units_over_those_of_the_device():
+    below = table(error_mac={"accumulator": "fix40f20", "rounding": "floor"}, gradient_mac={"order": "pairwise"})
+    above = PrecisionTable.model_validate({"error_mac": {"accumulator": "fix32f20"}}).over(below)
+    assert above.mac_of("fc1", "error").accumulator == emu.parse("fix32f20")
+    assert above.mac_of("fc1", "error").rounding == emu.Rounding.FLOOR
+    assert str(above.mac_of("fc1", "gradient").order) == "pairwise"
+
+
+@pytest.mark.parametrize("name", ["mac", "backward_mac", "error_mac", "gradient_mac"])
+def test_units_of_a_layer_that_cannot_be_are_refused_by_their_name(name: str):
+    layers = [{"match": "fc1", name: {"accumulator": "fp32", "order": "blocks(4, 23)"}}]
+    with pytest.raises(ValueError, match=f"{name} of layers fc1: `product` must be exact where `order` is blocks"):
+        PrecisionTable.model_validate({"mac": {"product": "fp32", "accumulator": "fp32"}, "layers": layers})
+
+
+@pytest.mark.parametrize("unit", MATRIX_UNITS, ids=str)
+def test_a_preset_stands_for_the_keys_of_a_matrix_unit(unit: MatrixUnit):
+    words = {"inputs": unit.inputs, "output": unit.output, "instruction": unit.instruction}
+    own = MacTable.model_validate({"preset": unit.gpu, **words})
+    assert own.mac() == emu.Mac.preset(unit.gpu, **words)
+    assert own.preset is None
+    assert "preset" not in own.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"preset": "h99"}, "got 'h99'; known, the nearest name first: h100"),
+        (
+            {"preset": "h100", "order": "pairwise"},
+            "`preset` must stand for all keys of the unit, got `order`",
+        ),
+        ({"inputs": "fp16"}, "`inputs` must stand beside `preset`, got it alone"),
+        ({"preset": "h100", "inputs": "fp8_e4m3"}, "`instruction` must be given for fp8_e4m3 -> fp32 on h100"),
+        ({"presets": "h100"}, "did you mean 'preset'"),
+    ],
+)
+def test_a_preset_that_cannot_be_is_refused_with_what_would_do(keys: dict[str, str], message: str):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        emu.model("mlp").with_settings({f"precision.mac.{key}": value for key, value in keys.items()})
 
 
 def test_without_a_table_of_its_own_the_way_back_has_the_layers_unit():

@@ -12,7 +12,7 @@ from emu.formats import DynamicFixed, Fixed
 from emu.hardware import ROLES
 from emu.nn import every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.precision import BACKWARD_ROLES, DERIVED_ROLES, Policy
+from emu.precision import DERIVED_ROLES, Policy
 from emu.training.loop.loop import Loop
 from emu.training.workbench.model import Model
 
@@ -77,14 +77,14 @@ def formats_of(model: Model, step: int) -> list[dict[str, Any]]:
 
 
 def _row(policy: Policy, layer: str, role: str) -> dict[str, Any]:
-    stage, backward = policy.stage(layer, role), role in BACKWARD_ROLES
+    stage = policy.stage(layer, role)
     return {
         "layer": layer,
         "role": role,
         "format": str(policy.word(layer, role) or stage.format),
         "rounding": stage.rounding.value,
         "overflow": stage.overflow.value,
-        "mac": _describe(policy.mac(layer, role=role), policy.table.has_open_accumulator(layer, backward=backward)),
+        "mac": _describe(policy.mac(layer, role=role), policy.table.has_open_accumulator(layer, role)),
     }
 
 
