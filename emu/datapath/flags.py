@@ -144,7 +144,12 @@ class Flags(WithPending, Drawn):
 
     def add_counts(self, counts: NDArray[np.int64]) -> None:
         """Add the counts of a kernel, in the order of the attributes."""
-        self._add(zip(FLAG_NAMES, counts.tolist(), strict=True))
+        fetched, pending = self.__dict__, self._pending
+        added = counts.tolist()
+        with pending.lock:
+            for name, count in zip(FLAG_NAMES, added, strict=True):
+                if count:  # most kernels raise few flags
+                    fetched[name] += count
 
     def _add(self, counts: Iterable[tuple[str, int]]) -> None:
         fetched = self.__dict__  # past the fields, whose reads would fetch what is pending

@@ -24,6 +24,7 @@ from emu.errors import FormatError, nearest_name
 from emu.formats import Format, Value, parse
 from emu.formats.notations import NO_MODES
 from emu.formats.parse import modes_of
+from emu.formats.value import made_value
 
 #: A unit is frozen; its constructors set attributes past its own `__setattr__`.
 _put = object.__setattr__
@@ -350,7 +351,7 @@ class Unit(Drawn):
     def _value(self, array: Any) -> Value:
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
-        return Value(array, self.stage.format)
+        return made_value(array, self.stage.format)
 
 
 def _described(kind: type[Unit], parts: dict[str, Any]) -> Unit:

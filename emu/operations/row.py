@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from emu.datapath import OutputStage
@@ -154,7 +155,7 @@ class Row:
     made: Callable[[Any, Any], Value] = Value
     only_chooses: bool = False
 
-    @property
+    @cached_property  # asked at every operation
     def is_observed(self) -> bool:
         """Whether a register counts what it writes."""
         return self.done_by is not DoneBy.MOVE

@@ -9,6 +9,7 @@ from emu.engine import Unit
 from emu.engine.description import EXACT, UnitDescription
 from emu.engine.records import ProductRecord
 from emu.formats import Format, Value
+from emu.formats.value import made_value
 from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
 
@@ -114,7 +115,7 @@ class LayerRole:
 
     def value(self, array: object) -> Value:
         """Return what the stage wrote as a value of its format."""
-        return Value(array, self.stage.format)
+        return made_value(array, self.stage.format)
 
 
 def _at_step(description: UnitDescription, step: int) -> UnitDescription:
