@@ -114,7 +114,7 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
     spec.pop("$schema", None)
     spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    spec["autosize"] = {"type": "fit-x", "contains": "padding", "resize": True}  # a window may become narrower
     spec["config"] = _config()
     return spec
 
@@ -239,7 +239,7 @@ def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height
     colours, dashes = list(SERIES_COLOURS[: len(names)]), [list(dash) for dash in SERIES_DASHES[: len(names)]]
     chart = (
         alt.Chart(alt.NamedData("rows"), height=height)
-        .mark_line(strokeWidth=2, clip=True)
+        .mark_line(strokeWidth=2)
         .encode(
             x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
             y=y,

@@ -103,7 +103,7 @@ def browser(profile: Path, options: Sequence[str] = ()) -> Generator[Browser, No
     from_read, from_write = os.pipe()
     command = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-        "--no-first-run", f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND",
         "--remote-debugging-pipe", *options,
     ]  # fmt: skip
     pipes = [str(to_read), str(from_write)]

@@ -6,7 +6,20 @@
     return block ? JSON.parse(block.textContent) : null;
   };
   const options = { actions: false, renderer: "svg", ast: false, tooltip: { theme: "custom" } };
-  const draw = (id, spec) => vegaEmbed(document.getElementById(id), spec, options).then((drawn) => drawn.view);
+  // Vega measures what lies around a drawing at the width that it has before; a second look makes it fit.
+  const fit = (view) => view.resize().runAsync();
+  // What is drawn is named by the placeholder's label and described by how to read it; Vega overwrites the label.
+  const draw = (id, spec) => {
+    const place = document.getElementById(id);
+    const [name, caption] = [place.getAttribute("aria-label"), captionOf(place)];
+    if (caption) {
+      caption.id ||= `${id}-reading`;
+      place.setAttribute("aria-describedby", caption.id);
+    }
+    return vegaEmbed(place, { ...spec, description: name }, options).then(({ view }) => fit(view));
+  };
+  const captionOf = (place) => place.closest("figure")?.querySelector("figcaption")
+    || place.closest("section")?.querySelector("figcaption");
 
   const make = (name, text, attributes = {}) => {
     const node = document.createElement(name);
@@ -93,7 +106,7 @@
         return pair;
       }));
       document.getElementById("bits-table").replaceChildren(tableOf(panel));
-      return view.runAsync();
+      return fit(view);
     }
     layer.addEventListener("change", () => { offer(role.value); show(); });
     role.addEventListener("change", show);

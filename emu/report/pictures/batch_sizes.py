@@ -102,7 +102,7 @@ def _spec(levels: _Levels, last: int, what: str) -> Spec:
     rows.append({"step": last, what: rows[-1][what]})
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
-        .mark_line(strokeWidth=2, interpolate="step-after", color=SERIES_COLOURS[0], clip=True)
+        .mark_line(strokeWidth=2, interpolate="step-after", color=SERIES_COLOURS[0])
         .encode(
             x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
             y=alt.Y(f"{what}:Q", title=what, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, tickMinStep=1)),

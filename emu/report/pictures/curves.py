@@ -96,7 +96,7 @@ def _spec(rows: list[dict[str, float | str]], drawn: list[str], what: str, value
     dashes = [list(dash) for dash in SERIES_DASHES[: len(drawn)]]
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
-        .mark_line(strokeWidth=2, point={"size": 18, "filled": True} if len(rows) < 150 else False, clip=True)
+        .mark_line(strokeWidth=2, point={"size": 18, "filled": True} if len(rows) < 150 else False)
         .encode(
             x=alt.X(
                 "step:Q",

@@ -150,14 +150,14 @@ def _scale_spec(events: Columns, steps: int) -> Spec:
     y = alt.Y("exponent:Q", title="S", scale=levels, axis=alt.Axis(labelExpr=_POWER, tickMinStep=1))
     drawn = (
         alt.Chart(alt.NamedData("line"), height=_HEIGHT - 60)
-        .mark_line(interpolate="step-after", strokeWidth=2, color=SERIES_COLOURS[0], clip=True)
+        .mark_line(interpolate="step-after", strokeWidth=2, color=SERIES_COLOURS[0])
         .encode(x=x, y=y)
     )
     names = list(_MARKS)
     colours, shapes = ([kinds[_MARKS[name]] for name in names] for kinds in (SERIES_COLOURS, SERIES_SHAPES))
     points = (
         alt.Chart(alt.NamedData("marks"))
-        .mark_point(size=60, filled=True, clip=True)
+        .mark_point(size=60, filled=True)
         .encode(
             x=x,
             y=y,
