@@ -86,15 +86,16 @@ def arrow(x: float, y: float, length: float) -> Html:
     return path(f"M{x:g} {y:g}H{end:g}M{end - 5:g} {y - 4:g}L{end:g} {y:g}L{end - 5:g} {y + 4:g}")
 
 
-def chart(spec: Spec, width: int) -> Html:
+def chart(spec: Spec, label: str, width: int) -> Html:
     """Return a chart of the report as SVG.
 
     Args:
         spec: specification of `emu.report.chart.specification`, with a page's colours.
+        label: text for a screen reader.
         width: width in pixels, axes and titles included.
     """
     whole = coloured(spec, _OUTSIDE) | {"width": width}
-    drawn = as_svg(whole)
+    drawn = as_svg(whole, label)
     own = "e" + hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
     for mark in ('id="', "url(#"):  # identifiers must be unique, because a page may have several charts
         drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")

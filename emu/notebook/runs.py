@@ -37,7 +37,7 @@ def _losses(data: RunData) -> Html | None:
     if drawn is None:
         return None
     names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
-    return column(sentence(drawn.label), legend(names), chart(drawn.spec, _CURVE_PIXELS))
+    return column(sentence(drawn.label), legend(names), chart(drawn.spec, drawn.label, _CURVE_PIXELS))
 
 
 def _read(run: Run) -> RunData | None:

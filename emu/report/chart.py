@@ -8,10 +8,11 @@ because the check takes half of the time.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 from emu.report.html import Html, element
@@ -66,6 +67,8 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 #: Whether charts are checked against the schema of Vega-Lite.
 CHECKS = False
+#: Most ticks of an axis of whole numbers.
+MOST_TICKS = 7
 #: Height of a bar of `layer_bars`.
 ROW_PIXELS = 26
 #: Height of the axis below the bars of `layer_bars`: its numbers and its title.
@@ -156,6 +159,35 @@ def _config() -> Spec:
     }
 
 
+def whole_ticks(low: float, high: float) -> list[int]:
+    """Return at most `MOST_TICKS` whole numbers from `low` to `high`, at distances of 1, 2, 5, 10 and so on.
+
+    Vega divides a short axis of whole numbers at halves.
+
+    Examples:
+        >>> whole_ticks(15, 17), whole_ticks(0, 2000)
+        ([15, 16, 17], [0, 500, 1000, 1500, 2000])
+    """
+    distances = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    distance = next(distance for distance in distances if high - low <= distance * (MOST_TICKS - 1))
+    return list(range(-(-math.floor(low) // distance) * distance, math.floor(high) + 1, distance))
+
+
+def whole_axis(low: float, high: float) -> alt.Axis:
+    """Return an axis of whole numbers, without lines across the picture."""
+    import altair as alt
+
+    return alt.Axis(grid=False, values=whole_ticks(low, high), format=",d")
+
+
+def step_axis(last: int, field: str = "step") -> alt.X:
+    """Return the channel of training's steps, from the start to the step `last`."""
+    import altair as alt
+
+    scale = alt.Scale(domain=[0, last], nice=False)
+    return alt.X(f"{field}:Q", title="step", scale=scale, axis=whole_axis(0, last))
+
+
 def share_scale(inks: bool = False) -> alt.Scale:
     """Return the scale that colours a share of 1 by its class; with `inks`, the scale of text on these colours."""
     import altair as alt
@@ -241,7 +273,7 @@ def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height
         alt.Chart(alt.NamedData("rows"), height=height)
         .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
+            x=step_axis(last),
             y=y,
             color=alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names), range=colours)),
             strokeDash=alt.StrokeDash(f"{field}:N", scale=alt.Scale(domain=list(names), range=dashes)),

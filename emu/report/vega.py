@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import Any
 
 from emu.report.chart import Spec
+from emu.report.html import escape
 
 
-def as_svg(spec: Spec) -> str:
-    """Return the chart of a Vega-Lite specification as SVG."""
-    return str(_converter().vegalite_to_svg(spec, vl_version=_vega_lite_version()))
+def as_svg(spec: Spec, label: str) -> str:
+    """Return the chart of a Vega-Lite specification as SVG; `label` is the text for a screen reader."""
+    drawn = str(_converter().vegalite_to_svg(spec, vl_version=_vega_lite_version()))
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,11 @@
 // Returns what is wrong with the drawn charts of a page, a sentence each. `SLACK` pixels are a rounded coordinate.
 (() => {
   const SLACK = 1;
+  const WHOLE = ["step", "trial", "nodes", "examples"];
   const faults = [];
+  // Placeholders of a report, and drawings that a page holds as they are.
   const charts = document.documentElement.tagName === "svg" ? [document.documentElement]
-    : [...document.querySelectorAll(".chart")];
+    : [...document.querySelectorAll(".chart, svg")].filter((node) => !node.parentNode.closest(".chart, .legend"));
   const within = (inner, outer, slack = SLACK) => inner.left >= outer.left - slack && inner.right <= outer.right + slack
     && inner.top >= outer.top - slack && inner.bottom <= outer.bottom + slack;
   const visible = (node) => {
@@ -46,12 +48,14 @@
     for (const axis of svg.querySelectorAll(".role-axis-label, .role-legend-label")) {
       const labels = [...axis.querySelectorAll("text")].filter(visible).map((text) => text.textContent);
       if (new Set(labels).size < labels.length) say(`an axis says one thing twice: ${labels.join(", ")}`);
-      if (labels.some((label) => /\^-?\d*[.,]/.test(label))) say(`exponents are not whole: ${labels.join(", ")}`);
+      const title = axis.parentNode.querySelector(".role-axis-title")?.textContent;
+      const whole = WHOLE.includes(title) || labels.some((label) => label.includes("^"));
+      if (whole && labels.some((label) => /\d[.]\d/.test(label))) say(`not whole: ${title} ${labels.join(", ")}`);
     }
     for (const symbol of svg.querySelectorAll(".role-legend-symbol path")) {
-      const { fill, stroke } = getComputedStyle(symbol);
+      const { fill, stroke } = getComputedStyle(symbol), { width, height } = symbol.getBBox();
       const empty = (paint) => paint === "none" || paint === "transparent" || paint === "rgba(0, 0, 0, 0)";
-      if (empty(fill) && empty(stroke)) say("a symbol of a legend has no colour");
+      if (empty(stroke) && (empty(fill) || width === 0 || height === 0)) say("a symbol of a legend has no colour");
     }
     const flat = texts.filter(({ node }) => Math.abs(node.getScreenCTM().b) < 0.01);
     flat.forEach(({ node, box }, i) => flat.slice(i + 1).forEach((other) => {

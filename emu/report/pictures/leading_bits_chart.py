@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emu.report.chart import Spec, share_scale, specification
+from emu.report.chart import Spec, share_scale, specification, step_axis
 
 if TYPE_CHECKING:
     import altair as alt
@@ -79,12 +79,11 @@ def outside(magnitudes: Magnitudes) -> alt.Chart:
 def _cells(magnitudes: Magnitudes, last_step: int) -> alt.Chart:
     import altair as alt
 
-    steps = alt.Scale(domain=[0, last_step], nice=False)
     return (
         alt.Chart(magnitudes.rows("cells"))
         .mark_rect()
         .encode(
-            x=alt.X("x0:Q", title="step", scale=steps, axis=alt.Axis(grid=False, tickCount=6)),
+            x=step_axis(last_step, "x0"),
             x2="x1:Q",
             y=magnitudes.at("y0:Q"),
             y2="y1:Q",
