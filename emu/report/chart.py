@@ -60,8 +60,8 @@ SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (
 #: Colours for a chart outside of a page: they can be read on light and on dark backgrounds.
 ANYWHERE = {
     "ink": "#7d868e", "quiet": "#7d868e", "grid": "#8d97a055", "card": "transparent", "none": "#8d97a033",
-    "outside": "#8d97a033", "line": "#cf6a14", "severe": "#d9541e", "accent": "#2f86c5", "series-0": "#2f86c5",
-    "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b",
+    "outside": "#8d97a033", "line": "#cf6a14", "sums": "#c06a9b", "severe": "#d9541e", "accent": "#2f86c5",
+    "series-0": "#2f86c5", "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b",
 }  # fmt: skip
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 

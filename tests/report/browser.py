@@ -64,9 +64,7 @@ class Browser:
 
     def show(self, width: int, *, height: int = 900, scheme: str = "light") -> None:
         """Set the size of the page, and whether it is dark."""
-        self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, url: str) -> None:
@@ -85,7 +83,9 @@ class Browser:
         nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
         shown = [node for node in nodes if not node["ignored"]]
         pictures = [node for node in shown if node["role"]["value"] in ("image", "graphics-document", "img", "figure")]
-        return [(node.get("name", {}).get("value", ""), node.get("description", {}).get("value", "")) for node in pictures]
+        return [
+            (node.get("name", {}).get("value", ""), node.get("description", {}).get("value", "")) for node in pictures
+        ]
 
     def picture(self, path: Path) -> None:
         """Write the whole page as PNG."""

@@ -78,8 +78,7 @@ def _still_run(folder: Path) -> Path:
         ],
         "clipping": [_clipped(step, "fc1", 1245 + step) for step in (1, 2, 3)],
         "loss_scaling": [
-            {"step": step, "event": event, "scale": 2.0**power}
-            for step, event, power in ((0, "start", 16),)
+            {"step": step, "event": event, "scale": 2.0**power} for step, event, power in ((0, "start", 16),)
         ],
     }
     for name, rows in tables.items():
@@ -117,7 +116,7 @@ def _systems() -> Tables:
         ],
         "clipping": [_clipped(step, layer, step * (i + 1)) for step in LOGGED for i, layer in enumerate(layers)],
         "search": [
-            {"step": step, "size": size, "criterion": 1.0 / step, "kept": True} for step, size in ((500, 64), (900, 128))
+            {"step": step, "size": size, "criterion": 1 / step, "kept": True} for step, size in ((500, 64), (900, 128))
         ],
         "parallelism": [{"step": 600, "workers": 3}, {"step": STEPS, "workers": 4}],
         "loss_scaling": [
@@ -188,9 +187,7 @@ def _study(path: Path) -> Path:
     far = [_row("fixed8", -0.861, -0.858, -0.8655), _row("a-device-of-a-long-name, saturating", 0.002, -0.004, 0.001)]
     pictures = [difference_picture(f"differences-{name}", rows) for name, rows in (("near", near), ("far", far))]
     sections = [accuracy_section([("mlp", near)])]
-    sections += [
-        Section(f"model-{i}", f"Model {i}", figure, charts) for i, (figure, charts) in enumerate(pictures)
-    ]
+    sections += [Section(f"model-{i}", f"Model {i}", figure, charts) for i, (figure, charts) in enumerate(pictures)]
     path.write_text(page("study", Html("<h1>study</h1>"), sections, Html("")))
     return path
 

@@ -99,6 +99,9 @@
       view.data("cells", cellsOf(panel)).data("lines", panel.lines).data("outside", panel.outside);
       view.data("trail", panel.trail);
       document.getElementById("bits-chart").setAttribute("aria-label", `Leading bits of ${panel.layer} ${panel.role} over time. ${panel.summary}`);
+      document.querySelectorAll("#bits-lines li").forEach((item) => {
+        item.hidden = !panel.lines.some((line) => line.of === item.dataset.of);
+      });
       document.getElementById("bits-summary").textContent = panel.summary;
       document.getElementById("bits-facts").replaceChildren(...panel.facts.map(([term, text]) => {
         const pair = make("div", "");

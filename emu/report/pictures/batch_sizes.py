@@ -106,7 +106,12 @@ def _spec(levels: _Levels, last: int, what: str) -> Spec:
         .mark_line(strokeWidth=2, interpolate="step-after", color=SERIES_COLOURS[0])
         .encode(
             x=step_axis(last),
-            y=alt.Y(f"{what}:Q", title=what, scale=alt.Scale(zero=True), axis=alt.Axis(values=whole_ticks(0, most), format=",d")),
+            y=alt.Y(
+                f"{what}:Q",
+                title=what,
+                scale=alt.Scale(zero=True),
+                axis=alt.Axis(values=whole_ticks(0, most), format=",d"),
+            ),
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip(f"{what}:Q")],
         )
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emu.formats.numerals import number
-from emu.report.chart import ANYWHERE, SERIES_COLOURS, coloured, whole_axis
+from emu.report.chart import ANYWHERE, SERIES_COLOURS, coloured
 from emu.report.vega import as_svg
 from emu.report.words import integer
 from emu.training.cluster_time import SimulatedCluster
@@ -64,10 +64,11 @@ def _chart(cluster: SimulatedCluster) -> Any:
     colours = [SERIES_COLOURS[i % len(SERIES_COLOURS)] for i in range(len(names))]
     kinds = alt.Scale(domain=["speed-up", "most that messages allow", "one for each device"],
                       range=[[1, 0], [6, 3], [1, 3]])  # fmt: skip
-    counts = [row["nodes"] for row in rows]
+    counts = sorted({row["nodes"] for row in rows})
+    axis = alt.Axis(grid=False, values=counts, format=",d", labelOverlap="greedy")
     key = alt.Legend(symbolType="stroke", symbolStrokeColor=ANYWHERE["ink"], symbolSize=400, labelLimit=200)
     drawn = alt.Chart(alt.Data(values=rows), width=_WIDTH, height=_HEIGHT, title=_title(cluster)).encode(
-        x=alt.X("nodes:Q", title="nodes", axis=whole_axis(min(counts), max(counts))),
+        x=alt.X("nodes:Q", title="nodes", axis=axis),
         y=alt.Y("value:Q", title="speed-up against one device"),
         color=alt.Color("series:N", title="batch, bits", scale=alt.Scale(domain=names, range=colours)),
     )
