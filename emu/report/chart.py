@@ -117,7 +117,7 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
     spec.pop("$schema", None)
     spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"
-    spec["autosize"] = {"type": "fit-x", "contains": "padding", "resize": True}  # a window may become narrower
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec["config"] = _config()
     return spec
 

@@ -82,7 +82,7 @@ class Browser:
         """Return names and descriptions of the pictures, as a screen reader gets them."""
         nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
         shown = [node for node in nodes if not node["ignored"]]
-        pictures = [node for node in shown if node["role"]["value"] in ("image", "graphics-document", "img", "figure")]
+        pictures = [node for node in shown if node["role"]["value"] in ("image", "graphics-document", "img")]
         return [
             (node.get("name", {}).get("value", ""), node.get("description", {}).get("value", "")) for node in pictures
         ]
@@ -103,7 +103,8 @@ def browser(profile: Path, options: Sequence[str] = ()) -> Generator[Browser, No
     from_read, from_write = os.pipe()
     command = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-        "--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         "--remote-debugging-pipe", *options,
     ]  # fmt: skip
     pipes = [str(to_read), str(from_write)]

@@ -6,8 +6,12 @@
     return block ? JSON.parse(block.textContent) : null;
   };
   const options = { actions: false, renderer: "svg", ast: false, tooltip: { theme: "custom" } };
-  // Vega measures what lies around a drawing at the width that it has before; a second look makes it fit.
-  const fit = (view) => view.resize().runAsync();
+  // Vega measures what lies around a drawing before it changes the drawing's width: it fits once the width stays.
+  const fit = async (view, tries = 4) => {
+    const before = view.width();
+    await view.resize().runAsync();
+    return tries && view.width() !== before ? fit(view, tries - 1) : view;
+  };
   // What is drawn is named by the placeholder's label and described by how to read it; Vega overwrites the label.
   const draw = (id, spec) => {
     const place = document.getElementById(id);
@@ -119,9 +123,11 @@
   }
 
   const drawn = Object.entries(read("charts") || {}).map(([id, spec]) => draw(id, spec).then((view) => {
-    if (id === "bits-chart") return explore(view, read("leading-bits-data")).then(() => view);
+    if (id === "bits-chart") return explore(view, read("leading-bits-data"));
     return view;
   }));
+  // Vega follows the width of the window by itself, but measures once; this comes after it.
+  addEventListener("resize", () => setTimeout(() => drawn.forEach((view) => view.then((shown) => fit(shown))), 100));
   // "ready" tells tests and printers that every chart is drawn.
   Promise.all(drawn).then(() => { document.documentElement.dataset.ready = "true"; });
 })();

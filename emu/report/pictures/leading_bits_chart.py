@@ -129,9 +129,11 @@ def _trail(magnitudes: Magnitudes) -> list[alt.Chart]:
             style: dict[str, Any] = {"interpolate": "step-after", "strokeDash": _DASHES[kind]}
             line = trail.mark_line(color=colour, strokeWidth=width, opacity=opacity, clip=True, **style)
             drawn.append(line.encode(x="x:Q", y=magnitudes.at(f"{field}:Q"), detail="part:N"))
-    marks = trail.mark_point(shape="triangle-up", size=90, filled=True, color="var(--severe)", clip=True, opacity=1)
+    # not clipped: a mark of the first or last step would lose a half
+    seen = "datum.redone && datum.top >= lo && datum.top <= hi"
+    marks = trail.mark_point(shape="triangle-up", size=90, filled=True, color="var(--severe)", opacity=1)
     tip = [alt.Tooltip("text:N", title="point")]
-    return [*drawn, marks.encode(x="x:Q", y=magnitudes.at("top:Q"), tooltip=tip).transform_filter("datum.redone")]
+    return [*drawn, marks.encode(x="x:Q", y=magnitudes.at("top:Q"), tooltip=tip).transform_filter(seen)]
 
 
 def labels(magnitudes: Magnitudes) -> list[alt.Chart]:
