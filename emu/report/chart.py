@@ -61,7 +61,8 @@ SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (
 ANYWHERE = {
     "ink": "#7d868e", "quiet": "#7d868e", "grid": "#8d97a055", "card": "transparent", "none": "#8d97a033",
     "outside": "#8d97a033", "line": "#cf6a14", "sums": "#c06a9b", "severe": "#d9541e", "accent": "#2f86c5",
-    "series-0": "#2f86c5", "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b",
+    "series-0": "#2f86c5", "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b", "series-4": "#b98300",
+    "series-5": "#4aa3df",
 }  # fmt: skip
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 

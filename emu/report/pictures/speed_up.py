@@ -7,7 +7,7 @@ from typing import Any
 
 from emu.formats.numerals import number
 from emu.report.chart import ANYWHERE, SERIES_COLOURS, coloured
-from emu.report.vega import as_svg
+from emu.report.vega import PADDING, as_svg
 from emu.report.words import integer
 from emu.training.cluster_time import SimulatedCluster
 
@@ -38,8 +38,7 @@ def speed_up_picture(cluster: SimulatedCluster) -> str:
     """
     spec = _chart(cluster).to_dict()
     spec["config"] = _CONFIG
-    # another font than the one that was measured may be wider
-    spec["padding"] = {"left": 5, "top": 5, "bottom": 5, "right": 40}
+    spec["padding"] = {**PADDING, "right": 40}  # the legend is long
     return as_svg(coloured(spec, _COLOURS), f"{_title(cluster)}: {_sentence(cluster)}")
 
 
