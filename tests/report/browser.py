@@ -87,10 +87,10 @@ class Browser:
             (node.get("name", {}).get("value", ""), node.get("description", {}).get("value", "")) for node in pictures
         ]
 
-    def picture(self, path: Path) -> None:
-        """Write the whole page as PNG."""
-        height = self.run("document.documentElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": self.run("innerWidth"), "height": min(height, 16000), "scale": 1}
+    def picture(self, path: Path, height: int | None = None, scale: float = 1.0) -> None:
+        """Write the page as PNG, from its top down to `height`, or whole."""
+        height = height or min(self.run("document.documentElement.scrollHeight"), 16000)
+        clip = {"x": 0, "y": 0, "width": self.run("innerWidth"), "height": height, "scale": scale}
         shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(shot["data"]))
 
