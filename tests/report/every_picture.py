@@ -59,7 +59,8 @@ def _run(folder: Path) -> Path:
         "cluster": {"nodes": 4, "bits": 1, "workers": [], "search": search},
         "loss_scaling": {"policy": "backoff"},
     }
-    info["device"] |= {"compute": _COMPUTE}
+    roles = ("weight", "bias", "activation", "error", "gradient", "update", "master")
+    info["device"] |= {"compute": _COMPUTE, "precision": {role: {"format": "fix16f13"} for role in roles}}
     info |= {"cost": _cost(), "simulated_seconds": 0.006}
     (folder / "run.json").write_text(json.dumps(info))
     for name, rows in _systems().items():
