@@ -168,6 +168,8 @@ def whole_ticks(low: float, high: float) -> list[int]:
     Examples:
         >>> whole_ticks(15, 17), whole_ticks(0, 2000)
         ([15, 16, 17], [0, 500, 1000, 1500, 2000])
+        >>> whole_ticks(0, 6), whole_ticks(0, 7), whole_ticks(-3, 20)
+        ([0, 1, 2, 3, 4, 5, 6], [0, 2, 4, 6], [0, 5, 10, 15, 20])
     """
     distances = (digit * 10**power for power in count() for digit in (1, 2, 5))
     distance = next(distance for distance in distances if high - low <= distance * (MOST_TICKS - 1))

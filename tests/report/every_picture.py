@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from synthetic_run import write_run
 
+import emu
 from emu.report import build_report
 from emu.report.html import Html
 from emu.report.page import Section, page
@@ -22,6 +23,7 @@ from emu.report.study.accuracy_picture import accuracy_section
 from emu.report.study.comparison import Row
 from emu.report.study.difference import Difference
 from emu.report.study.difference_picture import difference_picture
+from emu.training import Run
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 #: Steps of a run, and those at which it logs.
@@ -30,13 +32,17 @@ LOGGED = range(100, STEPS + 1, 100)
 
 
 def write_pages(folder: Path) -> dict[str, Path]:
-    """Return a page of every kind by its name: a run, a run that hardly moves, a study, a search, a simulation."""
+    """Return a page of every kind by its name.
+
+    A run, a run that hardly moves, a study, a search and its front, a simulation, a notebook.
+    """
     return {
         "run": _run(folder / "run"),
         "still": _still_run(folder / "still"),
         "study": _study(folder / "study.html"),
         **_search(folder / "search"),
         "simulate": _simulated(folder / "speed-up.svg"),
+        "notebook": _notebook(folder / "notebook.html", folder / "run"),
     }
 
 
@@ -204,7 +210,7 @@ def _row(device: str, *differences: float, baseline: float = 0.965) -> Row:
 
 
 def _search(folder: Path) -> dict[str, Path]:
-    variable = {"low": 4, "high": 16, "step": None, "log": False, "choices": None, "start": 16, "probe": None}
+    variable = {"low": 4, "high": 6, "step": None, "log": False, "choices": None, "start": 6, "probe": None}
     names = ["width", "error_width", "blocks_2_weight_fraction_bits"]
     metrics = ["joules_per_step", "test_accuracy_difference", "area_mm2"]
     bound = {"metric": metrics[1], "at_least": -0.005, "at_most": None, "confidence": 0.95, "prune_margin": None}
@@ -217,7 +223,7 @@ def _search(folder: Path) -> dict[str, Path]:
         "constraint": [bound],
     }  # fmt: skip
     trials = [
-        {"number": number, "state": "finished", "values": dict.fromkeys(names, number),
+        {"number": number, "state": "finished", "values": dict.fromkeys(names, 4 + number % 3),
          "objectives": [9e-5 - number * 3e-6, 0.004 - 0.0001 * number**2, 0.02 - number * 1e-4],
          "violations": {"test_accuracy_difference at least": 0.0001 * number**2 - 0.009}, "metrics": {}, "runs": {},
          "folder": "", "pruned": "", "device": f"fixed16-{number}"}
@@ -231,6 +237,15 @@ def _search(folder: Path) -> dict[str, Path]:
     assert front is not None
     (folder / "front.svg").write_text(front)
     return {"search": build_search_report(folder), "front": folder / "front.svg"}
+
+
+def _notebook(path: Path, run: Path) -> Path:
+    register = emu.StatisticsRegister()
+    emu.quantize([0.5, 1.5, -3.0, 20.0, 2.0**-6, 0.0], "fix8f4", register=register)
+    shown = (Run(run, {"weights_sha256": "", "registers_sha256": ""}), emu.cost_of("mlp", "fixed16"), register)
+    cells = "".join(str(thing._repr_html_()) for thing in shown)
+    path.write_text(f"<!doctype html><style>body {{ font-family: sans-serif; }}</style>{cells}")
+    return path
 
 
 def _simulated(path: Path) -> Path:

@@ -50,6 +50,11 @@ def test_a_coarser_accumulator_has_a_line_at_its_step_and_one_at_its_largest(tmp
     assert drawn["domain"][0] < -13 < 4 < drawn["domain"][1]
 
 
+def test_the_axis_reaches_a_limit_that_is_near_the_results(tmp_path):
+    drawn = shown(tmp_path, "fix32f24", "fix32f9", lowest=-6)
+    assert of_sums(drawn) == [(-9, "sums: step 0.002", "smallest")]
+
+
 def test_a_limit_far_from_the_results_is_told_instead(tmp_path):
     drawn = shown(tmp_path, "fix16f13", "fix24f9")
     assert of_sums(drawn) == [(-9, "sums: step 0.002", "smallest")]
@@ -66,6 +71,7 @@ def test_a_limit_far_from_the_results_is_told_instead(tmp_path):
         ("fix16f13", "fix15f13", [(1, "sums: largest 1.99988")]),  # one step for both
         ("fix16f13", "fix32f13", []),
         ("fix16f13", "fix16f13", []),
+        ("fix16f13", "fix20f17", []),  # as far, and finer
         ("fp16", "fp32", []),
         ("fp32", "fp16", [(16, "sums: largest 65504"), (-24, "sums: 6e-8")]),
         ("fix16f13", "exact", []),

@@ -96,6 +96,12 @@ def test_an_underflow_among_the_key_figures_that_is_no_finding_is_explained(tmp_
     )
 
 
+def test_an_underflow_of_a_hundredth_is_explained_and_less_is_not(tmp_path):
+    for count, explained in ((10, True), (9, False)):
+        flags, formats = [("conv1", "error", 1000, {"underflow": count})], [("conv1", "error", "fix16f13", {})]
+        assert ("harmless" in header(run_with(tmp_path, metrics=LEARNED, formats=formats, flags=flags))) == explained
+
+
 @pytest.mark.parametrize(
     ("metrics", "count", "snr"),
     [
