@@ -72,8 +72,10 @@ def _chart(cluster: SimulatedCluster) -> Any:
         color=alt.Color("series:N", title="batch, bits", scale=alt.Scale(domain=names, range=colours)),
     )
     lines = drawn.mark_line().encode(strokeDash=alt.StrokeDash("kind:N", title=None, scale=kinds, legend=key))
-    # points in the chart of the lines would take the colour out of the legend of dashes
-    return alt.layer(lines, drawn.mark_point(size=22, filled=True, opacity=1))
+    points = drawn.mark_point(size=22, filled=True, opacity=1)
+    points = points.encode(strokeDash=alt.StrokeDash("kind:N", title=None, scale=kinds, legend=None))
+    # a legend that points share would lose the colour of its lines
+    return alt.layer(lines, points).resolve_legend(strokeDash="independent")
 
 
 def _rows(cluster: SimulatedCluster) -> Sequence[dict[str, Any]]:
