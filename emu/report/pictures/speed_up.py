@@ -75,7 +75,8 @@ def _chart(cluster: SimulatedCluster) -> Any:
     points = drawn.mark_point(size=22, filled=True, opacity=1)
     points = points.encode(strokeDash=alt.StrokeDash("kind:N", title=None, scale=kinds, legend=None))
     # a legend that points share would lose the colour of its lines
-    return alt.layer(lines, points).resolve_legend(strokeDash="independent")
+    both: Any = alt.layer(lines, points)
+    return both.resolve_legend(strokeDash="independent")
 
 
 def _rows(cluster: SimulatedCluster) -> Sequence[dict[str, Any]]:
