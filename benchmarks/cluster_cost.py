@@ -119,7 +119,8 @@ def picture(by_nodes: list[dict[str, Any]], by_kinds: list[dict[str, Any]]) -> s
             y=alt.Y("seconds:Q", title=title, scale=alt.Scale(zero=True)),
         )
     )
-    return as_svg(alt.hconcat(against_nodes, against_kinds).to_dict())
+    label = "Seconds that the simulation of a step takes, against nodes and against kinds of nodes."
+    return as_svg(alt.hconcat(against_nodes, against_kinds).to_dict(), label)
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from emu.cli.options import SimulateOptions
 from emu.cli.tables import Listing, console, facts
 from emu.errors import ConfigError
 from emu.hardware import chrome_trace, load_device
-from emu.hardware.energy import PARTS
 from emu.hardware.machine import SECOND_PS, can_be_timed
 from emu.report.words import area, energy
 from emu.training import load_recipe
@@ -113,14 +111,13 @@ def write_simulation(cluster: SimulatedCluster | None, costs: Sequence[Cost], ou
 
 def _print_cost(cost: Cost) -> None:
     """Print energy and area, in all and by part of the datapath."""
-    areas = {unit: sum((row.area_um2 for row in cost.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
-    whole = cost.area_um2 or Fraction(1)
+    areas = cost.area_shares()
     rows = [
         [
             unit,
             energy(share * cost.joules_per_step),
             f"{share:.1%}",
-            f"{float(areas[unit] / whole):.1%}" if areas[unit] else "",
+            f"{areas[unit]:.1%}" if unit in areas else "",
         ]
         for unit, share in cost.shares().items()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from emu.report.chart import ANYWHERE, Spec, coloured
 from emu.report.html import Html, element, join
@@ -14,6 +14,7 @@ from emu.report.vega import as_svg
 BLUE, ORANGE, GREEN, QUIET = ANYWHERE["series-0"], ANYWHERE["series-1"], ANYWHERE["series-2"], ANYWHERE["quiet"]
 _CELL = "padding:.1em .9em .1em 0;text-align:{side};border:0;vertical-align:top;background:none{more}"
 _TABLE = "border-collapse:collapse;margin:.3em 0;color:inherit;font:inherit"
+#: Texts around a drawing have the colour of the page that it is in.
 _OUTSIDE = ANYWHERE | dict.fromkeys(("ink", "quiet"), "currentColor")
 
 
@@ -86,26 +87,28 @@ def arrow(x: float, y: float, length: float) -> Html:
     return path(f"M{x:g} {y:g}H{end:g}M{end - 5:g} {y - 4:g}L{end:g} {y:g}L{end - 5:g} {y + 4:g}")
 
 
-def chart(spec: Spec, width: int) -> Html:
+def chart(spec: Spec, label: str, width: int) -> Html:
     """Return a chart of the report as SVG.
 
     Args:
         spec: specification of `emu.report.chart.specification`, with a page's colours.
+        label: text for a screen reader.
         width: width in pixels, axes and titles included.
     """
-    whole = coloured(spec, _OUTSIDE) | {"width": width}
-    drawn = as_svg(whole)
+    texts = {"config": coloured(spec["config"], _OUTSIDE)}
+    whole = coloured({**spec, "config": {}}) | texts | {"width": width}
+    drawn = as_svg(whole, label)
     own = "e" + hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
     for mark in ('id="', "url(#"):  # identifiers must be unique, because a page may have several charts
         drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")
     return element("div", Html(drawn), style="max-width:100%;overflow-x:auto")
 
 
-def legend(names: Sequence[str]) -> Html:
-    """Return the names of a chart's lines in their colours, in the order of `emu.report.chart.SERIES_COLOURS`."""
+def legend(colours: Mapping[str, str]) -> Html:
+    """Return the names of a chart's lines or bars in their colours, which are variables of a report's page."""
+    values = coloured(dict(colours))
     spans = (
-        element("span", f"\u2501 {name}", style=f"color:{ANYWHERE[f'series-{index}']};margin-right:1em")
-        for index, name in enumerate(names)
+        element("span", f"\u2501 {name}", style=f"color:{colour};margin-right:1em") for name, colour in values.items()
     )
     return element("div", *spans)
 

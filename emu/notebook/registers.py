@@ -29,4 +29,6 @@ def plot_register(register: StatisticsRegister, fmt: str | Format | DynamicFixed
 
 def histogram(register: StatisticsRegister, fmt: Format | None = None) -> Html:
     """Return the histogram of a register as a picture."""
-    return chart(specification(bars(register, fmt)), WIDTH)
+    spec = specification(bars(register, fmt))
+    title = spec["title"]
+    return chart(spec, " ".join([f"{title['text']}.", *title["subtitle"]]), WIDTH)

@@ -1,4 +1,4 @@
-"""Runs, evaluations, simulated clusters and studies."""
+"""Runs, evaluations, simulated clusters, costs and studies."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from emu.formats.numerals import number
 from emu.notebook.parts import chart, column, facts, legend, numbers, sentence, title
 from emu.notebook.picture import picture
 from emu.report.build import FILE_NAME
+from emu.report.chart import SERIES_COLOURS
 from emu.report.html import Html, element
 from emu.report.outcome import outcome_of
 from emu.report.pictures.curves import loss_chart
+from emu.report.pictures.energy import energy_chart
 from emu.report.run_data import RunData, read_run
-from emu.report.words import accuracy, duration, integer, percent
+from emu.report.words import accuracy, area, duration, energy, integer, percent
 from emu.training import Run
 from emu.training.cluster_time import SimulatedCluster
+from emu.training.cost import Cost
 from emu.training.evaluation import Evaluation
 from emu.training.study import Study
 
@@ -37,7 +40,8 @@ def _losses(data: RunData) -> Html | None:
     if drawn is None:
         return None
     names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
-    return column(sentence(drawn.label), legend(names), chart(drawn.spec, _CURVE_PIXELS))
+    colours = dict(zip(names, SERIES_COLOURS, strict=False))
+    return column(sentence(drawn.label), legend(colours), chart(drawn.spec, drawn.label, _CURVE_PIXELS))
 
 
 def _read(run: Run) -> RunData | None:
@@ -82,6 +86,28 @@ def _(cluster: SimulatedCluster) -> Html:
     ]
     name = f"{cluster.model} on {cluster.device}"
     return column(title("simulated steps", name), numbers(header, rows, texts=0))
+
+
+@picture.register
+def _(cost: Cost) -> Html:
+    of = "an inference" if cost.is_of_inference else "a step"
+    areas = cost.area_shares()
+    whole = cost.joules_per_inference if cost.is_of_inference else cost.joules_per_step
+    rows = [
+        [unit, energy(share * whole), percent(share), percent(areas[unit]) if unit in areas else ""]
+        for unit, share in cost.shares().items()
+    ]
+    totals = [
+        ("a step", f"{energy(cost.joules_per_step)}, of {integer(cost.batch)} examples"),
+        ("an inference", energy(cost.joules_per_inference)),
+        ("area", area(cost.area_mm2)),
+        ("cost table", f"{cost.table}, memory {cost.memory}"),
+    ]
+    drawn, colours = energy_chart(cost.described(), of)
+    parts = numbers(["part", f"energy of {of}", "share", "share of the area"], rows)
+    bars = chart(drawn.spec, drawn.label, _CURVE_PIXELS)
+    heading = title("energy and area", f"{cost.model} on {cost.device}")
+    return column(heading, facts(totals), parts, legend(colours), bars)
 
 
 @picture.register

@@ -8,10 +8,11 @@ because the check takes half of the time.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 from emu.report.html import Html, element
@@ -59,13 +60,16 @@ SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (
 #: Colours for a chart outside of a page: they can be read on light and on dark backgrounds.
 ANYWHERE = {
     "ink": "#7d868e", "quiet": "#7d868e", "grid": "#8d97a055", "card": "transparent", "none": "#8d97a033",
-    "outside": "#8d97a033", "line": "#cf6a14", "severe": "#d9541e", "accent": "#2f86c5", "series-0": "#2f86c5",
-    "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b",
+    "outside": "#8d97a033", "line": "#cf6a14", "sums": "#c06a9b", "severe": "#d9541e", "accent": "#2f86c5",
+    "series-0": "#2f86c5", "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b", "series-4": "#b98300",
+    "series-5": "#4aa3df",
 }  # fmt: skip
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 #: Whether charts are checked against the schema of Vega-Lite.
 CHECKS = False
+#: Most ticks of an axis of whole numbers.
+MOST_TICKS = 7
 #: Height of a bar of `layer_bars`.
 ROW_PIXELS = 26
 #: Height of the axis below the bars of `layer_bars`: its numbers and its title.
@@ -156,6 +160,37 @@ def _config() -> Spec:
     }
 
 
+def whole_ticks(low: float, high: float) -> list[int]:
+    """Return at most `MOST_TICKS` whole numbers from `low` to `high`, at distances of 1, 2, 5, 10 and so on.
+
+    Vega divides a short axis of whole numbers at halves.
+
+    Examples:
+        >>> whole_ticks(15, 17), whole_ticks(0, 2000)
+        ([15, 16, 17], [0, 500, 1000, 1500, 2000])
+        >>> whole_ticks(0, 6), whole_ticks(0, 7), whole_ticks(-3, 20)
+        ([0, 1, 2, 3, 4, 5, 6], [0, 2, 4, 6], [0, 5, 10, 15, 20])
+    """
+    distances = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    distance = next(distance for distance in distances if high - low <= distance * (MOST_TICKS - 1))
+    return list(range(-(-math.floor(low) // distance) * distance, math.floor(high) + 1, distance))
+
+
+def whole_axis(low: float, high: float) -> alt.Axis:
+    """Return an axis of whole numbers, without lines across the picture."""
+    import altair as alt
+
+    return alt.Axis(grid=False, values=whole_ticks(low, high), format=",d")
+
+
+def step_axis(last: int, field: str = "step") -> alt.X:
+    """Return the channel of training's steps, from the start to the step `last`."""
+    import altair as alt
+
+    scale = alt.Scale(domain=[0, last], nice=False)
+    return alt.X(f"{field}:Q", title="step", scale=scale, axis=whole_axis(0, last))
+
+
 def share_scale(inks: bool = False) -> alt.Scale:
     """Return the scale that colours a share of 1 by its class; with `inks`, the scale of text on these colours."""
     import altair as alt
@@ -239,9 +274,9 @@ def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height
     colours, dashes = list(SERIES_COLOURS[: len(names)]), [list(dash) for dash in SERIES_DASHES[: len(names)]]
     chart = (
         alt.Chart(alt.NamedData("rows"), height=height)
-        .mark_line(strokeWidth=2, clip=True)
+        .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
+            x=step_axis(last),
             y=y,
             color=alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names), range=colours)),
             strokeDash=alt.StrokeDash(f"{field}:N", scale=alt.Scale(domain=list(names), range=dashes)),

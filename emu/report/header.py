@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from emu.formats.numerals import number
-from emu.report.diagnosis import MOST_FINDINGS, Finding, grouped, is_severe
+from emu.report.diagnosis import (
+    MOST_FINDINGS,
+    OVERFLOW_NOTABLE,
+    UNDERFLOW_NOTABLE,
+    Finding,
+    grouped,
+    is_severe,
+)
 from emu.report.evidence import Evidence
 from emu.report.html import Html, definitions, element, join, paragraph
-from emu.report.words import accuracy, decibels, percent
+from emu.report.outcome import Outcome
+from emu.report.words import accuracy, decibels, family_limit_in_words, percent
 from emu.training.remarks import remarks
 
 #: Most layers that are named after the worst one of a group.
@@ -63,9 +72,8 @@ def _diagnosis(evidence: Evidence) -> Html:
             text = (
                 "This run folder holds neither flags nor signal-to-noise, so nothing can be said about its arithmetic."
             )
-        return element(
-            "section", element("h2", "Diagnosis"), paragraph(text), class_="diagnosis calm", aria_label="Diagnosis"
-        )
+        body = [element("h2", "Diagnosis"), paragraph(text), _harmless(evidence)]
+        return element("section", *body, class_="diagnosis calm", aria_label="Diagnosis")
     items = (element("li", _item(group), class_="severe" if is_severe(group[0]) else None) for group in shown)
     more = paragraph(f"{len(rest)} more of the same kinds, smaller: {_subjects(rest)}.", class_="more") if rest else ""
     lead = paragraph(_lead(evidence))
@@ -75,8 +83,32 @@ def _diagnosis(evidence: Evidence) -> Html:
         lead,
         element("ul", *items),
         more,
+        _harmless(evidence),
         class_="diagnosis",
         aria_label="Diagnosis",
+    )
+
+
+def _harmless(evidence: Evidence) -> Html:
+    """Return why the underflow among the key figures is no finding.
+
+    Nothing where it is one or hardly happened, and nothing of a run that failed.
+    """
+    if not evidence.flags or _failed(evidence.outcome):
+        return Html("")
+    tensor, history = max(evidence.flags.items(), key=lambda item: item[1].share("underflow"))
+    share = history.share("underflow")
+    if tensor in {finding.tensor for finding in evidence.findings} or not OVERFLOW_NOTABLE <= share < UNDERFLOW_NOTABLE:
+        return Html("")
+    datapath, noise = evidence.run.formats.get(tensor), evidence.noise.get(tensor)
+    limit = family_limit_in_words(datapath.format if datapath else None)
+    ratio = math.nan if noise is None else noise.last
+    still = f", and its signal-to-noise is {decibels(ratio)}" if math.isfinite(ratio) else ""
+    return paragraph(
+        f"Underflow was most in {tensor[1]} of {tensor[0]}: {percent(share)} of its results were smaller than {limit} "
+        f"and became 0. Under {percent(UNDERFLOW_NOTABLE)} this is harmless: each is off by less than that, as any "
+        f"rounded result may be{still}.",
+        class_="more",
     )
 
 
@@ -101,11 +133,14 @@ def _subjects(rest: Iterable[Finding]) -> str:
 
 def _lead(evidence: Evidence) -> str:
     outcome = evidence.outcome
-    failed = outcome.at_chance or outcome.first_nonfinite_step is not None or outcome.collapsed_from is not None
-    if failed or outcome.test_accuracy is None:
+    if _failed(outcome) or outcome.test_accuracy is None:
         return "What went wrong, worst first:"
     reached = accuracy(outcome.test_accuracy)
     return f"The network reached {reached} all the same. Where its arithmetic had the least room, worst first:"
+
+
+def _failed(outcome: Outcome) -> bool:
+    return outcome.at_chance or outcome.first_nonfinite_step is not None or outcome.collapsed_from is not None
 
 
 def footer(evidence: Evidence) -> Html:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from emu.formats import Fixed, Float
 from emu.formats.numerals import number
@@ -18,11 +20,13 @@ class RangeLine:
         at: log2 of the magnitude.
         label: text of the line.
         kind: "largest", "normal" or "smallest".
+        of: "format" of the results, or "accumulator" in which they are summed.
     """
 
     at: float
     label: str
     kind: str
+    of: str = "format"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,30 @@ def range_of(text: str | None) -> FormatRange | None:
     if isinstance(fmt, Float):
         return _range_of_float(fmt)
     return None
+
+
+def accumulator_lines(mac: Mapping[str, Any] | str | None, held: FormatRange | None) -> tuple[RangeLine, ...]:
+    """Return the ends of a unit's accumulator, if it ends before the results' format or has coarser steps.
+
+    Args:
+        mac: the unit, as `run.json` has it.
+        held: the magnitudes of the format in which results are written. An end that both share is left out.
+
+    Examples:
+        >>> lines = accumulator_lines({"accumulator": "fix24f9"}, range_of("fix16f13"))
+        >>> [(line.at, line.label) for line in lines]
+        [(14, 'sums: largest 16384'), (-9, 'sums: step 0.002')]
+    """
+    name = mac.get("accumulator") if isinstance(mac, Mapping) else None
+    kept = range_of(None if name is None else str(name))
+    if kept is None or held is None or (kept.top >= held.top and kept.bottom <= held.bottom):
+        return ()
+    ends = {held.top, held.bottom}
+    return tuple(
+        RangeLine(line.at, f"sums: {line.label.removeprefix('smallest ')}", line.kind, "accumulator")
+        for line in (kept.lines[0], kept.lines[-1])
+        if line.at not in ends
+    )
 
 
 def _range_of_float(fmt: Float) -> FormatRange:

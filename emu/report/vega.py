@@ -7,11 +7,16 @@ from importlib import import_module
 from typing import Any
 
 from emu.report.chart import Spec
+from emu.report.html import escape
+
+#: Pixels around a drawing: texts are measured in one font and shown in another, which may be wider.
+PADDING = {"left": 16, "top": 5, "right": 16, "bottom": 5}
 
 
-def as_svg(spec: Spec) -> str:
-    """Return the chart of a Vega-Lite specification as SVG."""
-    return str(_converter().vegalite_to_svg(spec, vl_version=_vega_lite_version()))
+def as_svg(spec: Spec, label: str) -> str:
+    """Return the chart of a Vega-Lite specification as SVG; `label` is the text for a screen reader."""
+    drawn = str(_converter().vegalite_to_svg({"padding": PADDING, **spec}, vl_version=_vega_lite_version()))
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
 @lru_cache(maxsize=1)

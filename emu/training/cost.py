@@ -16,6 +16,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
+from emu._drawn import Drawn
 from emu.errors import ConfigError
 from emu.formats.integers import as_integer
 from emu.hardware import Demand, Device, load_device, machine_of
@@ -106,8 +109,8 @@ class AreaRow:
         return {**at, "area_um2": float(self.area_um2), "share": self.share}
 
 
-@dataclass(frozen=True)
-class Cost:
+@dataclass(frozen=True, repr=False)
+class Cost(Drawn):
     """Energy and area of a model on a device.
 
     Attributes:
@@ -134,6 +137,14 @@ class Cost:
     rows: tuple[EnergyRow, ...]
     areas: tuple[AreaRow, ...]
 
+    @override
+    def __repr__(self) -> str:
+        """Return the totals: its rows are pages of fractions."""
+        area = "unknown area" if self.area_mm2 is None else f"{self.area_mm2:.3g} mm2"
+        step = f"{self.joules_per_step:.3g} J for a step of {self.batch} examples"
+        totals = f"{step}, {self.joules_per_inference:.3g} J for an inference, {area}"
+        return f"<Cost of {self.model} on {self.device}: {totals}, {len(self.rows)} rows>"
+
     @property
     def joules_per_step(self) -> float:
         """Energy of a step of training."""
@@ -148,6 +159,18 @@ class Cost:
     def area_mm2(self) -> float | None:
         """Area of the units; None if the table gives no areas."""
         return None if self.area_um2 is None else float(self.area_um2 / MM2_UM2)
+
+    @property
+    def is_of_inference(self) -> bool:
+        """Whether `rows` are those of an inference of one example; if not, they are those of a step."""
+        whole = sum((row.energy_pj for row in self.rows), Fraction(0))
+        return whole == self.inference_pj != self.step_pj
+
+    def area_shares(self) -> dict[str, float]:
+        """Return the share of each part of the datapath in the area; empty if the table gives no areas."""
+        whole = self.area_um2 or Fraction(1)
+        areas = {unit: sum((row.area_um2 for row in self.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
+        return {unit: float(own / whole) for unit, own in areas.items() if own}
 
     def shares(self) -> dict[str, float]:
         """Return the share of each part of the datapath in the energy of `rows`, the largest first."""

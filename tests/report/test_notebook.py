@@ -135,6 +135,37 @@ def test_a_study_shows_its_grids_with_text_escaped():
     assert "6 runs, compared with float32, seed by seed" in text
 
 
+def test_a_cost_shows_energy_and_area_by_part_and_layer():
+    cost = emu.cost_of("mlp", "fixed16", batch=8)
+    page = shown(cost)
+    step, one = (f"{1e6 * joules:.3g} uJ" for joules in (cost.joules_per_step, cost.joules_per_inference))
+    expected = (
+        "energy and area",
+        "mlp on fixed16",
+        f"{step}, of 8 examples",
+        one,
+        "0.0126 mm2",
+        "energy of a step",
+        "65%",
+    )
+    assert all(text in page.text for text in expected)
+    assert "microjoules of a step" in page.text
+    assert page.text.index("fc1") < page.text.index("relu1") < page.text.index("fc2")  # as in the network
+    only = emu.cost_of("mlp", "fixed16", inference=True)
+    assert (cost.is_of_inference, only.is_of_inference) == (False, True)
+    assert "energy of an inference" in shown(only).text
+    assert "a step" in shown(only).text  # its energy is known, too
+    assert sum(cost.area_shares().values()) == pytest.approx(1)
+
+
+def test_a_cost_is_one_line_elsewhere():
+    cost = emu.cost_of("mlp", "fixed16", batch=8)
+    assert repr(cost) == (
+        "<Cost of mlp on fixed16: 5.98e-05 J for a step of 8 examples, 2.97e-06 J for an inference, 0.0126 mm2, "
+        f"{len(cost.rows)} rows>"
+    )
+
+
 def test_a_class_without_a_picture_shows_its_text():
     class Plain(Drawn):
         def __repr__(self) -> str:
@@ -163,6 +194,7 @@ def test_a_run_shows_its_outcome_its_loss_and_the_way_to_its_report(tmp_path: Pa
     before = shown(run)
     assert "svg" in before.names
     assert "Loss over 2,000 steps: training ends at " in before.text
+    assert 'role="img" aria-label="Loss over 2,000 steps: training ends at ' in run._repr_html_()
     assert f"emu report {folder}" in before.text
     (folder / "report.html").write_text("")
     after = shown(run)

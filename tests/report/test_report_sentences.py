@@ -12,6 +12,7 @@ from synthetic_run import write_run
 import emu
 from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
+from emu.report.header import header
 from emu.report.histories import LeadingBits, leading_bits
 from emu.report.pictures.leading_bits_panel import panel
 from emu.report.range_of_format import range_of
@@ -76,6 +77,43 @@ def test_overflow_says_what_was_written_instead(tmp_path, fmt, rule, instead):
 def test_little_overflow_and_underflow_is_no_finding(tmp_path):
     flags = [("conv1", "weight", 1000, {"overflow": 1, "underflow": 200, "inexact": 999})]
     assert told(run_with(tmp_path, formats=[("conv1", "weight", "fp16", {})], flags=flags)) == []
+
+
+LEARNED = {"step": [5, 10], "train_loss": [2.0, 0.1], "test_accuracy": [None, 0.973]}
+
+
+@pytest.mark.parametrize(
+    ("snr", "still"), [([], "."), ([("conv1", "error", 34.0)], ", and its signal-to-noise is 34.0 dB.")]
+)
+def test_an_underflow_among_the_key_figures_that_is_no_finding_is_explained(tmp_path, snr, still):
+    flags = [("conv1", "error", 100, {"underflow": 29}), ("conv2", "error", 100, {"underflow": 28})]
+    formats = [("conv1", "error", "fix16f13", {}), ("conv2", "error", "fp16", {})]
+    evidence = run_with(tmp_path, metrics=LEARNED, formats=formats, flags=flags, snr=snr)
+    assert (
+        "Underflow was most in error of conv1: 29% of its results were smaller than the smallest step of fix16f13 "
+        "(1.2e-4) and became 0. Under 30% this is harmless: each is off by less than that, as any rounded result may "
+        f"be{still}" in header(evidence)
+    )
+
+
+def test_an_underflow_of_a_hundredth_is_explained_and_less_is_not(tmp_path):
+    for count, explained in ((10, True), (9, False)):
+        flags, formats = [("conv1", "error", 1000, {"underflow": count})], [("conv1", "error", "fix16f13", {})]
+        assert ("harmless" in header(run_with(tmp_path, metrics=LEARNED, formats=formats, flags=flags))) == explained
+
+
+@pytest.mark.parametrize(
+    ("metrics", "count", "snr"),
+    [
+        (LEARNED, 30, []),  # a finding
+        (LEARNED, 0, []),
+        (LEARNED, 29, [("conv1", "error", 6.0)]),  # noise is the finding
+        ({"step": [5, 10], "train_loss": [2.0, math.nan], "test_accuracy": [None, 0.1]}, 29, []),
+    ],
+)
+def test_an_underflow_is_not_called_harmless_where_it_is_not_or_where_there_is_none(tmp_path, metrics, count, snr):
+    formats, flags = [("conv1", "error", "fix16f13", {})], [("conv1", "error", 100, {"underflow": count})]
+    assert "harmless" not in header(run_with(tmp_path, metrics=metrics, formats=formats, flags=flags, snr=snr))
 
 
 def test_noise_names_the_flag_that_explains_it(tmp_path):

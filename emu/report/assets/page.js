@@ -6,7 +6,24 @@
     return block ? JSON.parse(block.textContent) : null;
   };
   const options = { actions: false, renderer: "svg", ast: false, tooltip: { theme: "custom" } };
-  const draw = (id, spec) => vegaEmbed(document.getElementById(id), spec, options).then((drawn) => drawn.view);
+  // Vega measures what lies around a drawing before it changes the drawing's width: it fits once the width stays.
+  const fit = async (view, tries = 4) => {
+    const before = view.width();
+    await view.resize().runAsync();
+    return tries && view.width() !== before ? fit(view, tries - 1) : view;
+  };
+  // What is drawn is named by the placeholder's label and described by how to read it; Vega overwrites the label.
+  const draw = (id, spec) => {
+    const place = document.getElementById(id);
+    const [name, caption] = [place.getAttribute("aria-label"), captionOf(place)];
+    if (caption) {
+      caption.id ||= `${id}-reading`;
+      place.setAttribute("aria-describedby", caption.id);
+    }
+    return vegaEmbed(place, { ...spec, description: name }, options).then(({ view }) => fit(view));
+  };
+  const captionOf = (place) => place.closest("figure")?.querySelector("figcaption")
+    || place.closest("section")?.querySelector("figcaption");
 
   const make = (name, text, attributes = {}) => {
     const node = document.createElement(name);
@@ -86,6 +103,9 @@
       view.data("cells", cellsOf(panel)).data("lines", panel.lines).data("outside", panel.outside);
       view.data("trail", panel.trail);
       document.getElementById("bits-chart").setAttribute("aria-label", `Leading bits of ${panel.layer} ${panel.role} over time. ${panel.summary}`);
+      document.querySelectorAll("#bits-lines li").forEach((item) => {
+        item.hidden = !panel.lines.some((line) => line.of === item.dataset.of);
+      });
       document.getElementById("bits-summary").textContent = panel.summary;
       document.getElementById("bits-facts").replaceChildren(...panel.facts.map(([term, text]) => {
         const pair = make("div", "");
@@ -93,7 +113,7 @@
         return pair;
       }));
       document.getElementById("bits-table").replaceChildren(tableOf(panel));
-      return view.runAsync();
+      return fit(view);
     }
     layer.addEventListener("change", () => { offer(role.value); show(); });
     role.addEventListener("change", show);
@@ -103,9 +123,11 @@
   }
 
   const drawn = Object.entries(read("charts") || {}).map(([id, spec]) => draw(id, spec).then((view) => {
-    if (id === "bits-chart") return explore(view, read("leading-bits-data")).then(() => view);
+    if (id === "bits-chart") return explore(view, read("leading-bits-data"));
     return view;
   }));
+  // Vega follows the width of the window by itself, but measures once; this comes after it.
+  addEventListener("resize", () => setTimeout(() => drawn.forEach((view) => view.then((shown) => fit(shown))), 100));
   // "ready" tells tests and printers that every chart is drawn.
   Promise.all(drawn).then(() => { document.documentElement.dataset.ready = "true"; });
 })();

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from emu.formats.numerals import number
-from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification
+from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification, step_axis, whole_ticks
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
@@ -100,12 +100,18 @@ def _spec(levels: _Levels, last: int, what: str) -> Spec:
 
     rows: list[dict[str, Any]] = [{"step": step, what: level} for step, level in levels if step <= last]
     rows.append({"step": last, what: rows[-1][what]})
+    most = max(row[what] for row in rows)
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
-        .mark_line(strokeWidth=2, interpolate="step-after", color=SERIES_COLOURS[0], clip=True)
+        .mark_line(strokeWidth=2, interpolate="step-after", color=SERIES_COLOURS[0])
         .encode(
-            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y(f"{what}:Q", title=what, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, tickMinStep=1)),
+            x=step_axis(last),
+            y=alt.Y(
+                f"{what}:Q",
+                title=what,
+                scale=alt.Scale(zero=True),
+                axis=alt.Axis(values=whole_ticks(0, most), format=",d"),
+            ),
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip(f"{what}:Q")],
         )
     )

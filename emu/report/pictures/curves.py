@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emu.formats.numerals import number
-from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
+from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification, step_axis
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
@@ -96,14 +96,9 @@ def _spec(rows: list[dict[str, float | str]], drawn: list[str], what: str, value
     dashes = [list(dash) for dash in SERIES_DASHES[: len(drawn)]]
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
-        .mark_line(strokeWidth=2, point={"size": 18, "filled": True} if len(rows) < 150 else False, clip=True)
+        .mark_line(strokeWidth=2, point={"size": 18, "filled": True} if len(rows) < 150 else False)
         .encode(
-            x=alt.X(
-                "step:Q",
-                title="step",
-                scale=alt.Scale(domain=[0, last], nice=False),
-                axis=alt.Axis(grid=False, tickCount=6),
-            ),
+            x=step_axis(last),
             y=alt.Y(
                 "value:Q", title=None, scale=_value_scale(as_percent, values), axis=_value_axis(as_percent, values)
             ),

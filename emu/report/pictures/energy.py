@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from emu.hardware.energy import ADDER, COUNTERS, MEMORY, MULTIPLIER, ON_HOST, PARTS, REGISTERS, ROUNDING
@@ -9,7 +10,7 @@ from emu.report.chart import AXIS_PIXELS, ROW_PIXELS, SERIES_COLOURS, Chart, lay
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.run_data import RunData, table_of, tables_of
+from emu.report.run_data import table_of, tables_of
 from emu.report.words import NO_NUMBER, area, energy, integer, percent, sentence_case
 from emu.training.cost import JOULE_PJ, MM2_UM2
 
@@ -44,10 +45,10 @@ class _Spent(NamedTuple):
 def section(evidence: Evidence) -> Section | None:
     """Return sentences, bars and tables; None for a run without costs."""
     cost = evidence.run.section("cost")
-    spent = _spent(evidence.run, cost)
+    spent = _spent(["input", *evidence.run.layers], cost)
     if not spent:
         return None
-    chart = _bars(spent)
+    chart = _bars(spent, "a step")
     parts: list[Html] = [
         paragraph(" ".join(_sentences(evidence, cost)), class_="summary"),
         figure(
@@ -63,8 +64,20 @@ def section(evidence: Evidence) -> Section | None:
     return Section("energy", _TITLE, join(parts), (chart,))
 
 
-def _spent(run: RunData, cost: dict[str, Any]) -> list[_Spent]:
-    index = {name: i for i, name in enumerate(["input", *run.layers])}
+def energy_chart(described: dict[str, Any], of: str) -> tuple[Chart, dict[str, str]]:
+    """Return the energy of a cost by layer as bars, and the colours of its parts.
+
+    Args:
+        described: what `Cost.described` returns; its forward work is in the order of the network.
+        of: "a step" or "an inference", of which the cost is.
+    """
+    forward_first = sorted(described["energy"], key=lambda row: row["kind"] != "forward")
+    spent = _spent(list(dict.fromkeys(row["layer"] for row in forward_first)), described)
+    return _bars(spent, of), {unit: _COLOURS[unit] for unit in _units(spent)}
+
+
+def _spent(layers: Sequence[str], cost: dict[str, Any]) -> list[_Spent]:
+    index = {name: i for i, name in enumerate(layers)}
     spent = [
         _Spent(str(row["layer"]), str(row["unit"]), str(row["kind"]), row["picojoules"] / JOULE_PJ, int(row["uses"]))
         for row in tables_of(cost.get("energy"))
@@ -92,7 +105,7 @@ def _sentences(evidence: Evidence, cost: dict[str, Any]) -> list[str]:
     return [*sentences, f"The units take {area(cost['area_mm2'])}, without memories."]
 
 
-def _bars(spent: list[_Spent]) -> Chart:
+def _bars(spent: list[_Spent], of: str) -> Chart:
     layers = list(dict.fromkeys(part.layer for part in spent))
     whole = sum(part.joules for part in spent) or 1.0
     rows: list[dict[str, Any]] = []
@@ -106,9 +119,9 @@ def _bars(spent: list[_Spent]) -> Chart:
                 rows.append({"layer": layer, "kind": unit, "place": PARTS.index(unit), "uj": length, **texts})
     tips = {"layer": "layer", "kind": "part", "energy": "energy", "share": "share"}
     colours = {unit: _COLOURS[unit] for unit in _units(spent)}
-    spec = layer_bars(rows, layers, colours, value="uj", title="microjoules of a step", tips=tips)
+    spec = layer_bars(rows, layers, colours, value="uj", title=f"microjoules of {of}", tips=tips)
     most = max(layers, key=lambda layer: sum(part.joules for part in spent if part.layer == layer))
-    label = f"Energy of a step by layer, {energy(whole)} in all; {most} takes most."
+    label = f"Energy of {of} by layer, {energy(whole)} in all; {most} takes most."
     return Chart("energy-chart", label, spec, ROW_PIXELS * len(layers) + AXIS_PIXELS)
 
 

@@ -5,6 +5,8 @@ One chart serves all tensors: the page's script gives it the panel of the chosen
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from emu.formats.numerals import power_of_two
@@ -13,7 +15,7 @@ from emu.report.evidence import Evidence
 from emu.report.histories import SCALAR_KINDS, LeadingBits
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.pictures.leading_bits_chart import HEIGHT, heatmap
+from emu.report.pictures.leading_bits_chart import HEIGHT, LINE_COLOURS, heatmap
 from emu.report.pictures.leading_bits_panel import below_range, beyond_range, panel
 from emu.report.range_of_format import range_of
 from emu.report.run_data import Tensor
@@ -22,12 +24,14 @@ from emu.report.words import NO_NUMBER, integer, percent
 #: Most columns of a heatmap, as many as a screen shows; and most cells of all heatmaps, so that the page stays small.
 MOST_COLUMNS, MOST_CELLS = 120, 150_000
 _READING = (
-    "Every column is an interval of training, every row a power of two; a cell's colour is the share of the interval's "
-    "results whose leading bit lies there, that is, whose magnitude lies between the two powers of two at its edges. "
-    "Results are seen as the datapath computed them, before rounding. What lies above the upper line is too large for "
-    "the format, what lies below the lower line is smaller than anything it can write; the tinted areas are out of its "
-    "range. Rows apart from the others hold exact zeros (in a fixed-point accumulator also the raw integer -1), "
-    "infinities and NaN, and what the register could not place."
+    "Every column is an interval of training, every row a power of two; a cell's colour is the share of the "
+    "interval's results whose leading bit lies there, that is, whose magnitude lies between the two powers of two at "
+    "its edges. Results are seen as the datapath computed them, before rounding. What lies above the upper line is "
+    "too large for the format, what lies below the lower line is smaller than anything it can write; the tinted "
+    "areas are out of its range. Where the sums of products are kept in an accumulator that ends before the format, "
+    "or has coarser steps, its largest value and its step are lines as well: a sum loses what lies beyond them "
+    "before it is rounded. Rows apart from the others hold exact zeros (in a fixed-point accumulator also the raw "
+    "integer -1), infinities and NaN, and what the register could not place."
 )
 
 
@@ -52,6 +56,7 @@ def section(evidence: Evidence) -> Section:
         _controls(evidence),
         element("p", id="bits-summary", class_="summary", aria_live="polite"),
         chart.placeholder(),
+        _lines_legend(panels),
         share_legend("share of the results:"),
         element("dl", id="bits-facts"),
         disclosure("The chosen tensor as a table", numbers),
@@ -60,6 +65,18 @@ def section(evidence: Evidence) -> Section:
     body = join([picture, disclosure("All tensors as a table", _overview(evidence))])
     data = {"panels": panels, "first": list(_first_shown(evidence))}
     return Section("leading-bits", title, body, (chart,), {"leading-bits-data": data})
+
+
+def _lines_legend(panels: list[dict[str, Any]]) -> Html:
+    """Return the legend of the lines; the page's script hides the accumulator where the picture has none of it."""
+    present = {line["of"] for panel in panels for line in panel["lines"]}
+    names = {"format": "largest and smallest of the format", "accumulator": "largest and step of its accumulator"}
+    items = [
+        element("li", element("span", "", class_="rule", style=f"border-color:{LINE_COLOURS[of]}"), name, data_of=of)
+        for of, name in names.items()
+        if of in present
+    ]
+    return element("ul", *items, id="bits-lines", class_="legend") if "accumulator" in present else Html("")
 
 
 def _columns_that_fit(bits: dict[Tensor, LeadingBits]) -> int:

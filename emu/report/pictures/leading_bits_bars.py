@@ -53,7 +53,7 @@ def bars(register: StatisticsRegister, fmt: Format | DynamicFixed | None = None)
     history = history_of(register)
     covered = range_of(None if fmt is None else str(fmt))
     ends = [line.at for line in covered.lines] if covered else []
-    scene = Scene.of(history, covered, *visible(history, covered, ends))
+    scene = Scene.of(history, covered, (), *visible(history, covered, ends))
     rows = {"bars": _rows(history, scene, covered), "outside": scene.outside, "lines": _lines(scene)}
     # an expression of Vega that looks the label of a tick up
     names = f"{json.dumps(scene.names, ensure_ascii=False)}[datum.value]"

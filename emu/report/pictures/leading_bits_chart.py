@@ -3,8 +3,8 @@
 The page's script fills in the panel of the chosen tensor:
 
 parameters   lo, hi (ends of the axis), ticks, names (tick -> label)
-data         cells (shares), lines (ends of the format's range), outside (bands beyond them), trail (ends of a range
-             that follows a point, and where an operation ran again for it)
+data         cells (shares), lines (ends of the ranges of format and accumulator), outside (bands beyond the format),
+             trail (ends of a range that follows a point, and where an operation ran again for it)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emu.report.chart import Spec, share_scale, specification
+from emu.report.chart import Spec, share_scale, specification, step_axis
 
 if TYPE_CHECKING:
     import altair as alt
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Pixels of the chart, its axis included.
 HEIGHT = 430
 _TIPS = (("steps:N", "steps"), ("range:N", "magnitude"), ("text:N", "share"))
+#: A line of the accumulator, as an expression of Vega; and the colour of such lines and of others.
+_OF_SUMS = "datum.of === 'accumulator'"
+LINE_COLOURS = {"accumulator": "var(--sums)", "format": "var(--line)"}
 _DASHES: dict[str, list[float]] = {"largest": [1, 0], "normal": [2, 4], "smallest": [7, 4]}
 
 
@@ -52,7 +55,7 @@ class Magnitudes:
         """Return a field as a channel on the axis."""
         import altair as alt
 
-        axis = alt.Axis(values=self.ticks, labelExpr=self.label, title="magnitude", labelLimit=60)
+        axis = alt.Axis(values=self.ticks, labelExpr=self.label, title="magnitude", labelLimit=60, labelOverlap=False)
         return alt.Y(field, scale=alt.Scale(domain=self.ends, nice=False, zero=False), axis=axis)
 
 
@@ -79,12 +82,11 @@ def outside(magnitudes: Magnitudes) -> alt.Chart:
 def _cells(magnitudes: Magnitudes, last_step: int) -> alt.Chart:
     import altair as alt
 
-    steps = alt.Scale(domain=[0, last_step], nice=False)
     return (
         alt.Chart(magnitudes.rows("cells"))
         .mark_rect()
         .encode(
-            x=alt.X("x0:Q", title="step", scale=steps, axis=alt.Axis(grid=False, tickCount=6)),
+            x=step_axis(last_step, "x0"),
             x2="x1:Q",
             y=magnitudes.at("y0:Q"),
             y2="y1:Q",
@@ -95,17 +97,25 @@ def _cells(magnitudes: Magnitudes, last_step: int) -> alt.Chart:
 
 
 def lines(magnitudes: Magnitudes) -> list[alt.Chart]:
-    """Return the ends of the range as lines, on a wider line that separates them from the cells."""
+    """Return the ends of the ranges as lines, on a wider line that separates them from the cells."""
     import altair as alt
 
     ends = alt.Chart(magnitudes.rows("lines"))
     dashes = alt.Scale(domain=list(_DASHES), range=list(_DASHES.values()))
     return [
         ends.mark_rule(color="var(--card)", strokeWidth=6, opacity=0.85).encode(y=magnitudes.at("at:Q")),
-        ends.mark_rule(color="var(--line)", strokeWidth=2).encode(
-            y=magnitudes.at("at:Q"), strokeDash=alt.StrokeDash("kind:N", scale=dashes, legend=None)
+        ends.mark_rule(strokeWidth=2).encode(
+            y=magnitudes.at("at:Q"),
+            color=_line_colour(),
+            strokeDash=alt.StrokeDash("kind:N", scale=dashes, legend=None),
         ),
     ]
+
+
+def _line_colour() -> Any:
+    import altair as alt
+
+    return alt.condition(_OF_SUMS, *(alt.value(LINE_COLOURS[of]) for of in ("accumulator", "format")))
 
 
 def _trail(magnitudes: Magnitudes) -> list[alt.Chart]:
@@ -119,26 +129,36 @@ def _trail(magnitudes: Magnitudes) -> list[alt.Chart]:
             style: dict[str, Any] = {"interpolate": "step-after", "strokeDash": _DASHES[kind]}
             line = trail.mark_line(color=colour, strokeWidth=width, opacity=opacity, clip=True, **style)
             drawn.append(line.encode(x="x:Q", y=magnitudes.at(f"{field}:Q"), detail="part:N"))
-    marks = trail.mark_point(shape="triangle-up", size=90, filled=True, color="var(--severe)", clip=True, opacity=1)
+    # not clipped: a mark of the first or last step would lose a half
+    seen = "datum.redone && datum.top >= lo && datum.top <= hi"
+    marks = trail.mark_point(shape="triangle-up", size=90, filled=True, color="var(--severe)", opacity=1)
     tip = [alt.Tooltip("text:N", title="point")]
-    return [*drawn, marks.encode(x="x:Q", y=magnitudes.at("top:Q"), tooltip=tip).transform_filter("datum.redone")]
+    return [*drawn, marks.encode(x="x:Q", y=magnitudes.at("top:Q"), tooltip=tip).transform_filter(seen)]
 
 
 def labels(magnitudes: Magnitudes) -> list[alt.Chart]:
-    """Return the names of the lines: below the line of the smallest value, above others, so that none overlap."""
-    return [*_labels(magnitudes, "smallest"), *_labels(magnitudes, "largest")]
+    """Return the names of the lines, those of the accumulator at the left and others at the right.
+
+    Names are below the line of the smallest value and above others, so that none overlap.
+    """
+    sides = [(below, left) for left in (False, True) for below in (True, False)]
+    return [drawn for below, left in sides for drawn in _labels(magnitudes, below=below, left=left)]
 
 
-def _labels(magnitudes: Magnitudes, kind: str) -> list[alt.Chart]:
+def _labels(magnitudes: Magnitudes, *, below: bool, left: bool) -> list[alt.Chart]:
     import altair as alt
 
-    below = kind == "smallest"
-    position: dict[str, Any] = {"baseline": "top" if below else "bottom", "dy": 5 if below else -5, "dx": -6}
-    text: dict[str, Any] = {"align": "right", "fontSize": 12, "fontWeight": "bold", **position}
+    position: dict[str, Any] = {"baseline": "top" if below else "bottom", "dy": 5 if below else -5}
+    side: dict[str, Any] = {"align": "left", "dx": 6} if left else {"align": "right", "dx": -6}
+    text: dict[str, Any] = {"fontSize": 12, "fontWeight": "bold", **position, **side}
     halo: dict[str, Any] = {"stroke": "var(--card)", "strokeWidth": 4, "opacity": 0.85}
     names = (
         alt.Chart(magnitudes.rows("lines"))
-        .encode(x=alt.value("width"), y=magnitudes.at("at:Q"), text="label:N")
+        .encode(x=alt.value(0 if left else "width"), y=magnitudes.at("at:Q"), text="label:N")
         .transform_filter(f"(datum.kind === 'smallest') === {str(below).lower()}")
+        .transform_filter(f"({_OF_SUMS}) === {str(left).lower()}")
     )
-    return [names.mark_text(**text, **halo), names.mark_text(**text, color="var(--line)")]
+    return [
+        names.mark_text(**text, **halo),
+        names.mark_text(**text, color=LINE_COLOURS["accumulator" if left else "format"]),
+    ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from emu.formats import DynamicFixed
 from emu.formats.numerals import power_of_two
 from emu.report.evidence import Evidence
 from emu.report.histories import LeadingBits, Trajectory
-from emu.report.range_of_format import FormatRange, range_of
+from emu.report.range_of_format import FormatRange, RangeLine, accumulator_lines, range_of
 from emu.report.run_data import Tensor
 from emu.report.words import (
     decibels,
@@ -42,7 +42,7 @@ class Scene:
         thick: height of a separate row, such as that of zeros.
         ticks: values that are labelled.
         names: value, as `key_of` writes it -> its label.
-        lines: ends of the format's range: `at`, `label`, `kind`.
+        lines: ends of the ranges of format and accumulator: `at`, `label`, `kind`, `of`.
         outside: areas beyond the range: `low`, `high`.
         special: separate rows: lower edge, name, one of `SCALAR_KINDS`.
     """
@@ -56,7 +56,9 @@ class Scene:
     special: list[tuple[float, str, str]]
 
     @classmethod
-    def of(cls, history: LeadingBits, covered: FormatRange | None, low: int, high: int) -> Scene:
+    def of(
+        cls, history: LeadingBits, covered: FormatRange | None, sums: Sequence[RangeLine], low: int, high: int
+    ) -> Scene:
         """Return the axis from 2**low to 2**high, with separate rows for the scalar counts of a register."""
         extra = [
             (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
@@ -67,7 +69,7 @@ class Scene:
         special += [(low - thick * (1.7 + 1.1 * i), *item) for i, item in enumerate(under)]
         ticks = _ticks(low, high)
         names = {str(t): power_of_two(t) for t in ticks} | {key_of(at + thick / 2): name for at, name, _ in special}
-        lines = [line for line in covered.lines if low <= line.at <= high] if covered else []
+        lines = [line for line in [*_lines_of(covered), *sums] if low <= line.at <= high]
         return cls(
             domain=[
                 round(min(at for at, *_ in special) - 0.1, 2),
@@ -76,7 +78,7 @@ class Scene:
             thick=thick,
             ticks=[*ticks, *(float(key_of(at + thick / 2)) for at, *_ in special)],
             names=names,
-            lines=[{"at": line.at, "label": line.label, "kind": line.kind} for line in lines],
+            lines=[asdict(line) for line in lines],
             outside=_outside(covered, low, high),
             special=special,
         )
@@ -87,9 +89,11 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
     datapath = evidence.run.formats.get(tensor)
     covered = range_of(datapath.format if datapath else None)
     trail = _trail(datapath.format if datapath else None, evidence.points.get(tensor, []), int(history.steps[-1]))
-    ends = [line.at for line in covered.lines] if covered else [row[end] for row in trail for end in ("top", "bottom")]
-    low, high = visible(history, covered, ends)
-    scene = Scene.of(history, covered, low, high)
+    moved = [row[end] for row in trail for end in ("top", "bottom")]
+    held = FormatRange(max(moved), min(moved), ()) if moved else covered
+    sums = accumulator_lines(datapath.mac if datapath else None, held)
+    low, high = visible(history, covered, [*moved, *(line.at for line in [*_lines_of(covered), *sums])])
+    scene = Scene.of(history, covered, sums, low, high)
     shares = history.shares()
     rows = [
         [history.lowest + column, _parts(shares[:, column])]
@@ -110,7 +114,7 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
         "rows": rows,
         "special": [[round(at, 2), name, _parts(history.share(kind))] for at, name, kind in scene.special],
         "summary": summary_of(history, covered, moves=bool(trail)),
-        "facts": [*_facts(evidence, tensor), *_out_of_sight(covered, low, high)],
+        "facts": [*_facts(evidence, tensor), *_out_of_sight([*_lines_of(covered), *sums], low, high)],
     }
 
 
@@ -205,12 +209,14 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{integer(count)} times")
 
 
-def _out_of_sight(covered: FormatRange | None, low: int, high: int) -> list[list[str]]:
-    """Return the ends of the range that are too far from the data to be drawn, as a fact."""
-    if covered is None:
-        return []
-    far = [f"{line.label}, {line.at - high:.0f} powers of two above" for line in covered.lines if line.at > high]
-    far += [f"{line.label}, {low - line.at:.0f} powers of two below" for line in covered.lines if line.at < low]
+def _lines_of(covered: FormatRange | None) -> tuple[RangeLine, ...]:
+    return covered.lines if covered else ()
+
+
+def _out_of_sight(lines: Sequence[RangeLine], low: int, high: int) -> list[list[str]]:
+    """Return the ends of ranges that are too far from the data to be drawn, as a fact."""
+    far = [f"{line.label}, {line.at - high:.0f} powers of two above" for line in lines if line.at > high]
+    far += [f"{line.label}, {low - line.at:.0f} powers of two below" for line in lines if line.at < low]
     return [["Outside the picture", "; ".join(far)]] if far else []
 
 

@@ -15,7 +15,17 @@ import numpy as np
 
 from emu.formats import Float
 from emu.formats.numerals import number
-from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, Spec, series_legend, specification, swatch_legend
+from emu.report.chart import (
+    SERIES_COLOURS,
+    SERIES_SHAPES,
+    Chart,
+    Spec,
+    series_legend,
+    specification,
+    step_axis,
+    swatch_legend,
+    whole_ticks,
+)
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
@@ -144,20 +154,21 @@ def _scale_spec(events: Columns, steps: int) -> Spec:
     line = [row for row in rows if row["event"] in _MOVES]
     line.append({**line[-1], "step": steps})
     marks = [row for name in _MARKS for row in [r for r in rows if r["event"] == name][:MOST_MARKS]]
-    x = alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, steps], nice=False), axis=alt.Axis(grid=False))
+    x = step_axis(steps)
     seen = [math.log2(float(scale)) for scale in events["scale"]]
-    levels = alt.Scale(domain=[math.floor(min(seen)) - 1, math.ceil(max(seen)) + 1], nice=False)
-    y = alt.Y("exponent:Q", title="S", scale=levels, axis=alt.Axis(labelExpr=_POWER, tickMinStep=1))
+    ends = [math.floor(min(seen)) - 1, math.ceil(max(seen)) + 1]
+    powers = alt.Axis(labelExpr=_POWER, values=whole_ticks(*ends))
+    y = alt.Y("exponent:Q", title="S", scale=alt.Scale(domain=ends, nice=False), axis=powers)
     drawn = (
         alt.Chart(alt.NamedData("line"), height=_HEIGHT - 60)
-        .mark_line(interpolate="step-after", strokeWidth=2, color=SERIES_COLOURS[0], clip=True)
+        .mark_line(interpolate="step-after", strokeWidth=2, color=SERIES_COLOURS[0])
         .encode(x=x, y=y)
     )
     names = list(_MARKS)
     colours, shapes = ([kinds[_MARKS[name]] for name in names] for kinds in (SERIES_COLOURS, SERIES_SHAPES))
     points = (
         alt.Chart(alt.NamedData("marks"))
-        .mark_point(size=60, filled=True, clip=True)
+        .mark_point(size=60, filled=True)
         .encode(
             x=x,
             y=y,
@@ -229,7 +240,7 @@ def _histogram_spec(fates: Fates, drawn: tuple[Fates, ...]) -> Spec:
                 "from:Q",
                 title="leading bit",
                 scale=alt.Scale(domain=domain, nice=False),
-                axis=alt.Axis(grid=False, labelExpr=_POWER, tickMinStep=1),
+                axis=alt.Axis(grid=False, labelExpr=_POWER, values=whole_ticks(*domain)),
             ),
             x2="to:Q",
             y=alt.Y("share:Q", title=None, axis=alt.Axis(format="%", tickCount=4), scale=alt.Scale(zero=True)),

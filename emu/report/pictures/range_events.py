@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emu.report.chart import Chart, Spec, share_legend, share_scale, specification
+from emu.report.chart import Chart, Spec, share_legend, share_scale, specification, step_axis
 from emu.report.evidence import Evidence
 from emu.report.histories import FlagCounts
 from emu.report.html import Html, disclosure, element, join, paragraph, table
@@ -125,9 +125,9 @@ def _strips(evidence: Evidence, charts: list[Chart]) -> list[Html]:
             continue
         names = [_name(tensor) for tensor, _ in worst]
         rows = [row for tensor, history in worst for row in _strip_rows(tensor, history.merged(MOST_COLUMNS), flag)]
-        height = _FEW_ROW_PIXELS * len(names)
+        height, last = _FEW_ROW_PIXELS * len(names), max(int(history.steps[-1]) for _, history in worst)
         label = f"{flag.capitalize()} over the steps of training, for {', '.join(names)}."
-        chart = Chart(f"{flag}-strips", label, _strip_spec(rows, names, height), height + 60)
+        chart = Chart(f"{flag}-strips", label, _strip_spec(rows, names, last, height), height + 60)
         charts.append(chart)
         figures.append(figure(title, chart.placeholder(), reading=_STRIP_READING.format(flag=flag)))
     return figures
@@ -146,7 +146,7 @@ def _strip_rows(tensor: Tensor, history: FlagCounts, flag: str) -> list[dict[str
     ]
 
 
-def _strip_spec(rows: list[dict[str, Any]], names: list[str], height: int) -> Spec:
+def _strip_spec(rows: list[dict[str, Any]], names: list[str], last: int, height: int) -> Spec:
     import altair as alt
 
     strips = alt.Scale(domain=names, paddingInner=0.15)
@@ -155,7 +155,7 @@ def _strip_spec(rows: list[dict[str, Any]], names: list[str], height: int) -> Sp
         alt.Chart(alt.NamedData("rows"), height=height)
         .mark_rect(clip=True)
         .encode(
-            x=alt.X("x0:Q", title="step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickCount=5)),
+            x=step_axis(last, "x0"),
             x2="x1:Q",
             y=alt.Y("tensor:N", sort=names, title=None, scale=strips, axis=alt.Axis(labelLimit=150)),
             color=alt.Color("share:Q", scale=share_scale()),

@@ -49,10 +49,11 @@ def front_svg(searched: Searched) -> str | None:
     """Return the picture of the first two objectives as SVG, for light and dark pages; None if there is none."""
     if len(searched.metrics) < 2 or not searched.finished:
         return None
-    spec = coloured(_chart(searched, 0, 1).spec)
+    chart = _chart(searched, 0, 1)
+    spec = coloured(chart.spec)
     spec |= {"width": _WIDTH, "background": "transparent"}
     spec["layer"][-1]["encoding"]["fill"]["legend"] = _LEGEND
-    return as_svg(spec)
+    return as_svg(spec, chart.label)
 
 
 def _chart(searched: Searched, x: int, y: int) -> Chart:

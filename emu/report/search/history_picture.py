@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emu.report.chart import Chart, Spec, specification, swatch_legend
+from emu.report.chart import Chart, Spec, specification, swatch_legend, whole_axis
 from emu.report.html import join
 from emu.report.page import Section, figure
 from emu.report.search.axes import axis_of
@@ -60,9 +60,8 @@ def _chart(searched: Searched, index: int) -> Chart:
 def _spec(axis: dict[str, Any], rows: list[dict[str, Any]], best: list[dict[str, Any]]) -> Spec:
     import altair as alt
 
-    x = alt.X(
-        "trial:Q", title="trial", axis=alt.Axis(tickMinStep=1, grid=False), scale=alt.Scale(padding=8, nice=False)
-    )
+    trials = whole_axis(rows[0]["trial"], rows[-1]["trial"])
+    x = alt.X("trial:Q", title="trial", axis=trials, scale=alt.Scale(padding=8, nice=False))
     y = alt.Y(**axis)
     points = (
         alt.Chart(alt.NamedData("trials"), height=_HEIGHT)

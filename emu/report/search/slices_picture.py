@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emu.report.chart import Chart, Spec, specification, swatch_legend
+from emu.report.chart import Chart, Spec, specification, swatch_legend, whole_axis
 from emu.report.html import Html, element, join
 from emu.report.page import figure
 from emu.report.search.axes import axis_of
@@ -72,9 +72,8 @@ def _spec(rows: list[dict[str, Any]], variable: dict[str, Any], y: dict[str, Any
     else:
         ends = [variable["low"], variable["high"]]
         scale = alt.Scale(type="log" if variable["log"] else "linear", zero=False, padding=8, domain=ends)
-        axis = alt.Axis(tickCount=5, grid=False)
-        if all(isinstance(end, int) for end in ends):
-            axis = alt.Axis(tickCount=5, grid=False, tickMinStep=1, format="d")
+        is_whole = all(isinstance(end, int) for end in ends)
+        axis = whole_axis(*ends) if is_whole else alt.Axis(tickCount=5, grid=False)
         x = alt.X("x:Q", title=variable["name"], scale=scale, axis=axis)
     points = (
         alt.Chart(alt.NamedData("trials"), height=_HEIGHT)

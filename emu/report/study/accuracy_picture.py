@@ -45,7 +45,7 @@ def _chart(rows: Sequence[tuple[str, Row]], names: Sequence[str]) -> Chart:
     shapes = alt.Scale(domain=list(names), range=[SERIES_SHAPES[i % len(SERIES_SHAPES)] for i in indices])
     axis = alt.Axis(labelAngle=-30, labelOverlap=False)
     x = alt.X("machine:N", title="bits of an activation, and device", sort=machines, axis=axis)
-    y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%"))
+    y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False), axis=alt.Axis(format="%", tickCount=6))
     colour = alt.Color("model:N", scale=colours, legend=None)
     tips = ["model:N", "machine:N", alt.Tooltip("accuracy:Q", format=".2%")]
     points = (

@@ -66,7 +66,9 @@ def _spec(names: list[str], seeds: list[dict[str, Any]], bars: list[dict[str, An
 
     scale = alt.Scale(type="symlog", constant=1, padding=10) if bent else alt.Scale(zero=True, padding=10)
     signed = "datum.value == 0 ? '0' : format(datum.value, '+')"
-    ticks = alt.Axis(values=list(_TICKS), labelExpr=signed) if bent else alt.Axis(tickCount=7, labelExpr=signed)
+    # a title in the middle of a narrow axis would leave the drawing at the right
+    common: dict[str, Any] = {"labelExpr": signed, "titleAnchor": "end"}
+    ticks = alt.Axis(values=list(_TICKS), **common) if bent else alt.Axis(tickCount=7, **common)
     drawn = alt.Chart(alt.NamedData("bars"), height=_ROW_PIXELS * len(names))
     y = alt.Y("row:N", sort=names, title=None, axis=alt.Axis(labelLimit=180, grid=False))
     title = "points of accuracy, device minus baseline"
