@@ -29,7 +29,7 @@ def print_presets() -> None:
     table = Listing(heads, rows, under=heads[-1:])
     forms = facts(
         {
-            "fix16f8": "fixed point: 16 bits, 8 of them behind the point; ufix16f8 unsigned",
+            "fix16f8": "fixed point: 16 bits, 8 of them fraction bits; ufix16f8 unsigned",
             "fix16f?": "fixed point, the point chosen while the machine runs",
             "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
             "ue4m3": "without a sign; no-zero: code 0 is the smallest value",

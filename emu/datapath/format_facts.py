@@ -115,7 +115,7 @@ def _fixed_layout(fmt: Fixed) -> str:
     if fmt.frac_bits < 0:
         return f"{sign}{'i' * value_bits}, {-fmt.frac_bits} implied zeros before the point"
     kind = "sign bits" if fmt.signed else "zeros"
-    return f"{sign}{'f' * value_bits}, {fmt.frac_bits - value_bits} implied {kind} behind the point"
+    return f"{sign}{'f' * value_bits}, {fmt.frac_bits - value_bits} implied {kind} after the point"
 
 
 def _float_facts(fmt: Float) -> dict[str, str]:
@@ -222,7 +222,7 @@ def format_sentence(fmt: Format | DynamicFixed) -> str:
 
     Examples:
         >>> format_sentence(Fixed(16, 13))
-        '16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4'
+        '16 bits, 13 fraction bits, -4 .. 3.99988, steps of 1.2e-4'
     """
     if isinstance(fmt, Float):
         return _float_sentence(fmt)
@@ -230,7 +230,7 @@ def format_sentence(fmt: Format | DynamicFixed) -> str:
     if isinstance(fmt, DynamicFixed):
         return f"{word}, the point moves while the machine runs"
     last = f"the last one weighs {power_of_two(-fmt.frac_bits)}"
-    point = f"{fmt.frac_bits} behind the point" if fmt.frac_bits >= 0 else last
+    point = f"{fmt.frac_bits} fraction bits" if fmt.frac_bits >= 0 else last
     return f"{word}, {point}, {number(fmt.min)} .. {number(fmt.max)}, steps of {number(fmt.ulp(), 2)}"
 
 

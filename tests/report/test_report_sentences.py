@@ -237,11 +237,11 @@ def test_accuracy_that_was_lost_again_is_a_finding(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("fix16f13", "16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4"),
-        ("ufix8f0", "8 bits unsigned, 0 behind the point, 0 .. 255, steps of 1"),
+        ("fix16f13", "16 bits, 13 fraction bits, -4 .. 3.99988, steps of 1.2e-4"),
+        ("ufix8f0", "8 bits unsigned, 0 fraction bits, 0 .. 255, steps of 1"),
         ("fix8f-2", "8 bits, the last one weighs 2², -512 .. 508, steps of 4"),
-        ("fix64f0", "64 bits, 0 behind the point, -9.22337e18 .. 9.22337e18, steps of 1"),
-        ("fix8f2000", "8 bits, 2000 behind the point, -10⁻⁶⁰⁰ .. 10⁻⁶⁰⁰, steps of 10⁻⁶⁰²"),
+        ("fix64f0", "64 bits, 0 fraction bits, -9.22337e18 .. 9.22337e18, steps of 1"),
+        ("fix8f2000", "8 bits, 2000 fraction bits, -10⁻⁶⁰⁰ .. 10⁻⁶⁰⁰, steps of 10⁻⁶⁰²"),
         ("fix16f?", "16 bits, the point moves while the machine runs"),
         (
             "fp8_e4m3",
