@@ -25,7 +25,7 @@ def test_every_float_accumulator_gives_the_references_bits_to_nearest_even():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", CODE)
-@pytest.mark.parametrize("exponent_bits", some_of(swept_units.EXPONENT_BITS, 3))
+@pytest.mark.parametrize("exponent_bits", some_of(swept_units.EXPONENT_BITS, 7))
 def test_every_float_accumulator_gives_the_references_bits_under_every_mode_and_rule(exponent_bits: int, code: str):
     with running(code):
         compiled = assert_cases_agree(swept_units.float_cases(exponent_bits))

@@ -14,7 +14,7 @@ from swept_units import assert_cases_agree
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("exponent_bits", some_of(swept_units.EXPONENT_BITS, 3))
+@pytest.mark.parametrize("exponent_bits", some_of(swept_units.EXPONENT_BITS, 7))
 def test_every_float_accumulator_writes_the_references_bits(exponent_bits: int, cuda: str):
     compiled = assert_cases_agree(swept_units.float_cases(exponent_bits), cuda)
     assert len(compiled) > 1000

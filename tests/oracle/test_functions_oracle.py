@@ -240,7 +240,7 @@ def test_float32_results_of_fp16_arguments_are_rounded_correctly(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "source"), some_of(product(FUNCTIONS, SOURCES), 5))
+@pytest.mark.parametrize(("name", "source"), some_of(product(FUNCTIONS, SOURCES), 10))
 def test_every_16_bit_input_of_every_function_is_rounded_correctly(name, source, tmp_path):
     for mode in ("nearest_even", "floor", "to_odd", "stochastic"):
         compare(name, source, source, mode, all_codes(), tmp_path)

@@ -100,7 +100,7 @@ def test_quantize_writes_the_code_and_raises_the_flags_that_rational_numbers_say
 
 @pytest.mark.slow
 @each_backend
-@pytest.mark.parametrize("pair", some_of(SLOW, 5), ids=name_of)
+@pytest.mark.parametrize("pair", some_of(SLOW, 10), ids=name_of)
 def test_quantize_writes_what_rational_numbers_say_into_every_kind_of_8_bit_format(pair, backend):
     for mode in MODES:
         check_pair(*pair, mode, backend)
