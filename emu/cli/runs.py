@@ -9,14 +9,16 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
+from emu.cli.output import Column, Facts, Output, Table
 from emu.cli.study import rebuild_study_report
-from emu.cli.tables import Listing
 from emu.cluster.launcher import started
 from emu.cluster.mpi import end_job, leave
 from emu.cluster.sigterm import Terminated
 from emu.errors import ConfigError
 from emu.hardware import load_device
+from emu.precision import CounterTable
 from emu.report import build_report
 from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
@@ -158,28 +160,43 @@ def _free_folder(name: str) -> Path:
     return RUNS / f"{name}-{number}"
 
 
-def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> None:
-    """Evaluate, and print the accuracy and, by tensor, shares of overflow and underflow."""
+def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> Output:
+    """Evaluate; return the accuracy and, by tensor, shares of overflow and underflow."""
     recipe = load_recipe(model, settings) if model else None
     if settings and not model:
         raise ConfigError("--set lays values over a recipe, so --model must be given with it; add --model")
     result = evaluate(weights, recipe, load_device(device) if device else None, backend=backend)
-    console = Console()
-    console.print(
-        f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images   loss {result.test_loss:.4f}",
-        highlight=False,
+    values = {
+        "test_accuracy": result.test_accuracy,
+        "test_loss": result.test_loss,
+        "images": result.images,
+        "weights_sha256": result.weights_sha256,
+    }
+    accuracy = f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images"
+    first = Text.from_markup(f"{accuracy}   loss {result.test_loss:.4f}")
+    return Output([first, f"weights {result.weights_sha256}", Facts({}, values), _tensors(result.counters)])
+
+
+def _tensors(counters: CounterTable) -> Table:
+    """Return how often the numbers of each tensor overflowed, underflowed and were rounded."""
+    columns = (
+        Column("layer", "layer"),
+        Column("role", "role"),
+        Column("results", "results", is_number=True),
+        *(
+            Column(name, f"{name}_share", "{:.2%}".format, is_number=True)
+            for name in ("overflow", "underflow", "inexact")
+        ),
+        Column("largest", "largest_exponent", lambda top: f"< 2**{top + 1}", "0"),
     )
-    console.print(f"weights {result.weights_sha256}", highlight=False, soft_wrap=True)
-    rows: list[tuple[str, ...]] = []
-    for (layer, role), counters in result.counters.items():
-        if not counters.elements:  # a selection writes no new values
+    rows: list[tuple[Any, ...]] = []
+    for (layer, role), counted in counters.items():
+        if not counted.elements:  # a selection writes no new values
             continue
-        flags, total = counters.flags, counters.elements
-        top = counters.register.max_exponent
-        shares = [f"{count / total:.2%}" for count in (flags.overflow, flags.underflow, flags.inexact)]
-        rows.append((layer, role, str(counters.elements), *shares, "0" if top is None else f"< 2**{top + 1}"))
-    heads = ("layer", "role", "results", "overflow", "underflow", "inexact", "largest")
-    console.print(Listing(heads, rows, keys=2, numbers=heads[2:6]))
+        flags, total = counted.flags, counted.elements
+        shares = [count / total for count in (flags.overflow, flags.underflow, flags.inexact)]
+        rows.append((layer, role, total, *shares, counted.register.max_exponent))
+    return Table(columns, rows, "tensors", {"keys": 2})
 
 
 def rebuild_report(folder: Path) -> None:
