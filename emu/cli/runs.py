@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from emu.cli.output import Column, Facts, Output, Table
@@ -18,6 +18,7 @@ from emu.cluster.mpi import end_job, leave
 from emu.cluster.sigterm import Terminated
 from emu.errors import ConfigError
 from emu.hardware import load_device
+from emu.jobs.bars import NAME_COLUMNS, Part, Screen, bar, clock, fitted, left
 from emu.precision import CounterTable
 from emu.report import build_report
 from emu.report.search import build_search_report
@@ -32,47 +33,54 @@ DEFAULT_DEVICE = "float32"
 
 
 class Bar:
-    """A progress bar with loss, accuracy, overflow and underflow rates; plain lines if there is no terminal."""
+    """A line with the step, loss, accuracy, rates and the time left; plain lines if there is no terminal."""
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.console = Console(stderr=True)
-        self.live = self.console.is_terminal
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
-        )
-        self.progress = Progress(
-            *columns,
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self.console,
-        )
-        self.task = TaskID(0)
-        self.steps = 0
+        self.screen = Screen(lambda width: [self._line(width)])
+        self.step, self.steps = 0, 0
+        self.began_at, self.began = time.monotonic(), 0
+        self.state: tuple[float, float, float, float] | None = None
 
     def start(self, step: int, steps: int) -> None:
         """Show the bar."""
-        self.steps = steps
-        self.task = self.progress.add_task(self.title, total=steps, completed=step, state="")
-        if self.live:
-            self.progress.start()
+        self.step, self.steps, self.began, self.began_at = step, steps, step, time.monotonic()
+        self.screen.start()
 
     def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:
         """Move the bar."""
-        state = f"loss {loss:.3f}  accuracy {accuracy:6.1%}  overflow {overflow:.1e}  underflow {underflow:.1e}"
-        if self.live:
-            self.progress.update(self.task, completed=step, state=state)
-        elif step == self.steps or step % max(self.steps // 20, 1) == 0:
+        self.step, self.state = step, (loss, accuracy, overflow, underflow)
+        if not self.screen.is_live and (step == self.steps or step % max(self.steps // 20, 1) == 0):
+            state = "  ".join(self._state())
             print(f"{self.title}: step {step}/{self.steps}  {state}", file=sys.stderr, flush=True)
+
+    def _state(self) -> list[str]:
+        if self.state is None:
+            return []
+        loss, accuracy, overflow, underflow = self.state
+        rates = f"overflow {overflow:.1e}", f"underflow {underflow:.1e}"
+        return [f"loss {loss:.3f}", f"accuracy {accuracy:6.1%}", *rates]
+
+    def _line(self, width: int) -> Text:
+        """Return the line that fits so many columns: the step and the time left stay longest."""
+        passed_s, done = time.monotonic() - self.began_at, self.step - self.began
+        left_s = passed_s / done * (self.steps - self.step) if done else None
+        ranks = (2, 3, 5, 6)  # of loss, accuracy, overflow, underflow
+        return fitted(
+            [
+                Part(self.title, 0, NAME_COLUMNS),
+                Part(bar(self.step / self.steps if self.steps else 0.0), 7, style="cyan"),
+                Part(f"step {self.step}/{self.steps}"),
+                *(Part(text, rank) for text, rank in zip(self._state(), ranks, strict=False)),
+                Part(clock(passed_s), 4, style="dim"),
+                Part(left(left_s), 1),
+            ],
+            width,
+        )
 
     def finish(self) -> None:
         """Stop the bar, and leave it on the screen."""
-        if self.live:
-            self.progress.stop()
+        self.screen.stop()
 
 
 def train_model(model: str | None, device: str | None, backend: str, settings: list[str], out: Path | None) -> None:

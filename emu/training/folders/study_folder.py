@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.run_folder import CHECKPOINT, RUN, RunFolder
 from emu.training.study import Planned
 
 #: Folders of a study.
@@ -111,3 +111,16 @@ class StudyFolder:
 
     def _failure(self, case: Planned) -> Path:
         return self.path / FAILURES / f"{case.key}.json"
+
+
+def kept_in(home: StudyFolder, ended: str) -> str:
+    """Return, in words, what a study or a search keeps when it is interrupted.
+
+    Args:
+        home: its folder.
+        ended: what has ended, in words.
+    """
+    begun = len(list((home.path / ATTEMPTS).glob(f"*/{CHECKPOINT}")))
+    runs = "runs that have" if begun > 1 else "run that has"
+    more = f", and the checkpoints of {begun} {runs} begun" if begun else ""
+    return f"{ended} have ended; {home.path} keeps them{more}"
