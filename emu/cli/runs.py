@@ -18,7 +18,7 @@ from emu.cluster.mpi import end_job, leave
 from emu.cluster.sigterm import Terminated
 from emu.errors import ConfigError
 from emu.hardware import load_device
-from emu.jobs.bars import NAME_COLUMNS, Part, Screen, bar, clock, fitted, left
+from emu.jobs.bars import TITLE_COLUMNS, Part, Screen, bar, clock, fitted, left
 from emu.precision import CounterTable
 from emu.report import build_report
 from emu.report.search import build_search_report
@@ -68,7 +68,7 @@ class Bar:
         ranks = (2, 3, 5, 6)  # of loss, accuracy, overflow, underflow
         return fitted(
             [
-                Part(self.title, 0, NAME_COLUMNS),
+                Part(self.title, 0, TITLE_COLUMNS),
                 Part(bar(self.step / self.steps if self.steps else 0.0), 7, style="cyan"),
                 Part(f"step {self.step}/{self.steps}"),
                 *(Part(text, rank) for text, rank in zip(self._state(), ranks, strict=False)),

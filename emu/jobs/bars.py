@@ -19,8 +19,9 @@ from emu.training.folders.run_folder import RUN
 
 #: Most runs that have a line each.
 MOST_RUNS = 4
-#: Columns of a bar, and of a name that is cut.
-BAR_COLUMNS, NAME_COLUMNS = 24, 8
+#: Columns of a bar, of a title that is cut, and of the name of a run: its parts differ, and lines may stand below
+#: each other.
+BAR_COLUMNS, TITLE_COLUMNS, NAME_COLUMNS = 24, 8, 20
 #: Drawings a second.
 _PER_SECOND = 4
 _GAP = "  "
