@@ -193,7 +193,9 @@ def models(
 @app.command()
 @printing
 def formats(
-    name: Annotated[list[str] | None, typer.Argument(help="A format: fix16f8, e5m10, ... Without: list them.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Argument(metavar="FORMAT", help="fix16f8, e5m10, ... Without: list them.")
+    ] = None,
 ) -> Output:
     """Show what a number format holds: range, precision, special codes, layout of the code."""
     from emu.cli.formats import all_formats, one_format
