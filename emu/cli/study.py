@@ -77,7 +77,7 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
         report = build_study_report(study, home)
     except KeyboardInterrupt:
         ended = sum(is_settled(case, home) for case in cases)
-        raise Interrupted(kept_in(home, f"{ended} of {len(cases)} runs"), dropped=("--retry-failed",)) from None
+        raise Interrupted(kept_in(home, ended, len(cases), "runs"), dropped=("--retry-failed",)) from None
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
 

@@ -85,7 +85,7 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
             sending = Sending(home, options.backend, options.cache, options.store)
             _run_trials(search, space, metrics, ledger, sending, snapshot, options)
     except KeyboardInterrupt:
-        raise Interrupted(kept_in(home, f"{_ended(ledger)} of {search.trials} trials")) from None
+        raise Interrupted(kept_in(home, _ended(ledger), search.trials, "trials")) from None
     snapshot.write(ledger)
     _write_devices(search, space, home)
     return build_search_report(home.path)

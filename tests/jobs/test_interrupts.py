@@ -92,21 +92,22 @@ def test_an_interrupted_command_says_what_is_kept_and_how_to_continue(ended: Any
 
 
 @pytest.mark.parametrize(
-    ("begun", "expected"),
+    ("ended", "begun", "keeps"),
     [
-        (0, ""),
-        (1, ", and the checkpoints of 1 run that has begun"),
-        (2, ", and the checkpoints of 2 runs that have begun"),
+        (0, 0, "has no checkpoint yet"),
+        (0, 1, "keeps the checkpoints of 1 run that has begun"),
+        (1, 0, "keeps them"),
+        (1, 2, "keeps them, and the checkpoints of 2 runs that have begun"),
     ],
 )
-def test_checkpoints_are_counted_and_runs_without_one_are_not(tmp_path: Path, begun: int, expected: str):
+def test_checkpoints_are_counted_and_runs_without_one_are_not(tmp_path: Path, ended: int, begun: int, keeps: str):
     home = StudyFolder(tmp_path)
     for number in range(3):
         (tmp_path / "attempts" / f"run{number}").mkdir(parents=True)
         (tmp_path / "attempts" / f"run{number}" / "run.json").touch()
     for number in range(begun):
         (tmp_path / "attempts" / f"run{number}" / "checkpoint.safetensors").touch()
-    assert kept_in(home, "1 of 4 runs") == f"1 of 4 runs have ended; {tmp_path} keeps them{expected}"
+    assert kept_in(home, ended, 4, "runs") == f"{ended} of 4 runs have ended; {tmp_path} {keeps}"
 
 
 class Interrupting:
@@ -150,7 +151,7 @@ def test_a_study_and_a_search_name_their_folder_and_what_has_ended(
     with pytest.raises(Interrupted) as interrupt:
         work()
     total = {"study": 4, "search": 9}[kind]
-    assert interrupt.value.kept == f"0 of {total} {what} have ended; {home} keeps them"
+    assert interrupt.value.kept == f"0 of {total} {what} have ended; {home} has no checkpoint yet"
     assert interrupt.value.dropped == (("--retry-failed",) if kind == "study" else ())
     assert runs.closed
 

@@ -113,14 +113,18 @@ class StudyFolder:
         return self.path / FAILURES / f"{case.key}.json"
 
 
-def kept_in(home: StudyFolder, ended: str) -> str:
+def kept_in(home: StudyFolder, ended: int, total: int, what: str) -> str:
     """Return, in words, what a study or a search keeps when it is interrupted.
 
     Args:
         home: its folder.
-        ended: what has ended, in words.
+        ended: how many runs or trials have ended.
+        total: how many there are.
+        what: "runs" or "trials".
     """
     begun = len(list((home.path / ATTEMPTS).glob(f"*/{CHECKPOINT}")))
     runs = "runs that have" if begun > 1 else "run that has"
-    more = f", and the checkpoints of {begun} {runs} begun" if begun else ""
-    return f"{ended} have ended; {home.path} keeps them{more}"
+    kept = ["them"] if ended else []
+    kept += [f"the checkpoints of {begun} {runs} begun"] if begun else []
+    keeps = f"keeps {', and '.join(kept)}" if kept else "has no checkpoint yet"
+    return f"{ended} of {total} {what} have ended; {home.path} {keeps}"
