@@ -11,7 +11,7 @@ from pathlib import Path
 from emu.errors import ConfigError, EmuError
 from emu.report.build import FILE_NAME
 from emu.training.folders.study_folder import ATTEMPTS, RUNS
-from emu.watch.kinds import KINDS, RUN_KIND, Kind, kind_of
+from emu.watch.kinds import RUN_KIND, Kind, kind_of
 from emu.watch.state import State
 
 #: Runs in a folder: KEY is a folder's name.
@@ -65,9 +65,11 @@ class Pages:
         """Return what is waited for; empty if something has begun."""
         if self.kind is not None:
             return ""
-        missing = "is empty" if self.folder.is_dir() else "does not exist yet"
-        markers = " or ".join(kind.marker for kind in KINDS)
-        return f"Waiting for {self.folder}, which {missing}: the report comes when a command has written {markers}."
+        missing = "in which nothing has begun" if self.folder.is_dir() else "which does not exist yet"
+        return (
+            f"Waiting for {self.folder}, {missing}: the report comes once run.json (emu train), study.json (emu study) or "
+            "search.json (emu search) is in it."
+        )
 
     def _resolved(self, path: str) -> tuple[Kind, Path] | None:
         """Return kind and folder of a server path; None if there is no such page."""

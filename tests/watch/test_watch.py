@@ -359,10 +359,10 @@ def test_a_run_that_has_not_begun_is_waited_for_in_words_until_its_run_json_is_t
     begun(folder, kind)
     client = serve(folder)
     state = client.state()
-    missing = "does not exist yet" if kind == "missing" else "is empty"
+    missing = "which does not exist yet" if kind == "missing" else "in which nothing has begun"
     assert state["waits"] == (
-        f"Waiting for {folder}, which {missing}: the report comes when a command has written search.json or "
-        "study.json or run.json."
+        f"Waiting for {folder}, {missing}: the report comes once run.json (emu train), study.json (emu study) or "
+        "search.json (emu search) is in it."
     )
     assert (state["title"], state["version"], state["share"], state["ended"]) == ("later", "", None, False)
     assert state["says"] == "Nothing has begun yet."
@@ -379,7 +379,7 @@ def test_other_files_that_come_first_are_waited_through(finished: Path, tmp_path
     client = serve(tmp_path / "later")
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "metrics.parquet").touch()
-    assert client.state()["waits"].startswith(f"Waiting for {tmp_path / 'later'}, which is empty")
+    assert client.state()["waits"].startswith(f"Waiting for {tmp_path / 'later'}, in which nothing has begun")
     shutil.copytree(finished, tmp_path / "later", dirs_exist_ok=True)
     assert client.state()["waits"] == ""
 
