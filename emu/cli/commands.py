@@ -123,18 +123,19 @@ def study(
 
 
 @app.command()
+@printing
 @with_options(SearchChoices)
 def search(
     file: Annotated[Path, typer.Argument(help="A TOML file: variables, objectives, constraints.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the search; without: searches/NAME.")] = None,
     **options: Unpack[SearchChoices],
-) -> None:
+) -> Output:
     """Search for the narrowest hardware that still works; ended trials are never repeated; write one report."""
-    from emu.cli.search import print_search
+    from emu.cli.search import search_output
     from emu.search import SearchOptions, run_search
 
     chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    print_search(run_search(file, out, SearchOptions(**chosen)).parent)
+    return search_output(run_search(file, out, SearchOptions(**chosen)).parent)
 
 
 @app.command()

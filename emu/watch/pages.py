@@ -67,8 +67,8 @@ class Pages:
             return ""
         missing = "in which nothing has begun" if self.folder.is_dir() else "which does not exist yet"
         return (
-            f"Waiting for {self.folder}, {missing}: the report comes once run.json (emu train), study.json (emu study) or "
-            "search.json (emu search) is in it."
+            f"Waiting for {self.folder}, {missing}: the report comes once run.json (emu train), study.json (emu study) "
+            "or search.json (emu search) is in it."
         )
 
     def _resolved(self, path: str) -> tuple[Kind, Path] | None:
