@@ -26,6 +26,7 @@ from emu.report import build_report
 from emu.training.folders.claim import Claim
 from emu.training.folders.lease import Holder
 from emu.watch import WatchServer
+from emu.watch.pages import Pages
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -425,3 +426,30 @@ def test_a_browser_says_what_it_waits_for_and_is_not_white(tmp_path: Path, serve
     page = drawn.stdout.decode()
     assert f'<p id="waits">Waiting for {tmp_path / "later"}, which does not exist yet' in page
     assert "<iframe" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
+def test_a_browser_that_waits_draws_the_report_once_the_run_has_begun(
+    finished: Path, tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+):
+    waiting, asked = Pages.waiting, list[str]()
+
+    def begins_at_the_third_question(pages: Pages) -> str:
+        asked.append(waiting(pages))
+        if len(asked) == 3:
+            shutil.copytree(finished, tmp_path / "later")
+        return asked[-1]
+
+    monkeypatch.setattr(Pages, "waiting", begins_at_the_third_question)
+    client = serve(tmp_path / "later")
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--timeout=20000", "--virtual-time-budget=20000"]
+    drawn = subprocess.run(
+        [*command, "--dump-dom", client.server.address], check=True, capture_output=True, timeout=120
+    )
+    page = drawn.stdout.decode()
+    assert [bool(text) for text in asked[:4]] == [True, True, True, False]
+    assert 'src="/report.html"' in page
+    assert '<p id="waits" hidden="">Drawing the report ...</p>' in page
+    assert ">run later<" in page
