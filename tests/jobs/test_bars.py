@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from emu.cli.runs import Bar
-from emu.jobs.bars import MOST_RUNS, Part, RunsBar, bar, clock, fitted, left, shortened
+from emu.jobs.bars import MOST_RUNS, Part, RunsBar, Screen, bar, clock, fitted, left, shortened
 from emu.training.folders.history import History
 from emu.training.folders.progress import RunProgress, progress_of
 
@@ -140,7 +142,59 @@ def test_the_time_left_is_not_said_before_anything_is_done(tmp_path: Path):
     shown = live("runs", 4, tmp_path, now=now)
     shown.update(1, [])
     now.now += 50
-    assert shown.lines(80)[0].plain.endswith("0:00:50")
+    assert [line.plain[-7:] for line in shown.lines(80)] == ["0:00:50"]
+
+
+def test_a_bar_that_knows_nothing_yet_shows_what_there_is_to_do(tmp_path: Path):
+    assert [line.plain for line in live("runs", 4, tmp_path).lines(40)] == ["0/4 runs  0:00:00"]
+
+
+def test_on_a_very_narrow_screen_names_steps_and_the_time_left_stay(tmp_path: Path):
+    now = Clock()
+    written(tmp_path / "lenet-fixed16-plain-seed12", [10])
+    shown = live("runs", 12, tmp_path, now=now)
+    shown.update(2, [])
+    now.now += 100
+    shown.update(3, ["lenet-fixed16-plain-seed12"])
+    assert [line.plain for line in shown.lines(25)] == ["3/12 runs  12 min left", "  lene..eed12  step 10/40"]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+    """What a terminal of 60 columns is sent."""
+    out = StringIO()
+    monkeypatch.setattr("emu.jobs.bars.Console", lambda **_: Console(file=out, force_terminal=True, width=60))
+    return out
+
+
+def test_a_terminal_has_the_lines_until_the_end_and_what_is_said_stands_above_unbroken(
+    tmp_path: Path, terminal: StringIO
+):
+    line = "1/4  " + "a-long-name-" * 9
+    with RunsBar("runs", 4, tmp_path) as shown:
+        assert shown._screen._live.is_started
+        shown.update(1, ["run"])
+        shown.say(line)
+    assert not shown._screen._live.is_started
+    assert line in terminal.getvalue()
+    assert "1/4 runs" in terminal.getvalue().rpartition(line)[2]
+
+
+def test_without_a_terminal_nothing_is_drawn_and_no_table_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    written(tmp_path / "run", [5])
+    with RunsBar("runs", 4, tmp_path) as shown:
+        shown.update(1, ["run"])
+        shown.say("1/4  run: 97%")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "1/4  run: 97%\n")
+    assert shown._known == {}
+
+
+def test_a_terminal_without_the_characters_of_a_bar_gets_others():
+    raw = BytesIO()
+    console = Console(file=TextIOWrapper(raw, encoding="ascii", write_through=True), width=60)
+    console.print(Screen(lambda _: [fitted([Part(bar(0.5))], 60)]))
+    assert raw.getvalue() == b"############------------\n"
 
 
 def test_runs_beyond_the_first_are_counted(tmp_path: Path):
@@ -150,6 +204,8 @@ def test_runs_beyond_the_first_are_counted(tmp_path: Path):
         *(f"  run{n}  starting" for n in range(MOST_RUNS)),
         "  and 2 more",
     ]
+    shown.update(0, [f"run{number}" for number in range(MOST_RUNS)])
+    assert len(shown.lines(80)) == 1 + MOST_RUNS
 
 
 def test_what_is_waited_for_stands_where_no_run_is(tmp_path: Path):

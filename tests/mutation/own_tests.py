@@ -156,7 +156,6 @@ _PRECISION = (
     "tests/precision/test_dynamic_point.py",
     _SHAPES,
 )
-_SHARED = ("tests/messages/test_shared_options.py", "tests/jobs/test_interrupts.py")
 _BARS = ("emu/jobs/bars.py", "tests/jobs/test_bars.py")
 _JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
@@ -272,10 +271,6 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/storage.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
-    "emu/cli/app.py": OwnTests(_SHARED),
-    "emu/cli/options.py": OwnTests(_SHARED),
-    "emu/cli/output.py": OwnTests(_SHARED),
-    "emu/watch/": OwnTests(("tests/watch/test_watch.py",)),
     "emu/jobs/": OwnTests(_JOBS),
     "emu/jobs/bars.py": OwnTests(_BARS),
     "emu/training/folders/progress.py": OwnTests((*_BARS, "tests/watch/test_watch.py")),
