@@ -56,8 +56,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lines(run: Run, weights: Path, tmp_path: Path) -> Callable[[str], list[str]]:
-    """The arguments of a command line whose words in capitals are files."""
+def lines(run: Run, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], list[str]]:
+    """The arguments of a command line whose words in capitals are files, made where they are needed."""
     vectors, wrong = tmp_path / "vectors", tmp_path / "wrong.hex"
 
     def filled(line: str) -> list[str]:
@@ -66,6 +66,7 @@ def lines(run: Run, weights: Path, tmp_path: Path) -> Callable[[str], list[str]]
             assert run("vectors", "add", *formats, "--out", str(vectors))[0] == 0
             right = (vectors / "result.hex").read_text()
             wrong.write_text(right.replace(right.split()[0], "7e", 1))
+        weights = request.getfixturevalue("weights") if "WEIGHTS" in line else None
         names = {"WEIGHTS": weights, "VECTORS": vectors, "RIGHT": vectors / "result.hex", "WRONG": wrong}
         return [str(names.get(word, word)).replace("OUT", str(tmp_path / "out")) for word in line.split()]
 
