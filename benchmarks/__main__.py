@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from benchmarks.measuring.command import NAME, bench
+from emu.cli.app import App
 from emu.cli.frame import run
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App(add_completion=False)
 
 
 @app.command()

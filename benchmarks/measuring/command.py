@@ -20,6 +20,7 @@ from benchmarks.measuring.sheets import PATHS, Sheet, every_sheet, summary
 from benchmarks.measuring.timing import FULL, LOOK, QUICK
 from benchmarks.peers import chosen
 from benchmarks.rows import TABLE, select
+from emu._interrupt import Interrupted
 from emu.cli.tables import Listing, console
 from emu.errors import ConfigError
 
@@ -37,6 +38,7 @@ def bench(against: str | None, patterns: list[str], threads: str | None, out: Pa
 
     Raises:
         ConfigError: no such row, peer or number of threads, or a file of another kind.
+        Interrupted: Ctrl-C, after what was measured is printed and written.
     """
     rows, peers, counts = select(patterns), chosen(against), thread_counts(threads)
     if out is not None and out.suffix not in SUFFIXES:
@@ -44,11 +46,43 @@ def bench(against: str | None, patterns: list[str], threads: str | None, out: Pa
     pace = QUICK if quick else FULL if patterns else LOOK
     planned = jobs(rows, counts, [peer.name for peer in peers], quick=quick, budget_s=pace.budget_s)
     print(_announced(planned, is_choice=not patterns), file=sys.stderr, flush=True)
-    session = Session(describe(peers), median_sweeps(_measure(planned)), quick)
-    _print(session, rows)
-    if out is not None:
-        write(session, rows, out)
+    results: list[Result] = []
+    interrupted = False
+    try:
+        _measure(planned, results)
+    except KeyboardInterrupt:
+        interrupted = True
+    session = Session(describe(peers), median_sweeps(results), quick)
+    reached = [row for row in rows if row.name in {result.row for result in results}]
+    if reached:
+        _print(session, reached)
+        if out is not None:
+            write(session, reached, out)
+    if interrupted:
+        raise _interrupted(planned, results, out if reached else None, {"--against": against, "--threads": threads})
     return session
+
+
+def _interrupted(
+    planned: list[Job], results: list[Result], out: Path | None, options: dict[str, str | None]
+) -> Interrupted:
+    """Return what is kept of an interrupted command, and the command that measures the rest.
+
+    Args:
+        planned: the processes of the command.
+        results: what they have measured, in their order.
+        out: the file that was written; None if none was.
+        options: options of the command by their name; None for one that was not given.
+    """
+    names = [row.name for job in planned for row in job.rows]
+    count = f"{len(results)} of {_number(len(names), 'measurement')}"
+    kept = f"{count} are printed above" if results else f"none of {_number(len(names), 'measurement')} is made"
+    kept += f" and written to {out}" if out is not None else ""
+    arguments = [word for name in dict.fromkeys(names[len(results) :]) for word in ("--rows", name)]
+    arguments += [word for name, value in options.items() if value is not None for word in (name, value)]
+    if planned[0].quick:
+        arguments.append("--quick")
+    return Interrupted(kept, arguments)
 
 
 def thread_counts(text: str | None) -> list[int]:
@@ -102,8 +136,8 @@ def _number(count: int, thing: str) -> str:
     return f"{count} {thing}{'s' * (count != 1)}"
 
 
-def _measure(planned: list[Job]) -> list[Result]:
-    results: list[Result] = []
+def _measure(planned: list[Job], results: list[Result]) -> None:
+    """Measure; append each result as it comes."""
     with BenchBar(planned) as bar:
         for job in planned:
             bar.show(job, job.rows[0])
@@ -112,7 +146,6 @@ def _measure(planned: list[Job]) -> list[Result]:
                 bar.advance(job, job.rows[done - 1], result)
                 if done < len(job.rows):
                     bar.show(job, job.rows[done])
-    return results
 
 
 def _print(session: Session, rows: list[Row]) -> None:

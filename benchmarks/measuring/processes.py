@@ -17,6 +17,7 @@ from benchmarks.measuring.machine import processor_flags
 from benchmarks.measuring.result import Result
 from benchmarks.measuring.row import Row
 from benchmarks.measuring.timing import FULL
+from emu.jobs.engine import without_interrupts
 
 #: Lines of a failed process's stderr worth showing.
 TAIL = 3
@@ -77,15 +78,16 @@ def run(job: Job) -> Iterator[Result]:
         "budget_s": job.budget_s,
     }
     with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(
-            [sys.executable, "-m", WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=complaints,
-            text=True,
-            cwd=ROOT,
-            env=environment(os.environ, job.threads, job.core_type),
-        )
+        with without_interrupts():  # else Ctrl-C ends it, too, and its row counts as failed
+            process = subprocess.Popen(
+                [sys.executable, "-m", WORKER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                cwd=ROOT,
+                env=environment(os.environ, job.threads, job.core_type),
+            )
         try:
             yield from _results(process, json.dumps(wanted), job, complaints)
         finally:

@@ -12,25 +12,24 @@ from typing import Annotated, Any, Unpack
 
 import typer
 
+from emu.cli.app import App
 from emu.cli.frame import run
 from emu.cli.options import (
+    DEVICE,
+    MODEL,
     Backend,
     SearchChoices,
     Settings,
     SimulateOptions,
     StudyChoices,
     VectorOptions,
+    printing,
     with_options,
 )
+from emu.cli.output import Output
 from emu.errors import EmuError
 
-app = typer.Typer(
-    name="emu",
-    help="Train networks on an emulated datapath, bit by bit.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = App(name="emu", help="Train networks on an emulated datapath, bit by bit.", no_args_is_help=True)
 
 
 def main() -> None:
@@ -55,8 +54,12 @@ def options(
 
 @app.command()
 def train(
-    model: Annotated[str | None, typer.Argument(help="A model's name or the path of its TOML file.")] = None,
-    device: Annotated[str | None, typer.Option(help="A device's name or the path of its TOML file.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="A model's name or the path of its TOML file.", autocompletion=MODEL)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="A device's name or the path of its TOML file.", autocompletion=DEVICE)
+    ] = None,
     backend: Backend = None,
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; without: runs/MODEL-DEVICE-N.")] = None,
@@ -72,32 +75,37 @@ def train(
 
 
 @app.command()
+@printing
 def evaluate(
     weights: Annotated[
         Path, typer.Argument(help="A run folder, or a .safetensors or .npz file of arrays named layer.weight.")
     ],
-    model: Annotated[str | None, typer.Option(help="A model; a run brings its own.")] = None,
-    device: Annotated[str | None, typer.Option(help="A device; a run brings its own.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model; a run brings its own.", autocompletion=MODEL)] = None,
+    device: Annotated[str | None, typer.Option(help="A device; a run brings its own.", autocompletion=DEVICE)] = None,
     backend: Backend = None,
     settings: Settings = None,
-) -> None:
+) -> Output:
     """Measure the test accuracy of trained weights on a device."""
     from emu.cli.runs import evaluate_weights
 
-    evaluate_weights(weights, model, device, backend or "auto", settings or [])
+    return evaluate_weights(weights, model, device, backend or "auto", settings or [])
 
 
 @app.command()
+@printing
 @with_options(SimulateOptions)
 def simulate(
-    model: Annotated[str, typer.Argument(help="A model's name or the path of its TOML file.")],
-    device: Annotated[str, typer.Option(help="A device's name or the path of its TOML file; times need a clock.")],
+    model: Annotated[str, typer.Argument(help="A model's name or the path of its TOML file.", autocompletion=MODEL)],
+    device: Annotated[
+        str,
+        typer.Option(help="A device's name or the path of its TOML file; times need a clock.", autocompletion=DEVICE),
+    ],
     **options: Unpack[SimulateOptions],
-) -> None:
+) -> Output:
     """Say what a step of training costs in energy, area and time, without training."""
     from emu.cli.simulate import simulate_model
 
-    simulate_model(model, device, options)
+    return simulate_model(model, device, options)
 
 
 @app.command()
@@ -115,23 +123,26 @@ def study(
 
 
 @app.command()
+@printing
 @with_options(SearchChoices)
 def search(
     file: Annotated[Path, typer.Argument(help="A TOML file: variables, objectives, constraints.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the search; without: searches/NAME.")] = None,
     **options: Unpack[SearchChoices],
-) -> None:
+) -> Output:
     """Search for the narrowest hardware that still works; ended trials are never repeated; write one report."""
-    from emu.cli.search import print_search
+    from emu.cli.search import search_output
     from emu.search import SearchOptions, run_search
 
     chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    print_search(run_search(file, out, SearchOptions(**chosen)).parent)
+    return search_output(run_search(file, out, SearchOptions(**chosen)).parent)
 
 
 @app.command()
 def watch(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a search, while it runs or after.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a run, a study or a search: before, while or after it runs.")
+    ],
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any that is free.")] = 0,
     opens: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
 ) -> None:
@@ -150,41 +161,47 @@ def report(run: Annotated[Path, typer.Argument(help="Folder of a run, a study or
 
 
 @app.command()
+@printing
 def devices(
-    name: Annotated[str | None, typer.Argument(help="Show this one in full; a name or a .toml file.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one in full; a name or a .toml file.", autocompletion=DEVICE)
+    ] = None,
     backends: Annotated[
         bool, typer.Option("--backends", help="List who can compute here, and why others cannot.")
     ] = False,
-) -> None:
+) -> Output:
     """List the shipped devices: their formats and their multiply-accumulate units."""
-    from emu.cli.listings import print_backends, print_device, print_devices
+    from emu.cli.listings import all_backends, all_devices, one_device
 
     if backends:
-        print_backends()
-    elif name is None:
-        print_devices()
-    else:
-        print_device(name)
+        return all_backends()
+    return all_devices() if name is None else one_device(name)
 
 
 @app.command()
+@printing
 def models(
-    name: Annotated[str | None, typer.Argument(help="Show this one in full; a name or a .toml file.")] = None,
-) -> None:
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one in full; a name or a .toml file.", autocompletion=MODEL)
+    ] = None,
+) -> Output:
     """List the shipped models: their layers, sizes and training."""
-    from emu.cli.listings import print_model, print_models
+    from emu.cli.listings import all_models, one_model
 
-    print_models() if name is None else print_model(name)
+    return all_models() if name is None else one_model(name)
 
 
 @app.command()
+@printing
 def formats(
-    name: Annotated[list[str] | None, typer.Argument(help="A format: fix16f8, e5m10, ... Without: list them.")] = None,
-) -> None:
+    name: Annotated[
+        list[str] | None, typer.Argument(metavar="FORMAT", help="fix16f8, e5m10, ... Without: list them.")
+    ] = None,
+) -> Output:
     """Show what a number format holds: range, precision, special codes, layout of the code."""
-    from emu.cli.formats import print_format, print_presets
+    from emu.cli.formats import all_formats, one_format
 
-    print_format(" ".join(name)) if name else print_presets()
+    return one_format(" ".join(name)) if name else all_formats()
 
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -194,6 +211,7 @@ def bench() -> None:
 
 
 @app.command()
+@printing
 @with_options(VectorOptions)
 def vectors(
     operation: Annotated[
@@ -205,28 +223,32 @@ def vectors(
     ] = None,
     out_format: Annotated[str | None, typer.Option(help="Format of the result.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="Device file or name, of whose forward products formats and unit are taken.")
+        str | None,
+        typer.Option(
+            help="Device file or name, of whose forward products formats and unit are taken.", autocompletion=DEVICE
+        ),
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Layer, if the device has formats by layer.")] = None,
     style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
     **options: Unpack[VectorOptions],
-) -> None:
+) -> Output:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
     from emu.cli.vectors import formats_of, of_device, write
 
     given = formats_of(operation, formats, out_format) if device is None else of_device(operation, device, layer)
-    write(given, out, style, options)
+    return write(given, out, style, options)
 
 
 @app.command()
+@printing
 def check(
     folder: Annotated[Path, typer.Argument(help="Folder of the vectors.")],
     dump: Annotated[Path | None, typer.Argument(help="Results, a code a line; without: dump.hex beside them.")] = None,
     any_nan: Annotated[
         bool, typer.Option("--any-nan", help="Take a NaN of any pattern for the canonical one.")
     ] = False,
-) -> None:
+) -> Output:
     """Hold a dump from RTL, silicon or a GPU against vectors; explain its first difference."""
     from emu.cli.vectors import check as compare
 
-    compare(folder, dump, any_nan=any_nan)
+    return compare(folder, dump, any_nan=any_nan)

@@ -1,16 +1,15 @@
-"""The output of `emu formats`: the table of a number format."""
+"""The output of `emu formats`: the named formats, or the tables of one format."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
-from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from emu.cli.tables import Listing, console, facts
+from emu.cli.output import Column, Facts, Output, Table
 from emu.datapath.format_facts import facts_in_full, facts_of_modes, special_values
 from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
 from emu.formats.numerals import exact_number, exact_power
@@ -22,59 +21,87 @@ _MAGNITUDES = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
 _SHOWN_BITS = 32
 
 
-def print_presets() -> None:
-    """Print the named float formats and the ways to write others."""
-    rows = [(name, str(fmt.width_bits), *_sizes(fmt), special_values(fmt)) for name, fmt in PRESETS.items()]
-    heads = ("name", "bits", "largest", "smallest normal", "smallest", "ulp(1)", "special values")
-    table = Listing(heads, rows, under=heads[-1:])
-    forms = facts(
-        {
-            "fix16f8": "fixed point: 16 bits, 8 of them fraction bits; ufix16f8 unsigned",
-            "fix16f?": "fixed point, the point chosen while the machine runs",
-            "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
-            "ue4m3": "without a sign; no-zero: code 0 is the smallest value",
-            "p3109_k8p4": "IEEE P3109: width 8, precision 4; p3109_k8p4uf unsigned and finite",
-            "others": "sfix16_En8 (MATLAB), Q7.8, Q15, int8, float8_e4m3fnuz, bfloat16, torch.float16, e8m0",
-            "ap_fixed<16,8>": "Vitis; also ac_fixed (Algorithmic C), sc_fixed (SystemC), fixed (hls4ml): truncates and "
-            "wraps where it is written, unless it says more, as ap_fixed<16,8,AP_RND_CONV,AP_SAT>",
-        }
+#: Ways to write a format that has no name of its own.
+_FORMS = {
+    "fix16f8": "fixed point: 16 bits, 8 of them fraction bits; ufix16f8 unsigned",
+    "fix16f?": "fixed point, the point chosen while the machine runs",
+    "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
+    "ue4m3": "without a sign; no-zero: code 0 is the smallest value",
+    "p3109_k8p4": "IEEE P3109: width 8, precision 4; p3109_k8p4uf unsigned and finite",
+    "others": "sfix16_En8 (MATLAB), Q7.8, Q15, int8, float8_e4m3fnuz, bfloat16, torch.float16, e8m0",
+    "ap_fixed<16,8>": "Vitis; also ac_fixed (Algorithmic C), sc_fixed (SystemC), fixed (hls4ml): truncates and "
+    "wraps where it is written, unless it says more, as ap_fixed<16,8,AP_RND_CONV,AP_SAT>",
+}
+
+
+def _six_digits(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def all_formats() -> Output:
+    """Return the named float formats and the ways to write others."""
+    columns = (
+        Column("name", "name"),
+        Column("bits", "width_bits"),
+        Column("largest", "largest", _six_digits),
+        Column("smallest normal", "smallest_normal", _six_digits),
+        Column("smallest", "smallest_positive", _six_digits),
+        Column("ulp(1)", "ulp_of_one", _six_digits),
+        Column("special values", "special_values"),
     )
-    console().print(Group(table, Text("\nAny other format is written out:\n"), forms))
+    rows = [(name, fmt.width_bits, *_sizes(fmt), special_values(fmt)) for name, fmt in PRESETS.items()]
+    table = Table(columns, rows, layout={"under": ["special values"]})
+    return Output([table, Text("\nAny other format is written out:\n"), Facts(_FORMS, {})])
 
 
-def _sizes(fmt: Float) -> list[str]:
-    return [f"{x:.6g}" for x in (fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp())]
+def _sizes(fmt: Float) -> tuple[float, ...]:
+    return fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp()
 
 
-def print_format(text: str) -> None:
-    """Print a format.
+def one_format(text: str) -> Output:
+    """Return all of a format.
 
     Raises:
         FormatError: `text` names no format.
     """
     fmt = parse(text)
+    rows = facts_in_full(fmt)
+    data: dict[str, Any] = {"format": str(fmt), "width_bits": fmt.width_bits, "is_signed": fmt.signed}
     if isinstance(fmt, DynamicFixed):
-        console().print(facts(facts_in_full(fmt)))
-        return
-    parts: list[Table | Listing | Text] = [
-        Text(f"{fmt}  {fmt!r}\n"),
-        facts(facts_in_full(fmt) | facts_of_modes(modes_of(text))),
-    ]
-    parts += [Text(), _codes(fmt)]
+        return Output([Facts(rows, data | {"point": "dynamic"})])
+    data |= {"smallest": fmt.min, "largest": fmt.max}
+    if isinstance(fmt, Fixed):
+        data |= {"frac_bits": fmt.frac_bits, "ulp": Fraction(2) ** -fmt.frac_bits}
+    else:
+        data |= {
+            "exponent_bits": fmt.exponent_bits,
+            "fraction_bits": fmt.fraction_bits,
+            "smallest_normal": fmt.smallest_normal if fmt.has_normals else None,
+            "smallest_positive": fmt.smallest_positive,
+            "special_values": special_values(fmt),
+        }
+    modes = facts_of_modes(modes_of(text))
+    parts = [Text(f"{fmt}  {fmt!r}\n"), Facts(rows | modes, data), Text(), _codes(fmt)]
     if isinstance(fmt, Float):
         parts += [Text(), _ulps(fmt)]
-    console().print(Group(*parts))
+    return Output(parts)
 
 
-def _codes(fmt: Format) -> Listing:
+def _codes(fmt: Format) -> Table:
     shows_bits = fmt.width_bits <= _SHOWN_BITS
-    rows: list[tuple[str, ...]] = []
+    digits = -(-fmt.width_bits // 4)
+    columns = (
+        Column("", "name"),
+        Column("code", "code"),
+        *([Column("bits", "bits")] if shows_bits else []),
+        Column("value", "value", exact_number),
+    )
+    rows: list[tuple[Any, ...]] = []
     codes = _fixed_codes(fmt) if isinstance(fmt, Fixed) else _float_codes(fmt)
     for name, code in codes.items():
-        digits = -(-fmt.width_bits // 4)
         bits = [_separated(fmt, code)] if shows_bits else []
         rows.append((name, f"0x{code:0{digits}x}", *bits, _value_of(fmt, code)))
-    return Listing(("", "code", *["bits"] * shows_bits, "value"), rows, under=("bits",) if shows_bits else ())
+    return Table(columns, rows, "codes", {"under": ["bits"] if shows_bits else []})
 
 
 def _fixed_codes(fmt: Fixed) -> dict[str, int]:
@@ -115,18 +142,21 @@ def _separated(fmt: Format, code: int) -> str:
     return f"{sign} {rest}".strip()
 
 
-def _value_of(fmt: Format, code: int) -> str:
+def _value_of(fmt: Format, code: int) -> Fraction | float:
+    """Return the value of a code: exact, or a float that may be an infinity or NaN."""
     if isinstance(fmt, Fixed):
         raw = code - fmt.n_codes if fmt.signed and code > fmt.max_raw else code
-        return exact_number(Fraction(raw) * Fraction(2) ** -fmt.frac_bits)
-    return exact_number(float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0]))
+        return Fraction(raw) * Fraction(2) ** -fmt.frac_bits
+    return float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0])
 
 
-def _ulps(fmt: Float) -> Listing:
-    rows: list[tuple[str, ...]] = []
+def _ulps(fmt: Float) -> Table:
     low = fmt.smallest_normal if fmt.has_normals else fmt.smallest_positive
     inside = [x for x in _MAGNITUDES if low < x < fmt.max]
-    for value in (low, *inside, fmt.max):
-        ulp = fmt.ulp(value)
-        rows.append((f"{value:g}", exact_power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}"))
-    return Listing(("at", "ulp", "relative"), rows)
+    columns = (
+        Column("at", "at", "{:g}".format),
+        Column("ulp", "ulp", lambda ulp: exact_power(math.frexp(ulp)[1] - 1)),
+        Column("relative", "relative_ulp", "{:.2g}".format),
+    )
+    rows = [(value, ulp := fmt.ulp(value), ulp / value) for value in (low, *inside, fmt.max)]
+    return Table(columns, rows, "ulps")

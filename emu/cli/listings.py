@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Group
 from rich.text import Text
 
 from emu.backends.registry import backends
-from emu.cli.tables import Listing, console, facts
+from emu.cli.output import Column, Facts, Output, Table
 from emu.datapath import Mac
 from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
 from emu.hardware.precision_table import LayerTables
@@ -20,32 +19,43 @@ from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
 from emu.training.workbench.build import build_network
 
-_DESCRIBED = ("description",)
+#: The column that is put under its row on a narrow screen.
+_DESCRIBED = {"under": ["description"]}
 
 
-def print_devices() -> None:
-    """Print the shipped devices."""
-    rows: list[tuple[str, ...]] = []
-    for name in device_names():
-        device = load_device(name)
-        rows.append((name, _tensors(device), _format(device, "master"), _accumulator(device), device.description))
-    table = Listing(("device", "tensors", "master", "accumulator", "description"), rows, under=_DESCRIBED)
-    console().print(table, Text("\nemu devices NAME shows one in full; a path of a .toml file works as well."))
+def all_devices() -> Output:
+    """Return the shipped devices."""
+    columns = (
+        Column("device", "device"),
+        Column("tensors", "tensors", ", ".join),
+        Column("master", "master"),
+        Column("accumulator", "accumulator"),
+        Column("description", "description"),
+    )
+    devices = {name: load_device(name) for name in device_names()}
+    rows = [
+        (name, _tensors(device), _format(device, "master"), _accumulator(device), device.description)
+        for name, device in devices.items()
+    ]
+    hint = Text("\nemu devices NAME shows one in full; a path of a .toml file works as well.")
+    return Output([Table(columns, rows, layout=_DESCRIBED), hint])
 
 
-def print_backends() -> None:
-    """Print which backends can compute here, and why others cannot."""
-    console().print(facts(backends()))
+def all_backends() -> Output:
+    """Return which backends can compute here, and why others cannot."""
+    states = backends()
+    return Output([Facts(states, {})], [{"backend": name, "state": state} for name, state in states.items()])
 
 
-def print_device(name_or_path: str | Path) -> None:
-    """Print a device: the arithmetic of each role, in the words of its file."""
+def one_device(name_or_path: str | Path) -> Output:
+    """Return all of a device: the arithmetic of each role, in the words of its file."""
     device = load_device(name_or_path)
     precision = device.precision
     stages = {role: precision.stage("", role) for role in ROLES}
-    roles = Listing(
-        ("role", "format", "rounding", "overflow"),
+    roles = Table(
+        tuple(Column(key, key) for key in ("role", "format", "rounding", "overflow")),
         [(role, _format(device, role), stage.rounding.value, stage.overflow.value) for role, stage in stages.items()],
+        "roles",
     )
     mac = precision.mac_of("")
     bins = precision.register.bins or "as many as the format needs"
@@ -63,7 +73,8 @@ def print_device(name_or_path: str | Path) -> None:
         **{f"layers {tables.match}{_times(tables)}": _exception(tables) for tables in precision.layers},
         "source": device.source,
     }
-    console().print(Group(Text(f"{device.name}: {device.description}\n"), roles, Text(), facts(rows)))
+    about = Facts(rows, {"device": device.model_dump(mode="json", exclude_none=True)})
+    return Output([Text(f"{device.name}: {device.description}\n"), roles, Text(), about])
 
 
 def _adds(mac: Mac) -> dict[str, str]:
@@ -160,9 +171,9 @@ def _format(device: Device, role: str) -> str:
     return str(device.precision.word("", role) or device.precision.stage("", role).format)
 
 
-def _tensors(device: Device) -> str:
+def _tensors(device: Device) -> list[str]:
     formats = [_format(device, role) for role in ("weight", "activation", "error", "gradient")]
-    return ", ".join(dict.fromkeys(formats))
+    return list(dict.fromkeys(formats))
 
 
 def _accumulator(device: Device) -> str:
@@ -170,45 +181,56 @@ def _accumulator(device: Device) -> str:
     return str(device.precision.mac_of("").accumulator) if table is None else str(table.accumulator or "exact")
 
 
-def print_models() -> None:
-    """Print the shipped models."""
-    rows: list[tuple[str, ...]] = []
+def all_models() -> Output:
+    """Return the shipped models."""
+    columns = (
+        Column("model", "model"),
+        Column("input", "input", lambda shape: "x".join(map(str, shape))),
+        Column("layers", "layers", is_number=True),
+        Column("parameters", "parameters", is_number=True),
+        Column("training", "training", _length),
+        Column("description", "description"),
+    )
+    rows: list[tuple[Any, ...]] = []
     for name in model_names():
         recipe = load_recipe(name)
-        texts = (
-            name,
-            "x".join(str(extent) for extent in recipe.network.input),
-            str(len({layer.name for layer, _ in build_network(recipe.network).parameters()})),
-            str(_parameters(build_network(recipe.network).layers)),
-            _length(recipe),
-            recipe.description,
-        )
-        rows.append(texts)
-    heads = ("model", "input", "layers", "parameters", "training", "description")
-    table = Listing(heads, rows, under=_DESCRIBED, numbers=("layers", "parameters"))
-    console().print(table, Text("\nemu models NAME shows one in full; a path of a .toml file works as well."))
+        network = build_network(recipe.network)
+        layers = len({layer.name for layer, _ in network.parameters()})
+        parameters = _parameters(network.layers)
+        rows.append((name, recipe.network.input, layers, parameters, _lengths(recipe), recipe.description))
+    hint = Text("\nemu models NAME shows one in full; a path of a .toml file works as well.")
+    return Output([Table(columns, rows, layout=_DESCRIBED), hint])
 
 
-def print_model(name_or_path: str | Path) -> None:
-    """Print a model: its layers with the shapes of their outputs, and how it is trained."""
+def one_model(name_or_path: str | Path) -> Output:
+    """Return all of a model: its layers with the shapes of their outputs, and how it is trained."""
     recipe = load_recipe(name_or_path)
-    rows = [("input", "", str(recipe.network.input), "")]
-    network = build_network(recipe.network)
+    network, training = build_network(recipe.network), recipe.training
+    rows: list[tuple[Any, ...]] = [("input", None, recipe.network.input, None)]
+    inside: set[str] = set()
     for layer, shape in zip(network.layers, recipe.network.shapes()[1:], strict=True):
-        rows.append((layer.name, layer.type_name, str(shape), str(_parameters([layer]) or "")))
-        inner = every(layer.parts())
-        rows += [(f"  {part.name}", part.type_name, "", str(_parameters([part]) or "")) for part in inner]
-    layers = Listing(("layer", "type", "output", "parameters"), rows, numbers=("parameters",))
-    optimiser = recipe.training.optimiser
+        parts = list(every(layer.parts()))
+        inside |= {part.name for part in parts}
+        rows.append((layer.name, layer.type_name, shape, _parameters([layer]) or None))
+        rows += [(part.name, part.type_name, None, _parameters([part]) or None) for part in parts]
+    columns = (
+        Column("layer", "layer", lambda name: f"  {name}" if name in inside else name),
+        Column("type", "type"),
+        Column("output", "output_shape"),
+        Column("parameters", "parameters", is_number=True),
+    )
+    optimiser = training.optimiser
     about = {
         "parameters": str(_parameters(network.layers)),
         "loss": recipe.network.loss,
         "data": _data(recipe),
-        "training": f"{_length(recipe)}, batch {recipe.training.batch}, seed {recipe.training.seed}",
-        "optimiser": f"{optimiser.name}, learning rate {optimiser.learning_rate:g}, {recipe.training.schedule.name}",
+        "training": f"{_length(_lengths(recipe))}, batch {training.batch}, seed {training.seed}",
+        "optimiser": f"{optimiser.name}, learning rate {optimiser.learning_rate:g}, {training.schedule.name}",
         "source": recipe.source,
     }
-    console().print(Group(Text(f"{recipe.name}: {recipe.description}\n"), layers, Text(), facts(about)))
+    data = {"model": recipe.model_dump(mode="json", exclude_none=True), "parameters": _parameters(network.layers)}
+    heading = Text(f"{recipe.name}: {recipe.description}\n")
+    return Output([heading, Table(columns, rows, "layers"), Text(), Facts(about, data)])
 
 
 def _parameters(layers: Sequence[Layer]) -> int:
@@ -216,9 +238,14 @@ def _parameters(layers: Sequence[Layer]) -> int:
     return sum(math.prod(parameter.shape) for layer in every(layers) for parameter in layer.parameters())
 
 
-def _length(recipe: Recipe) -> str:
+def _lengths(recipe: Recipe) -> dict[str, Any]:
+    """Return how long a model is trained, in steps or in epochs."""
     training = recipe.training
-    return f"{training.steps} steps" if training.steps else f"{training.epochs} epochs"
+    return {"steps": training.steps} if training.steps else {"epochs": training.epochs}
+
+
+def _length(lengths: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {unit}" for unit, count in lengths.items())
 
 
 def _data(recipe: Recipe) -> str:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar, get_type_hints
 
 import typer
 
-Command = TypeVar("Command", bound=Callable[..., None])
+from emu._paths import Content, content_folder
+from emu.cli.app import completed_by
+from emu.cli.output import Output
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def shipped(content: Content) -> Callable[[str], list[str]]:
+    """Return what completes the name of a shipped file for the shell, without loading any."""
+    return completed_by(lambda: sorted(path.stem for path in content_folder(content).glob("*.toml")))
+
+
+MODEL, DEVICE = shipped("models"), shipped("devices")
 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the recipe: training.steps=200. Repeatable."),
 ]
 Backend = Annotated[
-    str | None, typer.Option(help="Who computes: auto, reference, numba or cuda. The bits are the same.")
+    str | None,
+    typer.Option(
+        help="Who computes: auto, reference, numba or cuda. The bits are the same.",
+        autocompletion=completed_by(lambda: ("auto", "reference", "numba", "cuda")),
+    ),
 ]
 
 
@@ -47,10 +64,12 @@ class SimulateOptions(TypedDict, total=False):
     nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8.")]
     batch: Annotated[str | None, typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880.")]
     bits: Annotated[str | None, typer.Option(help="Bits of a gradient on its way, e.g. 1,32.")]
-    cost: Annotated[str | None, typer.Option(help="A cost table's name or the path of its TOML file.")]
+    cost: Annotated[
+        str | None,
+        typer.Option(help="A cost table's name or the path of its TOML file.", autocompletion=shipped("costs")),
+    ]
     settings: Settings
     out: Annotated[Path | None, typer.Option(help="Folder for data, picture of speed-up, and trace.")]
-    as_json: Annotated[bool | None, typer.Option("--json", help="Print data instead of tables.")]
 
 
 class EngineChoices(TypedDict, total=False):
@@ -78,7 +97,8 @@ class StudyChoices(EngineChoices, total=False):
 
     retry_failed: Annotated[bool | None, typer.Option("--retry-failed", help="Try runs again that failed.")]
     only: Annotated[
-        list[str] | None, typer.Option(help="Only runs whose name matches, e.g. 'lenet-*'; may be given several times.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only runs whose name matches, e.g. 'lenet-*'. Repeatable."),
     ]
 
 
@@ -100,17 +120,38 @@ def with_options(options: type) -> Callable[[Command], Command]:
     """
 
     def decorate(command: Command) -> Command:
-        own: dict[str, Any] = get_type_hints(command, include_extras=True)
-        named = [
-            parameter.replace(annotation=own[parameter.name])
-            for parameter in inspect.signature(command).parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        keys = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-            for name, annotation in get_type_hints(options, include_extras=True).items()
-        ]
-        command.__dict__["__signature__"] = inspect.Signature([*named, *keys])
+        hints = get_type_hints(options, include_extras=True)
+        _set_signature(command, command, [_option(name, annotation, None) for name, annotation in hints.items()])
         return command
 
     return decorate
+
+
+def printing(command: Callable[..., Output]) -> Callable[..., None]:
+    """Return a command that prints the `Output` of a function, and has an option `--json` for the same as data."""
+
+    @functools.wraps(command)
+    def printed(*arguments: Any, as_json: bool, **options: Any) -> None:
+        output = command(*arguments, **options)
+        output.show(as_json=as_json)
+        if output.exit_code:
+            raise typer.Exit(output.exit_code)
+
+    flag = Annotated[bool, typer.Option("--json", help="Print data (JSON) instead of text.")]
+    _set_signature(printed, command, [_option("as_json", flag, False)])
+    return printed
+
+
+def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _set_signature(function: Any, like: Callable[..., Any], more: Sequence[inspect.Parameter]) -> None:
+    """Give a function the parameters of another one and more of them, with annotations that are no text."""
+    hints: dict[str, Any] = get_type_hints(like, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
+        for parameter in inspect.signature(like).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    function.__dict__["__signature__"] = inspect.Signature([*own, *more])

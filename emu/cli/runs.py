@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
+from emu.cli.output import Column, Facts, Output, Table
 from emu.cli.study import rebuild_study_report
-from emu.cli.tables import Listing
 from emu.cluster.launcher import started
 from emu.cluster.mpi import end_job, leave
 from emu.cluster.sigterm import Terminated
 from emu.errors import ConfigError
 from emu.hardware import load_device
+from emu.jobs.bars import TITLE_COLUMNS, Part, Screen, bar, clock, fitted, left
+from emu.precision import CounterTable
 from emu.report import build_report
 from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
@@ -30,47 +33,54 @@ DEFAULT_DEVICE = "float32"
 
 
 class Bar:
-    """A progress bar with loss, accuracy, overflow and underflow rates; plain lines if there is no terminal."""
+    """A line with the step, loss, accuracy, rates and the time left; plain lines if there is no terminal."""
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.console = Console(stderr=True)
-        self.live = self.console.is_terminal
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
-        )
-        self.progress = Progress(
-            *columns,
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self.console,
-        )
-        self.task = TaskID(0)
-        self.steps = 0
+        self.screen = Screen(lambda width: [self._line(width)])
+        self.step, self.steps = 0, 0
+        self.began_at, self.began = time.monotonic(), 0
+        self.state: tuple[float, float, float, float] | None = None
 
     def start(self, step: int, steps: int) -> None:
         """Show the bar."""
-        self.steps = steps
-        self.task = self.progress.add_task(self.title, total=steps, completed=step, state="")
-        if self.live:
-            self.progress.start()
+        self.step, self.steps, self.began, self.began_at = step, steps, step, time.monotonic()
+        self.screen.start()
 
     def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:
         """Move the bar."""
-        state = f"loss {loss:.3f}  accuracy {accuracy:6.1%}  overflow {overflow:.1e}  underflow {underflow:.1e}"
-        if self.live:
-            self.progress.update(self.task, completed=step, state=state)
-        elif step == self.steps or step % max(self.steps // 20, 1) == 0:
+        self.step, self.state = step, (loss, accuracy, overflow, underflow)
+        if not self.screen.is_live and (step == self.steps or step % max(self.steps // 20, 1) == 0):
+            state = "  ".join(self._state())
             print(f"{self.title}: step {step}/{self.steps}  {state}", file=sys.stderr, flush=True)
+
+    def _state(self) -> list[str]:
+        if self.state is None:
+            return []
+        loss, accuracy, overflow, underflow = self.state
+        rates = f"overflow {overflow:.1e}", f"underflow {underflow:.1e}"
+        return [f"loss {loss:.3f}", f"accuracy {accuracy:6.1%}", *rates]
+
+    def _line(self, width: int) -> Text:
+        """Return the line that fits so many columns: the step and the time left stay longest."""
+        passed_s, done = time.monotonic() - self.began_at, self.step - self.began
+        left_s = passed_s / done * (self.steps - self.step) if done else None
+        ranks = (2, 3, 5, 6)  # of loss, accuracy, overflow, underflow
+        return fitted(
+            [
+                Part(self.title, 0, TITLE_COLUMNS),
+                Part(bar(self.step / self.steps if self.steps else 0.0), 7, style="cyan"),
+                Part(f"step {self.step}/{self.steps}"),
+                *(Part(text, rank) for text, rank in zip(self._state(), ranks, strict=False)),
+                Part(clock(passed_s), 4, style="dim"),
+                Part(left(left_s), 1),
+            ],
+            width,
+        )
 
     def finish(self) -> None:
         """Stop the bar, and leave it on the screen."""
-        if self.live:
-            self.progress.stop()
+        self.screen.stop()
 
 
 def train_model(model: str | None, device: str | None, backend: str, settings: list[str], out: Path | None) -> None:
@@ -158,28 +168,43 @@ def _free_folder(name: str) -> Path:
     return RUNS / f"{name}-{number}"
 
 
-def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> None:
-    """Evaluate, and print the accuracy and, by tensor, shares of overflow and underflow."""
+def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> Output:
+    """Evaluate; return the accuracy and, by tensor, shares of overflow and underflow."""
     recipe = load_recipe(model, settings) if model else None
     if settings and not model:
         raise ConfigError("--set lays values over a recipe, so --model must be given with it; add --model")
     result = evaluate(weights, recipe, load_device(device) if device else None, backend=backend)
-    console = Console()
-    console.print(
-        f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images   loss {result.test_loss:.4f}",
-        highlight=False,
+    values = {
+        "test_accuracy": result.test_accuracy,
+        "test_loss": result.test_loss,
+        "images": result.images,
+        "weights_sha256": result.weights_sha256,
+    }
+    accuracy = f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images"
+    first = Text.from_markup(f"{accuracy}   loss {result.test_loss:.4f}")
+    return Output([first, f"weights {result.weights_sha256}", Facts({}, values), _tensors(result.counters)])
+
+
+def _tensors(counters: CounterTable) -> Table:
+    """Return how often the numbers of each tensor overflowed, underflowed and were rounded."""
+    columns = (
+        Column("layer", "layer"),
+        Column("role", "role"),
+        Column("results", "results", is_number=True),
+        *(
+            Column(name, f"{name}_share", "{:.2%}".format, is_number=True)
+            for name in ("overflow", "underflow", "inexact")
+        ),
+        Column("largest", "largest_exponent", lambda top: f"< 2**{top + 1}", "0"),
     )
-    console.print(f"weights {result.weights_sha256}", highlight=False, soft_wrap=True)
-    rows: list[tuple[str, ...]] = []
-    for (layer, role), counters in result.counters.items():
-        if not counters.elements:  # a selection writes no new values
+    rows: list[tuple[Any, ...]] = []
+    for (layer, role), counted in counters.items():
+        if not counted.elements:  # a selection writes no new values
             continue
-        flags, total = counters.flags, counters.elements
-        top = counters.register.max_exponent
-        shares = [f"{count / total:.2%}" for count in (flags.overflow, flags.underflow, flags.inexact)]
-        rows.append((layer, role, str(counters.elements), *shares, "0" if top is None else f"< 2**{top + 1}"))
-    heads = ("layer", "role", "results", "overflow", "underflow", "inexact", "largest")
-    console.print(Listing(heads, rows, keys=2, numbers=heads[2:6]))
+        flags, total = counted.flags, counted.elements
+        shares = [count / total for count in (flags.overflow, flags.underflow, flags.inexact)]
+        rows.append((layer, role, total, *shares, counted.register.max_exponent))
+    return Table(columns, rows, "tensors", {"keys": 2})
 
 
 def rebuild_report(folder: Path) -> None:

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from emu.cli.tables import Listing, console
+from rich.text import Text
+
+from emu.cli.output import Output
+from emu.cli.tables import Listing
 from emu.report.search import read_search
-from emu.report.search.front_table import CHANGES, SEEDS, TRIAL, cells, header, listed
+from emu.report.search.front_table import CHANGES, SEEDS, TRIAL, cells, changes_in_words, header, listed
 from emu.report.search.page import CONFIRM, FILE_NAME
+from emu.report.search.trials import Searched, Trial
 
 
-def print_search(folder: Path) -> None:
-    """Print the front of a search, or the trials nearest to it, and where report, table and devices are.
+def search_output(folder: Path) -> Output:
+    """Return the front of a search, or the trials nearest to it, and where report, table and devices are.
 
     Raises:
         ConfigError: the folder has no search.
     """
-    searched, out = read_search(folder), console()
-    heads, trials = header(searched), listed(searched)
+    searched, report = read_search(folder), folder / FILE_NAME
+    trials, front = listed(searched), searched.front()
+    parts: list[Any] = []
     if trials:
-        title = "the front" if searched.front() else "no trial holds every constraint; these miss them by least"
+        title = "the front" if front else "no trial holds every constraint; these miss them by least"
         rows = [cells(searched, trial) for trial in trials]
-        out.print(Listing(heads, rows, title, under=(CHANGES,), numbers=(TRIAL, SEEDS)))
-        out.print()
-    if searched.front():
+        parts += [Listing(header(searched), rows, title, under=(CHANGES,), numbers=(TRIAL, SEEDS)), Text()]
+    if front:
         seeds = "seeds that the search did not use"
-        print(f"confirm emu study {folder / CONFIRM}    trains the front with {seeds}")
-    report = folder / FILE_NAME
-    print(f"report  {report}\ntable   {report.with_suffix('.md')}")
+        parts.append(f"confirm emu study {folder / CONFIRM}    trains the front with {seeds}")
+    parts += [f"report  {report}", f"table   {report.with_suffix('.md')}"]
+    data = {
+        "front": [_plain(searched, trial) for trial in front],
+        "nearest": [] if front else [_plain(searched, trial) for trial in trials],
+        "confirm": folder / CONFIRM if front else None,
+        "report": report,
+        "table": report.with_suffix(".md"),
+    }
+    return Output(parts, data)
+
+
+def _plain(searched: Searched, trial: Trial) -> dict[str, Any]:
+    return {
+        "trial": trial.number,
+        "objectives": dict(zip(searched.metrics, trial.objectives, strict=True)),
+        "seeds": len(trial.runs),
+        "values": trial.values,
+        "changes": changes_in_words(searched, trial),
+    }

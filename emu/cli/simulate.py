@@ -15,7 +15,8 @@ from typing import Any
 from rich.text import Text
 
 from emu.cli.options import SimulateOptions
-from emu.cli.tables import Listing, console, facts
+from emu.cli.output import Facts, Output
+from emu.cli.tables import Listing
 from emu.errors import ConfigError
 from emu.hardware import chrome_trace, load_device
 from emu.hardware.machine import SECOND_PS, can_be_timed
@@ -34,7 +35,7 @@ _NO_CLOCK = (
 )
 #: Columns of the table: what a row simulates; the unit of its times, if rows differ in it; times; rates.
 _KEYS, _UNIT = ("batch", "bits", "nodes"), "times in"
-_TIMES = {
+_PARTS = {
     "step": "step_ps", "compute": "compute_ps", "quantise": "quantise_ps", "clip": "clip_ps", "update": "update_ps",
     "wait": "wait_ps", "send": "send_ps",
 }  # fmt: skip
@@ -43,8 +44,8 @@ _COST_COLUMNS = ("part", "energy of a step", "share", "share of the area")
 _UNITS = {"s": SECOND_PS, "ms": 10**9, "us": 10**6, "ns": 10**3, "ps": 1}
 
 
-def simulate_model(model: str, device_name: str, options: SimulateOptions) -> None:
-    """Simulate, and print the results.
+def simulate_model(model: str, device_name: str, options: SimulateOptions) -> Output:
+    """Simulate, write what `--out` asks for, and return the results.
 
     Raises:
         ConfigError: an option asks for times, and the device has no clock.
@@ -57,13 +58,10 @@ def simulate_model(model: str, device_name: str, options: SimulateOptions) -> No
     cluster = None
     if can_be_timed(device) or counts or bits:
         cluster = simulate(recipe, device, nodes=counts, batches=batches, bits=bits, keeps_events=out is not None)
-    if options.get("as_json"):
-        print(json.dumps(rows_of(cluster, costs), indent=2))
-    else:
-        _print_cost(costs[0])
-        _print(cluster) if cluster else console().print(Text("\n" + _NO_CLOCK.format(device=device.name)))
     if out is not None:
         write_simulation(cluster, costs, out)
+    times = _times(cluster) if cluster else [Text("\n" + _NO_CLOCK.format(device=device.name))]
+    return Output([*_costs(costs[0]), *times], rows_of(cluster, costs))
 
 
 def rows_of(cluster: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dict[str, Any]]:
@@ -109,8 +107,8 @@ def write_simulation(cluster: SimulatedCluster | None, costs: Sequence[Cost], ou
         folder.write_text(TRACE, json.dumps(chrome_trace(cluster.device, cluster.events)))
 
 
-def _print_cost(cost: Cost) -> None:
-    """Print energy and area, in all and by part of the datapath."""
+def _costs(cost: Cost) -> list[Any]:
+    """Return energy and area, in all and by part of the datapath."""
     areas = cost.area_shares()
     rows = [
         [
@@ -128,7 +126,7 @@ def _print_cost(cost: Cost) -> None:
         "cost table": f"{cost.table}, memory {cost.memory}",
     }
     heading = Text(f"{cost.model} on {cost.device}: energy and area\n")
-    console().print(heading, facts(totals), Text(), Listing(_COST_COLUMNS, rows, numbers=_COST_COLUMNS[1:]))
+    return [heading, Facts(totals, {}), Text(), Listing(_COST_COLUMNS, rows, numbers=_COST_COLUMNS[1:])]
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:
@@ -153,15 +151,16 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _print(cluster: SimulatedCluster) -> None:
+def _times(cluster: SimulatedCluster) -> list[Any]:
+    """Return the times of each step."""
     clips = any(step.time.clip_ps for step in cluster.steps)
-    parts = [name for name in _TIMES if clips or name != "clip"]
+    parts = [name for name in _PARTS if clips or name != "clip"]
     units = [_unit_of(step.time.step_ps) for step in cluster.steps]
     is_mixed = len(set(units)) > 1
     keys = (*_KEYS, *([_UNIT] if is_mixed else []))
     rows = [
         [str(step.batch), str(step.bits), _nodes_of(step), *([unit] if is_mixed else [])]
-        + [_time(getattr(step.time, _TIMES[name]), unit) for name in parts]
+        + [_time(getattr(step.time, _PARTS[name]), unit) for name in parts]
         + _rates_of(step)
         for step, unit in zip(cluster.steps, units, strict=True)
     ]
@@ -169,7 +168,7 @@ def _print(cluster: SimulatedCluster) -> None:
     heading = f"\n{cluster.model} on {cluster.device}: {cluster.parameters} parameters{shared}\n"
     heads = (*keys, *parts, *_RATES)
     table = Listing(heads, rows, keys=len(keys), starts=_RATES[:1], numbers=[head for head in heads if head != _UNIT])
-    console().print(Text(heading), table)
+    return [Text(heading), table]
 
 
 def _unit_of(step_ps: int) -> str:

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from emu._config import checked
+from emu._interrupt import Interrupted
 from emu.errors import ConfigError
 from emu.jobs import Runs, open_engine
+from emu.jobs.bars import RunsBar
 from emu.jobs.engine import LOCAL, processors
 from emu.jobs.sending import Sending
 from emu.report.build import FILE_NAME
 from emu.report.study import build_study_report
 from emu.training.folders.claim import Claim, held_in
 from emu.training.folders.run_folder import RunFolder
-from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, StudyFolder
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, StudyFolder, kept_in
 from emu.training.study import STUDY, Case, Study, chosen, load_study
 
 STUDIES = Path("studies")
@@ -54,6 +53,7 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
     Raises:
         ConfigError: the study or an option breaks a rule, a pattern matches no run, the folder has a run that is not
             the study's (it is left unchanged), or the engine cannot be reached.
+        Interrupted: Ctrl-C; it names what is kept.
     """
     options = options or StudyOptions()
     if options.workers is not None and options.workers < 1:
@@ -70,10 +70,14 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
             home.forget_failure(case)
             if home.result(case) is None:
                 home.clear(case)  # a damaged checkpoint may be the cause
-    left = [case for case in cases if not is_settled(case, home)]
-    if left:
-        _Remainder(home, cases, left, options).run()
-    report = build_study_report(study, home)
+    try:
+        left = [case for case in cases if not is_settled(case, home)]
+        if left:
+            _Remainder(home, cases, left, options).run()
+        report = build_study_report(study, home)
+    except KeyboardInterrupt:
+        ended = sum(is_settled(case, home) for case in cases)
+        raise Interrupted(kept_in(home, ended, len(cases), "runs"), dropped=("--retry-failed",)) from None
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
 
@@ -95,21 +99,17 @@ class _Remainder:
 
     def run(self) -> None:
         """Train until all runs are finished or have failed."""
-        console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
         on, workers = self.options.on, self.options.workers
         if on == LOCAL:
             workers = min(workers or processors(), len(self.left))
-        with Runs(open_engine(on, workers)) as runs, progress as bar:
-            task = bar.add_task("runs", total=len(self.cases), completed=self.settled)
+        bar = RunsBar("runs", len(self.cases), self.home.path / ATTEMPTS)
+        with Runs(open_engine(on, workers)) as runs, bar:
             for case in self.left.values():
                 runs.submit(self.sending.job(case))
             while runs.running():
                 for run in runs.ended():
-                    line = self._settle(self.left.pop(run.key), run.failure)
-                    bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
-                bar.update(task, completed=self.settled, description=self._running())
+                    bar.say(self._settle(self.left.pop(run.key), run.failure))
+                bar.update(self.settled, held_in(self.home.path / CLAIMS))
         self._tidy()
         self.sending.close()
 
@@ -123,9 +123,6 @@ class _Remainder:
         else:
             outcome = f"{arrived['metrics']['test_accuracy']:.2%}"
         return f"{self.settled}/{len(self.cases)}  {case.key}: {outcome}"
-
-    def _running(self) -> str:
-        return ", ".join(held_in(self.home.path / CLAIMS)) or "runs"
 
     def _tidy(self) -> None:
         """Remove attempts that ended processes have left."""

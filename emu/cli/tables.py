@@ -1,4 +1,4 @@
-"""The layout of listings: the console, and tables whose cells are never broken."""
+"""The layout of listings: the console, tables whose cells are never broken, no blanks at the ends of lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -125,3 +126,24 @@ def facts(rows: dict[str, str]) -> Table:
     for name, value in rows.items():
         table.add_row(Text(name), Text(value))
     return table
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What rich prints, without blanks at the ends of lines: cells of tables and broken lines have them.
+
+    Attributes:
+        content: anything that rich prints.
+    """
+
+    content: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        for line in console.render_lines(self.content, options, pad=False):
+            while line and not line[-1].text.rstrip():
+                line.pop()
+            yield from line[:-1]
+            if line:
+                yield Segment(line[-1].text.rstrip(), line[-1].style)
+            yield Segment.line()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from emu._config import checked
 from emu.cli.options import VectorOptions
+from emu.cli.output import Output
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.precision import Policy
@@ -72,8 +72,8 @@ def of_device(operation: str, device: str, layer: str | None) -> dict[str, Any]:
     }
 
 
-def write(table: dict[str, Any], out: Path, style: str, options: VectorOptions) -> None:
-    """Write vectors, and print their paths and what they tell.
+def write(table: dict[str, Any], out: Path, style: str, options: VectorOptions) -> Output:
+    """Write vectors; return their paths and what they tell.
 
     Args:
         table: operation and formats, and perhaps a stage and a unit.
@@ -85,23 +85,29 @@ def write(table: dict[str, Any], out: Path, style: str, options: VectorOptions) 
     mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
     table = {**table, "mac": {**table.get("mac", {}), **mac}, **given}
     vectors = make_vectors(checked(Description, table, file="the command line"))
-    for path in write_vectors(vectors, out, style):
-        print(path)
-    for line in what_they_tell(vectors):
-        print(line)
-    print(f"{vectors.description.count} vectors; check a dump of results with: emu check {out} DUMP")
+    paths = [Path(path) for path in write_vectors(vectors, out, style)]
+    tells, count = what_they_tell(vectors), vectors.description.count
+    last = f"{count} vectors; check a dump of results with: emu check {out} DUMP"
+    data = {"vectors": count, "files": paths, "tells": tells}
+    return Output([*map(str, paths), *tells, last], data)
 
 
-def check(folder: Path, dump: Path | None, *, any_nan: bool) -> None:
-    """Compare a dump with vectors; if it differs, print an explanation and end with exit code 1."""
+def check(folder: Path, dump: Path | None, *, any_nan: bool) -> Output:
+    """Compare a dump with vectors; if it differs, return an explanation and exit code 1."""
     path = dump or folder / DUMP
     if (folder / MANIFEST).exists() and not path.is_file():
         raise ConfigError(f"a dump must be a file, a line per vector, got {str(path)!r}, which does not exist; name it")
     finding = check_dump(folder, path, any_nan=any_nan)
     if finding is None:
-        print(f"{path}: every result is right, bit for bit")
-        for line in what_they_tell(read_vectors(folder)):
-            print(line)
-        return
-    print(finding)
-    sys.exit(1)
+        tells = what_they_tell(read_vectors(folder))
+        lines = [f"{path}: every result is right, bit for bit", *tells]
+        return Output(lines, {"is_right": True, "wrong": 0, "tells": tells})
+    data = {
+        "is_right": False,
+        "wrong": finding.wrong,
+        "results": finding.count,
+        "first_wrong": finding.index,
+        "causes": finding.causes,
+        "explanation": finding.lines,
+    }
+    return Output(finding.lines, data, exit_code=1)

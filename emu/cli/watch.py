@@ -12,7 +12,7 @@ def watch_folder(folder: Path, port: int = 0, opens: bool = False) -> None:
     """Serve the live page of a folder until the user ends it.
 
     Args:
-        folder: folder of a run, a study or a search.
+        folder: folder of a run, a study or a search, which may not have begun yet.
         port: port; 0 for any free one.
         opens: whether to open a browser.
 
@@ -21,6 +21,8 @@ def watch_folder(folder: Path, port: int = 0, opens: bool = False) -> None:
     """
     with WatchServer(folder, port) as server:
         print(f"watching {folder} at {server.address} (Ctrl-C ends)", flush=True)
+        if waiting := server.pages.waiting():
+            print(waiting, flush=True)
         if opens:
             webbrowser.open(server.address)
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from emu.errors import ConfigError
-from emu.jobs.engine import Ended, Engine, processors
+from emu.jobs.engine import Ended, Engine, processors, without_interrupts
 
 #: Seconds within which a scheduler must answer.
 ANSWER_S = 20
@@ -46,7 +46,8 @@ class DaskEngine(Engine):
             ) from None
         self._cluster: Any = None
         if address is None:
-            self._cluster = LocalCluster(n_workers=workers or processors(), threads_per_worker=1)
+            with without_interrupts():
+                self._cluster = LocalCluster(n_workers=workers or processors(), threads_per_worker=1)
         try:
             self._client: Any = Client(address or self._cluster, timeout=ANSWER_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:

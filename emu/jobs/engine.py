@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -86,3 +89,20 @@ def processors() -> int:
 def of_signal(code: int | None) -> str:
     """Return, in words, how a process ended."""
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+@contextmanager
+def without_interrupts() -> Generator[None]:
+    """Let processes and threads that start in the block, and all that these start, never receive Ctrl-C.
+
+    A terminal sends it to every process. Those that run jobs would print a traceback; the engine ends them instead.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # where it is started with the first process, it lets the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

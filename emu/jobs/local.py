@@ -14,7 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from emu.errors import EmuWarning
-from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal
+from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal, without_interrupts
 
 #: Seconds between two checks whether the parent process still runs.
 LOOK_S = 0.5
@@ -54,7 +54,8 @@ class LocalEngine(Engine):
 
     def _start(self, key: str, function: Callable[..., Any], arguments: tuple[Any, ...], losses: int) -> None:
         self._jobs[key] = function, arguments, losses
-        future = self._pool.schedule(function, args=list(arguments))
+        with without_interrupts():  # the first job starts the pool's threads, and these its processes
+            future = self._pool.schedule(function, args=list(arguments))
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
     @override

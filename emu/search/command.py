@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
+from emu._interrupt import Interrupted
 from emu.errors import ConfigError
 from emu.jobs import Runs, open_engine
+from emu.jobs.bars import RunsBar
 from emu.jobs.engine import LOCAL
 from emu.jobs.sending import Sending
 from emu.report.search import build_search_report, read_search
@@ -23,7 +22,7 @@ from emu.search.metrics import Metrics, of_shapes
 from emu.search.snapshot import Snapshot
 from emu.search.space import Space
 from emu.training.folders.run_folder import RunFolder
-from emu.training.folders.study_folder import StudyFolder
+from emu.training.folders.study_folder import ATTEMPTS, StudyFolder, kept_in
 
 SEARCHES = Path("searches")
 
@@ -61,6 +60,7 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
         ConfigError: the search or an option breaks a rule; the folder or the storage has trials of another search; the
             engine or the storage cannot be reached; or the baseline cannot be trained. Finished runs and trials are
             kept.
+        Interrupted: Ctrl-C; it names what is kept.
     """
     options = options or SearchOptions()
     if options.workers is not None and options.workers < 1:
@@ -80,9 +80,12 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
     ledger = Ledger(search, Design(search, is_possible), home.path, options.storage)
     snapshot = Snapshot(home)
     snapshot.begin(ledger)
-    if not ledger.is_done():
-        sending = Sending(home, options.backend, options.cache, options.store)
-        _run_trials(search, space, metrics, ledger, sending, snapshot, options)
+    try:
+        if not ledger.is_done():
+            sending = Sending(home, options.backend, options.cache, options.store)
+            _run_trials(search, space, metrics, ledger, sending, snapshot, options)
+    except KeyboardInterrupt:
+        raise Interrupted(kept_in(home, _ended(ledger), search.trials, "trials")) from None
     snapshot.write(ledger)
     _write_devices(search, space, home)
     return build_search_report(home.path)
@@ -115,22 +118,27 @@ def _run_trials(
     snapshot: Snapshot,
     options: SearchOptions,
 ) -> None:
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
-    ended = 0
-
-    def count() -> int:
-        return sum(trial.state.is_finished() for trial in ledger.trials())
+    ended = _ended(ledger)
+    bar = RunsBar("trials", search.trials, sending.home.path / ATTEMPTS, lambda key, share: _part(search, key, share))
 
     def say(line: str) -> None:
         nonlocal ended
-        ended = count()
-        bar.console.print(f"{ended}/{search.trials}  {line}", highlight=False, markup=False, soft_wrap=True)
+        ended = _ended(ledger)
+        bar.say(f"{ended}/{search.trials}  {line}")
 
-    with Runs(open_engine(options.on, options.workers)) as runs, progress as bar:
-        ended = count()
-        task = bar.add_task("trials", total=search.trials, completed=ended)
+    with Runs(open_engine(options.on, options.workers)) as runs, bar:
         drive = Drive(space, metrics, ledger, sending, snapshot, say)
-        drive.run(runs, lambda: bar.update(task, completed=ended, description=drive.doing(runs)))
+        drive.run(runs, lambda: bar.update(ended, sorted(runs.running()), drive.doing(runs)))
     sending.close()
+
+
+def _ended(ledger: Ledger) -> int:
+    return sum(trial.state.is_finished() for trial in ledger.trials())
+
+
+def _part(search: Search, key: str, share: float) -> float:
+    """Return how much of its trial is done when so much of a run is: a trial trains its seeds one after the other."""
+    trial, _, seed = key.partition("-seed")
+    if not trial.startswith("trial-") or not seed:  # the baseline is no trial
+        return 0.0
+    return ([str(seed) for seed in search.seeds].index(seed) + share) / len(search.seeds)

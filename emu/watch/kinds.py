@@ -20,9 +20,10 @@ from emu.report.build import run_page
 from emu.report.search import read_search, search_page
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.study.page import study_page
+from emu.training.folders.claim import CLAIM_FILES
 from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.folders.status import is_trained
-from emu.training.folders.study_folder import FAILURES, RUNS, StudyFolder
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS, StudyFolder
 from emu.training.study import STUDY, Study
 from emu.watch.state import State, state_of_run, state_of_search, state_of_study
 
@@ -84,8 +85,8 @@ KINDS = (
 )
 
 
-def kind_of(folder: Path) -> Kind:
-    """Return the kind of a folder.
+def kind_of(folder: Path) -> Kind | None:
+    """Return the kind of a folder; None if nothing has begun in it: it is missing, or has no files but claims.
 
     Raises:
         ConfigError: it is of no known kind.
@@ -93,8 +94,15 @@ def kind_of(folder: Path) -> Kind:
     for kind in KINDS:
         if (folder / kind.marker).is_file():
             return kind
+    if not folder.exists() or (folder.is_dir() and not any(map(_is_foreign, folder.iterdir()))):
+        return None
     known = ", ".join(f"{kind.marker} ({kind.name})" for kind in KINDS)
     raise ConfigError(
-        f"a folder to watch must hold one of {known}, got {str(folder)!r} with none of them; name the folder of a run, "
-        "a study or a search, once it has begun"
+        f"a folder to watch must hold one of {known}, or nothing yet, got {str(folder)!r} with none of them; name the "
+        "folder of a run, a study or a search"
     )
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether a file or folder is none of those that are made before the file that identifies a kind."""
+    return path.name not in (*CLAIM_FILES, RUNS, ATTEMPTS, FAILURES, CLAIMS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from emu.errors import EmuError
+from emu.errors import ConfigError, EmuError
 from emu.report.build import FILE_NAME
 from emu.training.folders.study_folder import ATTEMPTS, RUNS
 from emu.watch.kinds import RUN_KIND, Kind, kind_of
@@ -38,8 +39,7 @@ class Pages:
     """The pages of a folder.
 
     Attributes:
-        folder: the folder.
-        kind: kind of the folder.
+        folder: the folder; it may not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,16 +49,37 @@ class Pages:
             ConfigError: it cannot be watched.
         """
         self.folder = folder.resolve()
-        self.kind = kind_of(self.folder)
+        self._kind = kind_of(self.folder)
         self._lock = threading.Lock()
         self._known: dict[str, Page] = {}
 
+    @property
+    def kind(self) -> Kind | None:
+        """Kind of the folder; None as long as nothing has begun in it."""
+        if self._kind is None:
+            with suppress(ConfigError):  # other files may come before the one that identifies a kind
+                self._kind = kind_of(self.folder)
+        return self._kind
+
+    def waiting(self) -> str:
+        """Return what is waited for; empty if something has begun."""
+        if self.kind is not None:
+            return ""
+        missing = "in which nothing has begun" if self.folder.is_dir() else "which does not exist yet"
+        return (
+            f"Waiting for {self.folder}, {missing}: the report comes once run.json (emu train), study.json (emu study) "
+            "or search.json (emu search) is in it."
+        )
+
     def _resolved(self, path: str) -> tuple[Kind, Path] | None:
         """Return kind and folder of a server path; None if there is no such page."""
+        kind = self.kind
+        if kind is None:
+            return None
         if path == f"/{FILE_NAME}":
-            return self.kind, self.folder
+            return kind, self.folder
         match = _RUN.fullmatch(path)
-        if not match or not self.kind.has_runs:
+        if not match or not kind.has_runs:
             return None
         for part in (RUNS, ATTEMPTS):
             run = self.folder / part / match["key"]

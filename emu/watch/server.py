@@ -3,7 +3,7 @@
 /                      the frame: what runs, and the page below it
 /report.html           the page of the folder
 /runs/KEY/report.html  the page of a run of a study or a search, also while it is trained
-/state?page=PATH       version of a page, and what runs (JSON)
+/state?page=PATH       version of a page, empty as long as nothing has begun, and what runs (JSON)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from emu.errors import ConfigError, EmuError
 from emu.report.build import FILE_NAME
 from emu.watch.pages import Pages
+from emu.watch.state import State
 
 #: The only address that is served.
 ADDRESS = "127.0.0.1"
@@ -112,18 +113,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _state(self, path: str) -> None:
         pages = self.server.pages
+        waiting = pages.waiting()
         version, state = pages.version(path), pages.state(path)
+        if waiting:
+            version, state = "", State("Nothing has begun yet.", None, False)
         if version is None or state is None:
             self._missing()
             return
-        title = f"{pages.kind.name} {pages.folder.name}"
         content = {
-            "title": title,
+            "title": f"{pages.kind.name if pages.kind else ''} {pages.folder.name}".strip(),
             "version": version,
             "says": state.says,
             "share": state.share,
             "ended": state.has_ended,
             "note": pages.note(path),
+            "waits": waiting,
         }
         self._send(HTTPStatus.OK, "application/json", json.dumps(content).encode())
 

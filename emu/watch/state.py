@@ -6,14 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from emu._files import read_json
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.words import integer, seconds
 from emu.training.folders.claim import held_in
+from emu.training.folders.progress import progress_of, read_object
 from emu.training.folders.run_folder import RUN
 from emu.training.folders.status import FINISHED, STOPPED, is_trained, with_status
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS
@@ -40,51 +39,29 @@ class State:
     has_ended: bool
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON object; an empty one if the file cannot be read now."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-
-
 def state_of_run(folder: Path) -> State:
     """Return the progress of a run."""
     has_process = is_trained(folder)
-    info = with_status(_read(folder / RUN), has_process)
+    info = with_status(read_object(folder / RUN), has_process)
     started, ended = _clock(info.get("started")), _clock(info.get("ended"))
     if info.get("status") == FINISHED:
         return State(f"Ended{f' {ended}' if ended else ''}.", 1.0, True)
-    began, planned = int(info.get("steps") or 0), int(info.get("steps_planned") or 0)
-    done, spent_s = _measured(folder, began)
-    of = f" of {integer(planned)}" if planned else ""
-    share = done / planned if planned else None
+    progress = progress_of(folder, info)
+    of, done = f" of {integer(progress.planned)}" if progress.planned else "", progress.done
     if info.get("status") == STOPPED:
         because = info.get("stopped_because")
         says = f"Stopped at step {integer(done)}{of}{f', because {because}' if because else ''}"
-        return State(f"{says}. Continue it with emu train --resume {folder}.", share, False)
+        return State(f"{says}. Continue it with emu train --resume {folder}.", progress.share, False)
     says = f"Training since {started}: " if started else "Training: "
     says += f"step {integer(done)}{of}"
-    if planned > done > began and spent_s > 0:
-        says += f", about {seconds(spent_s / (done - began) * (planned - done))} left"
-    return State(f"{says}.", share, False)
-
-
-def _measured(folder: Path, began: int) -> tuple[int, float]:
-    """Return the last step of the table of metrics, and the seconds since `run.json` was written at step `began`."""
-    table: Any = import_module("pyarrow.parquet")
-    path = folder / "metrics.parquet"
-    try:
-        steps: list[int] = table.read_table(path, columns=["step"]).column("step").to_pylist()
-        return max([*steps, began]), path.stat().st_mtime - (folder / RUN).stat().st_mtime
-    except (OSError, ValueError, KeyError):  # not written yet, or being copied
-        return began, 0.0
+    if progress.left_s is not None:
+        says += f", about {seconds(progress.left_s)} left"
+    return State(f"{says}.", progress.share, False)
 
 
 def state_of_study(folder: Path) -> State:
     """Return the progress of a study."""
-    grids: Sequence[dict[str, Any]] = _read(folder / STUDY).get("grid") or []
+    grids: Sequence[dict[str, Any]] = read_object(folder / STUDY).get("grid") or []
     planned = sum(
         len(grid["models"]) * len(grid["devices"]) * len(grid["seeds"]) * len(grid["settings"]) for grid in grids
     )
@@ -95,8 +72,8 @@ def state_of_study(folder: Path) -> State:
 
 def state_of_search(folder: Path) -> State:
     """Return the progress of a search."""
-    planned = int(_read(folder / SEARCH).get("trials") or 0)
-    trials: Sequence[dict[str, Any]] = _read(folder / TRIALS).get("trials") or []
+    planned = int(read_object(folder / SEARCH).get("trials") or 0)
+    trials: Sequence[dict[str, Any]] = read_object(folder / TRIALS).get("trials") or []
     states = [str(trial.get("state")) for trial in trials]
     failed = states.count("failed")
     return _many(folder, "trials", planned, states.count("finished") + failed, failed)

@@ -177,3 +177,28 @@ def test_a_process_that_dies_leaves_a_failure_for_every_row_it_owed(monkeypatch:
     results = list(processes.run(Job(rows, 1, (), quick=True)))
     assert [result.row for result in results] == [row.name for row in rows]
     assert all("ended with code 1" in result.failure and "no_such_worker" in result.failure for result in results)
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_an_interrupted_measurement_prints_and_writes_its_rows_and_names_the_command_for_the_others(
+    run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done: int
+):
+    def results(job):
+        for row in job.rows[:done]:
+            yield Result(row.name, job.threads, ours=Spread.of([1.0]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("benchmarks.measuring.command.run", results)
+    rows = [row.name for row in select(["stage/*"])]
+    out = tmp_path / "speed.md"
+    code, printed, err = run("--rows", "stage/*", "--threads", "1", "--quick", "--out", str(out))
+    assert code == 130
+    assert [name for name in rows if name in printed] == rows[:done]
+    assert out.exists() == bool(done)
+    said = [line for line in err.splitlines() if line.startswith("emu: ")]
+    left = " ".join(f"--rows {name}" for name in rows[done:])
+    kept = f"2 of {len(rows)} measurements are printed above and written to {out}"
+    assert said == [
+        f"emu: interrupted; {kept if done else f'none of {len(rows)} measurements is made'}",
+        f"emu: go on with: python -m benchmarks {left} --threads 1 --quick",
+    ]

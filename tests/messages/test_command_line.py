@@ -193,7 +193,7 @@ def test_arrays_beyond_the_memory_are_refused(run, monkeypatch):
     def greedy() -> None:
         raise MemoryError("Unable to allocate 7.45 EiB")
 
-    monkeypatch.setattr("emu.cli.listings.print_devices", greedy)
+    monkeypatch.setattr("emu.cli.listings.all_devices", greedy)
     assert run("devices") == (
         2, "", "emu: the arrays must fit the memory, got Unable to allocate 7.45 EiB; choose smaller sizes\n"
     )  # fmt: skip

@@ -156,6 +156,7 @@ _PRECISION = (
     "tests/precision/test_dynamic_point.py",
     _SHAPES,
 )
+_BARS = ("emu/jobs/bars.py", "tests/jobs/test_bars.py")
 _JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
 _ENERGY = (*_COSTS, "tests/hardware/test_cost_table.py", "tests/training/test_cost.py")
@@ -271,6 +272,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/storage.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
     "emu/jobs/": OwnTests(_JOBS),
+    "emu/jobs/bars.py": OwnTests(_BARS),
+    "emu/training/folders/progress.py": OwnTests((*_BARS, "tests/watch/test_watch.py")),
     "emu/training/folders/claim.py": OwnTests((*_JOBS, "tests/training/test_one_process_trains.py")),
     "emu/training/folders/lease.py": OwnTests(
         (*_JOBS, "tests/jobs/test_runs_of_an_engine.py", "tests/search/test_search_ledger.py")

@@ -11,6 +11,7 @@ BASE: dict[str, set[str]] = {
     "errors": set(),
     "_drawn": set(),
     "_files": set(),
+    "_interrupt": set(),
     "_paths": {"errors"},
     "_config": {"errors", "_paths"},
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emu.cli.search import print_search
+from emu.cli.search import search_output
 from emu.errors import ConfigError
 from emu.report.search import build_search_report, read_search
 
@@ -260,8 +260,9 @@ def test_the_terminal_has_the_front_and_the_command_that_confirms_it(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "120")
-    print_search(folder)
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    search_output(folder).show(as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
     assert lines[0] == "the front"
     assert lines[2].split() == ["5", "50", "uJ", "(44%", "less)", "-0.20", "points", "1", "width", "11"]
     assert (
@@ -271,10 +272,32 @@ def test_the_terminal_has_the_front_and_the_command_that_confirms_it(
     content = json.loads((folder / "trials.json").read_text())
     content["trials"] = content["trials"][3:4]
     (folder / "trials.json").write_text(json.dumps(content))
-    print_search(folder)
+    search_output(folder).show(as_json=False)
     out = capsys.readouterr().out
     assert "no trial holds every constraint; these miss them by least" in out
     assert "confirm" not in out
+
+
+def test_the_data_of_a_search_are_its_front_or_the_nearest_trials_and_their_keys_are_documented(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    search_output(folder).show(as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["report"], data["confirm"]) == (str(folder / "report.html"), str(folder / "confirm.toml"))
+    assert data["nearest"] == []
+    first = data["front"][0]
+    assert first["trial"] == 5
+    assert list(first["objectives"].values()) == list(WORTH[5])
+    assert first["values"]["width"] == 11
+    page = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `emu search`"))
+    assert [key for key in (*data, *first) if f"`{key}`" not in row] == []
+    content = json.loads((folder / "trials.json").read_text())
+    content["trials"] = content["trials"][3:4]
+    (folder / "trials.json").write_text(json.dumps(content))
+    search_output(folder).show(as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["front"], data["confirm"], data["nearest"][0]["trial"]) == ([], None, 3)
 
 
 def test_without_a_trial_that_holds_the_nearest_are_listed(folder: Path):

@@ -19,12 +19,14 @@ import pytest
 
 import emu
 from emu.cli.study import StudyOptions, run_study
+from emu.cli.watch import watch_folder
 from emu.errors import ConfigError
 from emu.jobs import Ended, Runs, run_job
 from emu.report import build_report
 from emu.training.folders.claim import Claim
 from emu.training.folders.lease import Holder
 from emu.watch import WatchServer
+from emu.watch.pages import Pages
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -325,9 +327,73 @@ def test_a_port_that_is_taken_is_named(run: Path, serve: Any):
         WatchServer(run, taken)
 
 
-def test_a_folder_of_no_kind_is_named(tmp_path: Path):
+@pytest.mark.parametrize("name", ["notes.txt", "somewhere"])
+def test_a_folder_of_other_things_is_named(tmp_path: Path, name: str):
+    (tmp_path / name).mkdir()
     with pytest.raises(ConfigError, match=r"must hold one of search.json \(search\), study.json \(study\), run.json"):
         WatchServer(tmp_path)
+
+
+def test_a_file_is_no_folder_to_watch(tmp_path: Path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ConfigError, match=r"must hold one of .*, or nothing yet, got "):
+        WatchServer(tmp_path / "run")
+
+
+def begun(folder: Path, kind: str) -> None:
+    """What a command makes before the file that names its kind."""
+    if kind != "missing":
+        folder.mkdir()
+    if kind == "claimed":
+        (folder / "run.lock").touch()
+        (folder / "run.process").touch()
+    if kind == "study":
+        for part in ("runs", "failures", "claims"):
+            (folder / part).mkdir()
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "claimed", "study"])
+def test_a_run_that_has_not_begun_is_waited_for_in_words_until_its_run_json_is_there(
+    finished: Path, tmp_path: Path, serve: Any, kind: str
+):
+    folder = tmp_path / "later"
+    begun(folder, kind)
+    client = serve(folder)
+    state = client.state()
+    missing = "which does not exist yet" if kind == "missing" else "in which nothing has begun"
+    assert state["waits"] == (
+        f"Waiting for {folder}, {missing}: the report comes once run.json (emu train), study.json (emu study) or "
+        "search.json (emu search) is in it."
+    )
+    assert (state["title"], state["version"], state["share"], state["ended"]) == ("later", "", None, False)
+    assert state["says"] == "Nothing has begun yet."
+    assert client.ask("/report.html")[0] == 404
+    assert client.ask("/runs/x/report.html")[0] == 404
+    shutil.copytree(finished, folder, dirs_exist_ok=True)
+    later = client.state()
+    assert (later["waits"], later["title"]) == ("", "run later")
+    assert later["version"]
+    assert "mlp" in client.page()
+
+
+def test_other_files_that_come_first_are_waited_through(finished: Path, tmp_path: Path, serve: Any):
+    client = serve(tmp_path / "later")
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "metrics.parquet").touch()
+    assert client.state()["waits"].startswith(f"Waiting for {tmp_path / 'later'}, in which nothing has begun")
+    shutil.copytree(finished, tmp_path / "later", dirs_exist_ok=True)
+    assert client.state()["waits"] == ""
+
+
+def test_the_command_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    def interrupt(_: WatchServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WatchServer, "serve_forever", interrupt)
+    watch_folder(tmp_path / "later")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"watching {tmp_path / 'later'} at http://127.0.0.1:")
+    assert lines[1].startswith(f"Waiting for {tmp_path / 'later'}, which does not exist yet")
 
 
 @pytest.mark.slow
@@ -346,3 +412,44 @@ def test_a_browser_draws_the_report_below_what_runs(run: Path, tmp_path: Path, s
     assert ">run run<" in drawn
     assert 'src="/report.html"' in drawn
     assert "Ended " in drawn
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
+def test_a_browser_says_what_it_waits_for_and_is_not_white(tmp_path: Path, serve: Any):
+    client = serve(tmp_path / "later")
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--timeout=4000", "--virtual-time-budget=4000"]
+    drawn = subprocess.run(
+        [*command, "--dump-dom", client.server.address], check=True, capture_output=True, timeout=120
+    )
+    page = drawn.stdout.decode()
+    assert f'<p id="waits">Waiting for {tmp_path / "later"}, which does not exist yet' in page
+    assert "<iframe" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
+def test_a_browser_that_waits_draws_the_report_once_the_run_has_begun(
+    finished: Path, tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+):
+    waiting, asked = Pages.waiting, list[str]()
+
+    def begins_at_the_third_question(pages: Pages) -> str:
+        asked.append(waiting(pages))
+        if len(asked) == 3:
+            shutil.copytree(finished, tmp_path / "later")
+        return asked[-1]
+
+    monkeypatch.setattr(Pages, "waiting", begins_at_the_third_question)
+    client = serve(tmp_path / "later")
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--timeout=20000", "--virtual-time-budget=20000"]
+    drawn = subprocess.run(
+        [*command, "--dump-dom", client.server.address], check=True, capture_output=True, timeout=120
+    )
+    page = drawn.stdout.decode()
+    assert [bool(text) for text in asked[:4]] == [True, True, True, False]
+    assert 'src="/report.html"' in page
+    assert '<p id="waits" hidden="">Drawing the report ...</p>' in page
+    assert ">run later<" in page

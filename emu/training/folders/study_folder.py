@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.run_folder import CHECKPOINT, RUN, RunFolder
 from emu.training.study import Planned
 
 #: Folders of a study.
@@ -111,3 +111,20 @@ class StudyFolder:
 
     def _failure(self, case: Planned) -> Path:
         return self.path / FAILURES / f"{case.key}.json"
+
+
+def kept_in(home: StudyFolder, ended: int, total: int, what: str) -> str:
+    """Return, in words, what a study or a search keeps when it is interrupted.
+
+    Args:
+        home: its folder.
+        ended: how many runs or trials have ended.
+        total: how many there are.
+        what: "runs" or "trials".
+    """
+    begun = len(list((home.path / ATTEMPTS).glob(f"*/{CHECKPOINT}")))
+    runs = "runs that have" if begun > 1 else "run that has"
+    kept = ["them"] if ended else []
+    kept += [f"the checkpoints of {begun} {runs} begun"] if begun else []
+    keeps = f"keeps {', and '.join(kept)}" if kept else "has no checkpoint yet"
+    return f"{ended} of {total} {what} have ended; {home.path} {keeps}"

@@ -42,6 +42,7 @@
     await drawn(made);
     const same = frame && frame.contentWindow.location.pathname === made.contentWindow.location.pathname;
     if (same) keep(frame, made);
+    at("waits").hidden = true;
     made.className = "";
     if (frame) frame.remove();
     frame = made;
@@ -66,10 +67,14 @@
         if (answer.ok) {
           const state = await answer.json();
           say(state);
-          if (shown !== `${path} ${state.version}`) await show(path, state.version);
+          if (!frame) at("waits").textContent = state.version ? "Drawing the report ..." : state.waits;
+          if (state.version && shown !== `${path} ${state.version}`) await show(path, state.version);
+        } else {
+          at("says").textContent = await answer.text();
         }
       } catch {
         at("says").textContent = "emu watch has ended; what is shown stays as it is.";
+        if (!frame) at("waits").textContent = "Start it again to see the report.";
       }
     }
     setTimeout(look, LOOK_MS);
