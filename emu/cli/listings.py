@@ -13,7 +13,7 @@ from emu.backends.registry import backends
 from emu.cli.output import Column, Facts, Output, Table
 from emu.datapath import Mac
 from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
-from emu.hardware.precision_table import LayerTables
+from emu.hardware.precision_table import UNITS, LayerTables, PrecisionTable
 from emu.nn import Layer, every
 from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
@@ -63,6 +63,7 @@ def one_device(name_or_path: str | Path) -> Output:
         "products": str(mac.product),
         "accumulator": _accumulator(device),
         **_adds(mac),
+        **_other_units(precision),
         "registers": f"positions: {bins}; counters of {precision.register.counter_bits} bits, "
         "which stop at their largest",
         **_points(device),
@@ -85,6 +86,13 @@ def _adds(mac: Mac) -> dict[str, str]:
     assert not isinstance(fmt, str)
     overflow = mac.stage_of(fmt).overflow.value
     return {"order": str(mac.order), "rounding": f"{mac.rounding.value}, at every add", "overflow": overflow}
+
+
+def _other_units(precision: PrecisionTable) -> dict[str, str]:
+    """Return the units of errors and gradients where they differ, in the words of the file."""
+    tables = {name: precision.unit(name) for name in UNITS if name != "mac"}
+    words = {name: table.model_dump(exclude_none=True) for name, table in tables.items() if table is not None}
+    return {name: ", ".join(f"{key} {value}" for key, value in own.items()) for name, own in words.items()}
 
 
 def _times(tables: LayerTables) -> str:

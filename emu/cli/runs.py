@@ -21,9 +21,15 @@ from emu.hardware import load_device
 from emu.jobs.bars import TITLE_COLUMNS, Part, Screen, bar, clock, fitted, left
 from emu.precision import CounterTable
 from emu.report import build_report
+from emu.report.evidence import gather
+from emu.report.header import first_finding
 from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
-from emu.training import Run, evaluate, load_recipe, resume, train
+from emu.report.study.difference import points
+from emu.report.words import percent
+from emu.training import Recipe, Run, evaluate, load_recipe, resume, train
+from emu.training.evaluation import Evaluation
+from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.remarks import remarks
 from emu.training.stop_tests import in_words
 from emu.training.study import STUDY
@@ -143,10 +149,10 @@ def _print_run(run: Run) -> None:
     metrics = run.info["metrics"]
     console = Console()
     inside = metrics.get("accumulator_overflow_rate") or 0.0
-    on_the_way = f"accumulator overflow {inside:.2e}   " if inside else ""
+    on_the_way = f"accumulator overflow {percent(inside)}   " if inside else ""
     console.print(
         f"test accuracy [bold]{metrics['test_accuracy']:.2%}[/]   loss {metrics['test_loss']:.4f}   "
-        f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   {on_the_way}"
+        f"overflow {percent(metrics['overflow_rate'])}   underflow {percent(metrics['underflow_rate'])}   {on_the_way}"
         f"{run.info['seconds']:.1f} s",
         highlight=False,
         soft_wrap=True,
@@ -156,6 +162,7 @@ def _print_run(run: Run) -> None:
         tests_met = " and ".join(in_words(name, tests) for name in stopped)
         console.print(f"stopped   at step {run.info['steps']}: {tests_met}", highlight=False, soft_wrap=True)
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
+    console.print(f"diagnosis {first_finding(gather(run.path))}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
     for remark in remarks(run.info):
         console.print(f"note      {remark}", highlight=False, soft_wrap=True, markup=False)
@@ -181,8 +188,19 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
         "weights_sha256": result.weights_sha256,
     }
     accuracy = f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images"
-    first = Text.from_markup(f"{accuracy}   loss {result.test_loss:.4f}")
+    first = Text.from_markup(f"{accuracy}   loss {result.test_loss:.4f}{_beside_the_run(weights, result, recipe)}")
     return Output([first, f"weights {result.weights_sha256}", Facts({}, values), _tensors(result.counters)])
+
+
+def _beside_the_run(weights: Path, result: Evaluation, recipe: Recipe | None) -> str:
+    """Return the difference to the run that trained the weights; "" if it was tested on other data, or is no run."""
+    if recipe is not None or not (weights / RUN).is_file():
+        return ""
+    info = RunFolder(weights).read_json()
+    reached = info.get("metrics", {}).get("test_accuracy")
+    if reached is None:
+        return ""
+    return f"   {points(result.test_accuracy - reached)} points to the run on {info['device']['name']}"
 
 
 def _tensors(counters: CounterTable) -> Table:

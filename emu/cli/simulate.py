@@ -168,7 +168,23 @@ def _times(cluster: SimulatedCluster) -> list[Any]:
     heading = f"\n{cluster.model} on {cluster.device}: {cluster.parameters} parameters{shared}\n"
     heads = (*keys, *parts, *_RATES)
     table = Listing(heads, rows, keys=len(keys), starts=_RATES[:1], numbers=[head for head in heads if head != _UNIT])
-    return [Text(heading), table]
+    return [Text(heading), table, Text(f"\n{_in_a_sentence(cluster)}")]
+
+
+def _in_a_sentence(cluster: SimulatedCluster) -> str:
+    """Return what the table says of its fastest step, and what that step spends its time on."""
+    best = max(cluster.steps, key=lambda step: step.samples_per_s)
+    spent = {part: getattr(best.time, field) for part, field in _PARTS.items() if part not in ("step", "send")}
+    longest = max(spent, key=lambda part: spent[part])
+    which = f"batch {best.batch}" + (
+        f", {best.nodes} nodes at {best.bits} bit{'s' * (best.bits != 1)}" if best.nodes > 1 else ""
+    )
+    rest = f", {best.speed_up:.2f} times one node" if best.nodes > 1 else ""
+    bound = "" if best.bound is None or best.nodes == 1 else f"; its links alone would allow {best.bound:.2f} times"
+    return (
+        f"{'Fastest: ' if len(cluster.steps) > 1 else ''}{which}: {best.samples_per_s:.0f} samples/s{rest}. "
+        f"{spent[longest] / best.time.step_ps:.0%} of its step is {longest}{bound}."
+    )
 
 
 def _unit_of(step_ps: int) -> str:

@@ -63,6 +63,16 @@ def _figures(evidence: Evidence) -> Html:
     return definitions(pairs, class_="figures") if pairs else Html("")
 
 
+def first_finding(evidence: Evidence) -> str:
+    """Return the first line of the diagnosis as plain text, and how many more there are."""
+    groups = grouped(evidence.findings)
+    if not groups:
+        return "no tensor overflowed, vanished or drowned in noise beyond the limits that the report watches"
+    worst, *others = groups[0]
+    more = f" {len(groups) - 1} more in the report." if len(groups) > 1 else ""
+    return f"{worst.subject}: {worst.sentence}{_also(others)}{more}"
+
+
 def _diagnosis(evidence: Evidence) -> Html:
     groups = grouped(evidence.findings)
     shown, rest = groups[:MOST_FINDINGS], [finding for group in groups[MOST_FINDINGS:] for finding in group]

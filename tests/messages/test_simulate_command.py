@@ -96,7 +96,7 @@ def test_the_picture_has_a_line_through_every_speed_up_and_every_bound(tmp_path:
 
 def table(told: str) -> list[dict[str, str]]:
     """Return the rows of the table of times, cells by head; it is not divided."""
-    head, *rows = told.split("parameters", 1)[1].split("\n\n", 1)[1].splitlines()
+    head, *rows = told.split("parameters", 1)[1].split("\n\n")[1].splitlines()
     heads = re.split(r"\s+", head.replace("times in", "times_in").strip())
     return [dict(zip(heads, row.split(), strict=False)) for row in rows if row]
 
@@ -114,6 +114,19 @@ def test_a_long_step_takes_no_digits_from_short_ones(monkeypatch: pytest.MonkeyP
             shown = "<0.01" if 0 < ps < 0.005 * size[row["times_in"]] else f"{ps / size[row['times_in']]:.2f}"
             assert row[name] == shown
     assert rows[2]["update"] == "<0.01"
+
+
+def test_a_sentence_says_which_step_is_fastest_and_what_it_spends_its_time_on():
+    told = " ".join(run("dnn46m", "--device", "k20x-8x", "--bits", "32,1", "--nodes", "2,8").splitlines()[-3:])
+    assert re.search(
+        r"Fastest: batch 64, 8 nodes at 1 bit: 2351 samples/s, 0\.83 times one node\. 53% of its step is +compute; its "
+        r"links alone would allow 13\.06 times\.",
+        told,
+    ), told
+    told = run("lenet", "--device", "v100")
+    assert "batch 32: " in told
+    assert "Fastest" not in told
+    assert "% of its step is compute." in told
 
 
 def test_steps_of_one_unit_have_it_in_the_heading(monkeypatch: pytest.MonkeyPatch):

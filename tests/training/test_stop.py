@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,11 @@ def test_a_run_ends_at_the_first_log_point_where_a_test_holds_c10(
 
 def test_the_commands_last_lines_say_which_test_ended_a_run_c10(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     _print_run(train(tmp_path / "stopped", **EVERY_POINT, training__stop={"train_loss": 100.0}))
-    assert "stopped   at step 2: train_loss at most 100\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "stopped   at step 2: train_loss at most 100\n" in said
+    assert re.search(r"overflow \S+%   underflow \S+%   ", said)
+    assert "\ndiagnosis The run: " in said, "two steps teach a network nothing"
+    assert "the network has learned nothing." in said
     _print_run(train(tmp_path / "whole", training__steps=2))
     assert "stopped" not in capsys.readouterr().out.partition("report ")[0]
 

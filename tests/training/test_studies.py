@@ -19,9 +19,11 @@ import pytest
 import emu
 from emu.cli.study import StudyOptions, is_settled, rebuild_study_report, run_study
 from emu.jobs import Job, run_job
+from emu.report import guessing
 from emu.report.study.comparison import compare
 from emu.report.study.difference import Difference
 from emu.report.study.markdown import tables
+from emu.report.study.page import study_page
 from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import chosen, load_study
 
@@ -371,7 +373,7 @@ def test_differences_have_the_interval_of_students_t():
 
 def test_the_table_is_bold_where_a_device_fails(finished: Path):
     rows = compare(load_study(finished / "study.toml"), StudyFolder(finished / "out"))
-    worse = [replace(row, difference=Difference(-0.02, 0.001)) for row in rows[1:]]
+    worse = [replace(row, difference=Difference(-0.02, 0.001), baseline=0.9) for row in rows[1:]]
     lines = tables([("mlp", [(row, "nothing") for row in [rows[0], *worse]])]).splitlines()[4:]
     assert ["**" in line for line in lines] == [False, True]
     assert "| **-2.00 (-2.10 .. -1.90)** |" in lines[1]
@@ -379,14 +381,23 @@ def test_the_table_is_bold_where_a_device_fails(finished: Path):
     assert "| **\u2013** |" in tables([("mlp", [(broken, "nothing")])])
 
 
-def test_the_page_draws_every_seed_of_stored_runs(finished: Path):
+def test_the_page_says_that_a_baseline_guesses_and_draws_no_difference_to_it(finished: Path):
+    """Two steps teach a network nothing."""
+    page = pages(finished / "out")[0]
+    assert "float32, the baseline of mlp, has learned nothing: it reaches" in page
+    assert "Difference to the baseline, seed by seed" not in page
+    assert "no statement: the baseline guesses" in page
+
+
+def test_the_page_draws_every_seed_of_stored_runs(finished: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(guessing, "CHANCE_FACTOR", 0.0)
     rows = compare(load_study(finished / "study.toml"), StudyFolder(finished / "out"))
     assert [list(row.paired) for row in rows] == [[], [1, 2]]
     assert rows[1].paired[2] == rows[1].accuracies[2] - rows[0].accuracies[2]
     assert rows[1].difference is not None
     baseline = sum(rows[0].accuracies.values()) / 2
     assert rows[1].difference.possible == (-baseline, 1.0 - baseline)
-    page = pages(finished / "out")[0]
+    page = study_page(load_study(finished / "study.toml"), StudyFolder(finished / "out"))
     assert "Difference to the baseline, seed by seed" in page
     assert page.count('"machine":"8 fixed8"') == 3, "two seeds and their mean"
 
