@@ -280,6 +280,8 @@ def test_the_data_of_an_evaluation_are_shares(run: Run, weights: Path):
     first = data["tensors"][0]
     row = next(line for line in text.splitlines() if line.split()[:2] == [first["layer"], first["role"]])
     assert f"{first['inexact_share']:.2%}" in row
+    assert text.splitlines()[0].endswith(f"   +0.00 points to the run on {info['device']['name']}")
+    assert "points to the run" not in run("evaluate", str(weights), "--model", "mlp")[1]
     assert f"< 2**{first['largest_exponent'] + 1}" in row
 
 
