@@ -18,7 +18,7 @@ from emu.hardware import Device, DynamicPoint, load_device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
 from emu.precision.dynamic_point import Points
-from emu.training.data import load_dataset
+from emu.training.data import Dataset, load_dataset
 from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.folders.tensor_files import read_safetensors
 from emu.training.recipe import Recipe, load_recipe
@@ -68,38 +68,91 @@ def evaluate(
     Raises:
         ConfigError: weights, recipe or device are missing or do not fit together.
     """
-    path = Path(weights)
     given = None if recipe is None else load_recipe(recipe), None if device is None else load_device(device)
-    recipe, device = _setup(path, *given)
-    arrays = read_weights(path)
-    policy = Policy(device.precision)
-    data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
-    if (path / RUN).is_file() and network is None:
-        require_network(RunFolder(path).read_json().get("network"), network, path)
-    network = network or build_network(recipe.network)
-    last = _last_step(path, recipe)
-    require_functions(network, policy.at(last))
-    model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
-    of_run = _policy_of_run(path)
-    for state in model.states:
-        values = _fitting(arrays, state.name, state.master.shape, path)
-        source = of_run and of_run.stage(state.layer, "master").format
-        state.master = written(values, state.master.format, source, backend=backend)
-    for name, value in model.moments.items():
-        moments = _fitting(arrays, name, value.shape, path)  # of functions, whose formats hold values
-        model.moments[name] = written(moments, value.format, backend="reference")
-    if device.has_open_points:
-        model.points = _points(path, device, policy)
-    counters = CounterTable(policy.register)
-    settings: dict[str, Any] = {
-        "seed": recipe.training.seed,
-        "backend": load(backend).name,
-        "counters": counters,
-        "after": last,
-        "finds_points": model.points is not None and not model.points.of and not model.points.in_float(last),
-    }
-    loss, accuracy = model.evaluate(data.test_inputs, data.test_labels, **settings)
-    return Evaluation(loss, accuracy, data.test_labels.size, model.sha256(), counters)
+    trained = Trained.read(weights, *given, network=network)
+    return trained.on(trained.device, backend=backend)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Weights with their network and test data: what is evaluated on one device or several.
+
+    Attributes:
+        path: run folder, or file of the weights.
+        recipe: network and data.
+        device: the device, with the recipe's tables laid over it.
+        arrays: parameters and moments by name, as the file has them.
+        data: the test data.
+        network: layers and loss.
+        last: training step whose formats are used.
+    """
+
+    path: Path
+    recipe: Recipe
+    device: Device
+    arrays: dict[str, Array]
+    data: Dataset
+    network: nn.Network
+    last: int
+
+    @classmethod
+    def read(
+        cls, weights: str | Path, recipe: Recipe | None, device: Device | None, *, network: nn.Network | None = None
+    ) -> Trained:
+        """Read weights and test data; arguments as of `evaluate`.
+
+        Raises:
+            ConfigError: weights, recipe or device are missing or do not fit together.
+        """
+        path = Path(weights)
+        recipe, device = _setup(path, recipe, device)
+        arrays = read_weights(path)
+        data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
+        if (path / RUN).is_file() and network is None:
+            require_network(RunFolder(path).read_json().get("network"), network, path)
+        network = network or build_network(recipe.network)
+        return cls(path, recipe, device, arrays, data, network, _last_step(path, recipe))
+
+    def on(self, device: Device, *, backend: str = "auto", answers: list[Array] | None = None) -> Evaluation:
+        """Return the evaluation on a device: `self.device`, or one that differs from it in formats alone.
+
+        Args:
+            device: the device, complete: no table of the recipe is laid over it.
+            backend: backend that computes.
+            answers: receives an array for each batch: the class that each output names, -1 for one with NaN.
+
+        Raises:
+            ConfigError: the network's functions cannot be computed in its formats, or weights do not fit.
+        """
+        policy = Policy(device.precision)
+        require_functions(self.network, policy.at(self.last))
+        model = self._model(policy, backend)
+        if device.has_open_points:
+            model.points = _points(self.path, self.device, policy)
+        counters = CounterTable(policy.register)
+        settings: dict[str, Any] = {
+            "seed": self.recipe.training.seed,
+            "backend": load(backend).name,
+            "counters": counters,
+            "after": self.last,
+            "finds_points": model.points is not None and not model.points.of and not model.points.in_float(self.last),
+            "answers": answers,
+        }
+        loss, accuracy = model.evaluate(self.data.test_inputs, self.data.test_labels, **settings)
+        return Evaluation(loss, accuracy, self.data.test_labels.size, model.sha256(), counters)
+
+    def _model(self, policy: Policy, backend: str) -> Model:
+        """Return the network with the weights, written into the formats of a policy."""
+        model = Model.initial(self.network, policy, GradientDescent(), self.recipe.training.seed, backend)
+        of_run = _policy_of_run(self.path)
+        for state in model.states:
+            values = _fitting(self.arrays, state.name, state.master.shape, self.path)
+            source = of_run and of_run.stage(state.layer, "master").format
+            state.master = written(values, state.master.format, source, backend=backend)
+        for name, value in model.moments.items():
+            moments = _fitting(self.arrays, name, value.shape, self.path)  # of functions, whose formats hold values
+            model.moments[name] = written(moments, value.format, backend="reference")
+        return model
 
 
 def _setup(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Recipe, Device]:

@@ -192,6 +192,7 @@ class Model:
         counters: CounterTable | None = None,
         after: int = 0,
         finds_points: bool = False,
+        answers: list[Array] | None = None,
     ) -> tuple[float, float]:
         """Return mean loss and accuracy of a forward pass over inputs, in batches.
 
@@ -203,6 +204,7 @@ class Model:
             counters: registers and flags by layer and role.
             after: training step after which the weights were taken; its formats and binary points are used.
             finds_points: whether open binary points are chosen during the pass, because no training has chosen them.
+            answers: receives the answers of each batch; see `answers_of`.
         """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
         options["frozen_at"] = None if finds_points else after
@@ -211,9 +213,12 @@ class Model:
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
             runner.step = batch  # random bits are addressed by it: each batch has its own, and TEST_BATCH decides them
             chosen = slice(start, start + TEST_BATCH)
-            part = self.run(runner, images[chosen], labels[chosen], backward=False)
-            loss += part.loss * len(labels[chosen])
-            correct += part.correct
+            mean, output, _, _ = self.traced(runner, images[chosen], labels[chosen], backward=False)
+            given = answers_of(on_host(output.array))
+            loss += float(mean.array) * len(labels[chosen])
+            correct += int((given == labels[chosen]).sum())
+            if answers is not None:
+                answers.append(given)
         return loss / len(images), correct / labels.size
 
     def arrays(self) -> dict[str, Array]:
@@ -256,9 +261,14 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
     return Value(engine.quantize(values, fmt, x_format=raws, backend=backend), fmt)
 
 
+def answers_of(outputs: Array) -> Array:
+    """Return where each row has its largest value, its first one if there are several; -1 for a row with NaN."""
+    return np.where(np.isnan(outputs).any(axis=-1), -1, outputs.argmax(axis=-1))
+
+
 def count_correct(outputs: Array, labels: Array) -> int:
     """Return how many rows have their largest value at their label; a row with NaN is wrong."""
-    return int(((outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)).sum())
+    return int((answers_of(outputs) == labels).sum())
 
 
 def slot_formats(policy: Policy, layer: str) -> Callable[[str], Format]:
