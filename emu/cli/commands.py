@@ -19,6 +19,7 @@ from emu.cli.options import (
     MODEL,
     Backend,
     SearchChoices,
+    SensitivityChoices,
     Settings,
     SimulateOptions,
     StudyChoices,
@@ -136,6 +137,24 @@ def search(
 
     chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     return search_output(run_search(file, out, SearchOptions(**chosen)).parent)
+
+
+@app.command()
+@with_options(SensitivityChoices)
+def sensitivity(
+    target: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A run folder or a file of weights; with --train, also a model.")
+    ],
+    model: Annotated[str | None, typer.Option(help="The model of a file of weights.")] = None,
+    device: Annotated[str | None, typer.Option(help="A device; a run brings its own.")] = None,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the rows; without: sensitivity/NAME-DEVICE.")] = None,
+    **options: Unpack[SensitivityChoices],
+) -> None:
+    """Narrow one role of one layer at a time; rank them by the accuracy that each loses; write a search."""
+    from emu.cli.sensitivity import analyse, options_of
+
+    analyse(target, model, device, settings or [], out, options_of({**options}))
 
 
 @app.command()

@@ -113,6 +113,24 @@ class SearchChoices(EngineChoices, total=False):
     ]
 
 
+class SensitivityChoices(EngineChoices, total=False):
+    """Options of a sensitivity analysis; see `SensitivityOptions` of `emu.sensitivity`."""
+
+    bits: Annotated[str | None, typer.Option(metavar="A,B,C", help="Widths that are tried; without: 8,6,4.")]
+    formats: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Formats that are tried instead, e.g. fix8f6,fp8_e4m3.")
+    ]
+    roles: Annotated[str | None, typer.Option(metavar="A,B,C", help="Roles that are narrowed, e.g. weight,activation.")]
+    layers: Annotated[
+        list[str] | None, typer.Option(help="Only layers whose name matches, e.g. 'conv*'; may be given several times.")
+    ]
+    steps: Annotated[
+        int | None, typer.Option("--train", metavar="STEPS", help="Train short paired runs instead of evaluating.")
+    ]
+    seeds: Annotated[str | None, typer.Option(metavar="A,B,C", help="Seeds of the runs of --train.")]
+    margin: Annotated[float | None, typer.Option(help="Points of accuracy that may be lost; without: 0.5.")]
+
+
 def with_options(options: type) -> Callable[[Command], Command]:
     """Return a decorator that makes the keys of a `TypedDict` options of a command with `**options: Unpack[...]`.
 

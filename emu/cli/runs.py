@@ -25,6 +25,8 @@ from emu.report.evidence import gather
 from emu.report.header import first_finding
 from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
+from emu.report.sensitivity import build_sensitivity_report
+from emu.report.sensitivity.rows import SENSITIVITY
 from emu.report.study.difference import points
 from emu.report.words import percent
 from emu.training import Recipe, Run, evaluate, load_recipe, resume, train
@@ -226,8 +228,10 @@ def _tensors(counters: CounterTable) -> Table:
 
 
 def rebuild_report(folder: Path) -> None:
-    """Build the report of a run, a study or a search, and print its path."""
-    if (folder / SEARCH).is_file():
+    """Build the report of a run, a study, a search or a sensitivity analysis, and print its path."""
+    if (folder / SENSITIVITY).is_file():
+        print(build_sensitivity_report(folder))
+    elif (folder / SEARCH).is_file():
         print(build_search_report(folder))
     else:
         print(rebuild_study_report(folder) if (folder / STUDY).is_file() else build_report(folder))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from emu._config import Table
 from emu.hardware import Device
 from emu.search.file import Search
 
@@ -20,7 +21,17 @@ def device_toml(device: Device, comment: str) -> str:
         device: the device.
         comment: comment of the first line.
     """
-    return _text(device.model_dump(mode="json", exclude_unset=True, exclude_none=True), comment)
+    return toml_of(device, comment)
+
+
+def toml_of(content: Table, comment: str) -> str:
+    """Return the text of a file from which a device or a recipe is loaded again.
+
+    Args:
+        content: the device or the recipe.
+        comment: comment of the first line.
+    """
+    return _text(content.model_dump(mode="json", exclude_unset=True, exclude_none=True), comment)
 
 
 def confirming_toml(search: Search, devices: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["training"] | {"training"}
 ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
 ALLOWED["watch"] = ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
+ALLOWED["sensitivity"] = ALLOWED["search"] | {"search"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
 TOP = {"__init__", "__main__", "_runs", "cli"}
