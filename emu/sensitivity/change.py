@@ -60,7 +60,8 @@ class Change:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Change:
         """Return the change that `plain` returned."""
-        return cls(**{**plain, "passes": tuple(plain["passes"])})
+        layer, role, own, fmt = (str(plain[name]) for name in ("layer", "role", "own", "format"))
+        return cls(layer, role, tuple(plain["passes"]), own, fmt)
 
 
 def own_format(policy: Policy, layer: str, role: str) -> Format | DynamicFixed:

@@ -65,11 +65,11 @@ class Evaluator:
             base.test_accuracy,
             evaluation.test_loss,
             base.test_loss,
+            flags.overflow / elements if elements else None,
+            flags.underflow / elements if elements else None,
             int((new != old).sum()),
             int(((old == labels) & (new != labels)).sum()),
             int(((old != labels) & (new == labels)).sum()),
-            flags.overflow / elements if elements else None,
-            flags.underflow / elements if elements else None,
         )
 
 
@@ -97,7 +97,7 @@ def measured(
             engine.submit(key, outcome_on_worker, setup, change.plain())
         while engine.running():
             for ended in engine.ended():
-                failed = {"results": {}, "failure": ended.failure}
+                failed: dict[str, Any] = {"results": {}, "failure": ended.failure}
                 yield by_key[ended.key], ended.value or failed
 
 

@@ -194,14 +194,12 @@ def changes_of(
     policy = question.first_policy()
     roles = options.roles or (FORWARD_ROLES if options.steps is None else TRAINING_ROLES)
     for glob in options.layers:
-        if not any(fnmatchcase(layer, glob) for layer, _ in written):
+        if not any(_is_chosen(layer, [glob]) for layer, _ in written):
             layers = ", ".join(dict.fromkeys(layer for layer, _ in written))
             raise ConfigError(f"--layers must match layers of the network, got {glob!r}; there are {layers}")
     changes: list[Change] = []
-    for layer, role in sorted(written, key=lambda tensor: (names.index(tensor[0]), ROLES.index(tensor[1]))):
-        is_chosen = not options.layers or any(fnmatchcase(layer, glob) for glob in options.layers)
-        if role not in roles or not is_chosen:
-            continue
+    chosen = [(layer, role) for layer, role in written if role in roles and _is_chosen(layer, options.layers)]
+    for layer, role in sorted(chosen, key=lambda tensor: (names.index(tensor[0]), ROLES.index(tensor[1]))):
         own = own_format(policy, layer, role)
         passes = passing_on(layer, role, names, written)
         texts = _formats(own, options, range_of(seen.get((layer, role))), is_trained=question.trained is None)
@@ -212,6 +210,10 @@ def changes_of(
             "bits as --bits, or no layer has these roles; give fewer bits"
         )
     return changes
+
+
+def _is_chosen(layer: str, globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatchcase(layer, glob) for glob in globs)
 
 
 def _formats(own: Any, options: SensitivityOptions, measured: int | None, *, is_trained: bool) -> list[str]:

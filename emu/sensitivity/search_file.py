@@ -115,8 +115,8 @@ def _variable(name: str, best: Row, rows: Sequence[Row]) -> list[str]:
     """Return the lines of a variable and of what it sets: a range of widths if the formats have a text for it."""
     keys = [f"device.precision.layers[{layer}].{best.role}.format" for layer in (best.layer, *best.passes)]
     listed = ["keys = [", *(f"    {json.dumps(key)}," for key in keys), "]"]
-    lost = points(best.lost or 0.0).lstrip("+")
-    says = f"# {best.role} of {best.layer}: {best.format} alone loses {lost} points"
+    lost = f"{points(best.lost).lstrip('+')} points" if best.lost and best.lost > 0 else "nothing"
+    says = f"# {best.role} of {best.layer}: {best.format} alone loses {lost}"
     text = _text_of_width(best)
     if text is not None and not all(_text_of_width(row) == text for row in rows):
         text = None

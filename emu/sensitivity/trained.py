@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from emu.sensitivity.change import Change, changed
 from emu.sensitivity.question import Question, SensitivityOptions
 from emu.sensitivity.ranges import Tensor
 from emu.training.folders.run_folder import RunFolder
-from emu.training.folders.study_folder import StudyFolder
+from emu.training.folders.study_folder import ATTEMPTS, StudyFolder
 from emu.training.planned import PlannedRun
 
 #: Name of the runs of the unchanged device.
@@ -78,12 +79,14 @@ class Trainer:
                 folder = self.home.run_folder(runs[key, seed])
                 events = _events(folder, (by_key[key].layer, by_key[key].role))
                 own, base = result["metrics"], baseline[seed]
-                pairs = [metrics[name] for name in ("test_accuracy", "test_loss") for metrics in (own, base)]
-                ended[key][seed] = Measured(*pairs, None, None, None, *events)
+                accuracies = own["test_accuracy"], base["test_accuracy"]
+                ended[key][seed] = Measured(*accuracies, own["test_loss"], base["test_loss"], *events)
             if not left[key]:
                 results = {str(seed): ended[key][seed]._asdict() for seed in self.seeds if seed in ended[key]}
                 yield by_key[key], {"results": results, "failure": failures.get(key, "")}
         self._sending.close()
+        with suppress(OSError):  # it is not empty if another command trains there
+            (self.home.path / ATTEMPTS).rmdir()
 
     def _trained(self, runs: dict[Any, PlannedRun]) -> Iterator[tuple[Any, dict[str, Any] | str]]:
         """Yield runs with `run.json`, or with why they failed, as they end; those that are finished come first."""

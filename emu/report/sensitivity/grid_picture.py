@@ -94,7 +94,6 @@ def _spec(rows: list[dict[str, Any]], layers: Sequence[str], roles: Sequence[str
     base = alt.Chart(alt.NamedData("rows"), height=_CELL_PIXELS * len(layers)).encode(
         x=x, y=y, tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in tips.items()]
     )
-    cells = base.mark_rect(stroke="var(--card)", strokeWidth=1).encode(color=alt.Color("lost:Q", scale=fills))
+    cells = base.mark_rect(stroke="var(--card)", strokeWidth=1).encode(fill=alt.Fill("lost:Q", scale=fills))
     numbers = base.mark_text(fontSize=12).encode(text="shown:N", color=alt.Color("lost:Q", scale=inks))
-    layered = alt.layer(cells, numbers).resolve_scale(color="independent")
-    return specification(layered, rows=rows)
+    return specification(alt.layer(cells, numbers), rows=rows)

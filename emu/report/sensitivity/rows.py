@@ -32,22 +32,22 @@ class Measured(NamedTuple):
         baseline: the same of the unchanged device.
         loss: mean loss of the test examples.
         baseline_loss: the same of the unchanged device.
+        overflow: share of the tensor's results that overflowed; None if nothing was written.
+        underflow: share that underflowed; likewise.
         changed: number of test answers that differ from the unchanged device's; None of a training.
         spoilt: number of those that were right and are wrong; None of a training.
         mended: number of those that were wrong and are right; None of a training.
-        overflow: share of the tensor's results that overflowed; None if nothing was written.
-        underflow: share that underflowed; likewise.
     """
 
     accuracy: float
     baseline: float
     loss: float | None
     baseline_loss: float | None
+    overflow: float | None
+    underflow: float | None
     changed: int | None = None
     spoilt: int | None = None
     mended: int | None = None
-    overflow: float | None = None
-    underflow: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,10 @@ class Row:
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Row:
         """Return the row that `rows.json` has as plain data."""
-        results = {int(seed): Measured(**measured) for seed, measured in plain["results"].items()}
-        known = {name: value for name, value in plain.items() if name in cls.__dataclass_fields__}
-        return cls(**{**known, "passes": tuple(plain["passes"]), "results": results})
+        known: dict[str, Any] = {name: value for name, value in plain.items() if name in cls.__dataclass_fields__}
+        known["passes"] = tuple(plain["passes"])
+        known["results"] = {int(seed): Measured(**measured) for seed, measured in plain["results"].items()}
+        return cls(**known)
 
     @property
     def tensor(self) -> tuple[str, str]:
@@ -233,8 +234,8 @@ def read_sensitivity(folder: Path) -> Sensitivity:
     """
     try:
         about = cast("dict[str, Any]", read_json(folder / SENSITIVITY))
-        content = cast("dict[str, Any]", read_json(folder / ROWS)) if (folder / ROWS).is_file() else {"rows": []}
-        rows = [Row.of(plain) for plain in content["rows"]]
+        written = cast("dict[str, Any]", read_json(folder / ROWS))["rows"] if (folder / ROWS).is_file() else ()
+        rows = [Row.of(plain) for plain in written]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"the folder of a sensitivity analysis must have a readable {SENSITIVITY} and {ROWS}, got "

@@ -32,7 +32,7 @@ def saving_section(measured: Sensitivity) -> Section | None:
         return Section("saving", _TITLE, paragraph(f"No energy is known: {why}", class_="missing")) if why else None
     roles = [role for role in ROLES if any(row.role == role for row in rows)]
     label = f"{len(rows)} changes by energy saved and points of accuracy lost. The table below has all."
-    chart = Chart("saving", label, _spec(measured, [_row(row) for row in rows], roles), _HEIGHT + 60)
+    chart = Chart("loss-by-saving", label, _spec(measured, [_row(row) for row in rows], roles), _HEIGHT + 60)
     legend = series_legend(roles, list(range(len(roles))))
     title = f"Points of accuracy lost, against the energy of {measured.about['energy_of']} saved"
     return Section("saving", _TITLE, figure(title, join([legend, chart.placeholder()]), reading=_READING), (chart,))

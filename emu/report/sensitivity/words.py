@@ -33,9 +33,10 @@ def warning(measured: Sensitivity) -> str:
     if not measured.is_at_chance:
         return ""
     remedy = "evaluate a network that has learned" if measured.is_evaluation else "train for more steps"
+    chance = percent(measured.about["chance"])
     return (
-        f"The unchanged device is at chance: {accuracy(measured.baseline)} are right, and guessing gets "
-        f"{percent(measured.about['chance'])}. No loss means anything, so none is shown, and nothing is ranked; {remedy}."
+        f"The unchanged device is at chance: {accuracy(measured.baseline)} are right, and guessing gets {chance}. No "
+        f"loss means anything, so none is shown and nothing is ranked; {remedy}."
     )
 
 
@@ -45,8 +46,8 @@ def limits(measured: Sensitivity) -> list[str]:
     if measured.is_evaluation:
         return [
             alone,
-            "The weights were trained in the unchanged formats: whether a network can be trained in the narrower ones is "
-            "another question (--train STEPS, or a search).",
+            "The weights were trained in the unchanged formats: whether a network can be trained in the narrower ones "
+            "is another question (--train STEPS, or a search).",
         ]
     short = f"The runs had {integer(measured.about['steps'])} steps: longer ones may lose less, or more."
     return [
