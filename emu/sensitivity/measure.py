@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
+from emu.formats import parse
 from emu.report.sensitivity import build_sensitivity_report, read_sensitivity
 from emu.report.sensitivity.rows import EVALUATION, ROWS, SENSITIVITY, TRAINING, Row, Sensitivity, Together
 from emu.sensitivity.change import Change, Saving
@@ -195,7 +196,7 @@ class Measuring:
             "chance": 1 / classes if classes > 1 else None,
             "baseline": {str(seed): metrics["test_accuracy"] for seed, metrics in self._baselines.items()},
             "margin": options.margin,
-            "formats": [*options.formats],
+            "formats": [str(parse(text)) for text in options.formats],
             "asked": [[change.layer, change.role, change.format] for change in self.changes],
             "energy_of": self._saving.unit,
             "why_no_energy": self._saving.why_not,

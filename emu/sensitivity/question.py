@@ -76,7 +76,7 @@ class SensitivityOptions:
         written = FORWARD_ROLES if self.steps is None else tuple(role for role in ROLES if role != "loss")
         for role in self.roles:
             if role not in written:
-                how = "an evaluation writes" if self.steps is None and role in ROLES else "a training writes"
+                how = "an evaluation writes" if self.steps is None else "a training writes"
                 hint = "; add --train STEPS" if self.steps is None and role in ROLES else nearest_name(role, written)
                 raise ConfigError(f"--roles must be roles that {how}, {', '.join(written)}, got {role!r}{hint}")
         for text in self.formats:

@@ -66,7 +66,8 @@ def passing_on(layer: str, role: str, names: Iterable[str], written: Iterable[Te
     if role not in ("activation", "error"):
         return ()
     order = [name for name in names if name != LOSS_LAYER] if role == "activation" else list(names)[:0:-1]
-    writers = {name for name, of_role in written if of_role == role}
+    # the first layer with parameters writes no error, but it passes none on either
+    writers = {name for name, of_role in written if of_role in (role, "activation")}
     behind: list[str] = []
     for name in order[order.index(layer) + 1 :]:
         if name in writers:
