@@ -66,7 +66,7 @@ def _table(measured: Sensitivity) -> Section | None:
         notes.append(f"Layers that only pass values on were narrowed with the layer that writes them. {text}.")
     if measured.is_evaluation:
         notes.append("Changed: how many test answers differ, of them spoilt (-) and mended (+).")
-    notes.append("Test loss: how much the mean loss of the test examples rises.")
+    notes.append("Loss: how much the mean loss of the test examples rises.")
     notes.append(f"Saved: share of the energy of {measured.about['energy_of']}, by the device's cost table.")
     notes.append(
         "Events: shares of the results in the narrower format that fell below its smallest step and became 0 (under), "

@@ -235,13 +235,13 @@ def read_sensitivity(folder: Path) -> Sensitivity:
     try:
         about = cast("dict[str, Any]", read_json(folder / SENSITIVITY))
         written = cast("dict[str, Any]", read_json(folder / ROWS))["rows"] if (folder / ROWS).is_file() else ()
-        rows = [Row.of(plain) for plain in written]
+        rows = _asked(about, [Row.of(plain) for plain in written])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"the folder of a sensitivity analysis must have a readable {SENSITIVITY} and {ROWS}, got "
             f"{type(error).__name__}: {error} for {folder}; name another folder"
         ) from None
-    return Sensitivity(folder, about, tuple(_asked(about, rows)))
+    return Sensitivity(folder, about, tuple(rows))
 
 
 def _asked(about: dict[str, Any], rows: Sequence[Row]) -> list[Row]:

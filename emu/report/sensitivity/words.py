@@ -142,7 +142,7 @@ def header(measured: Sensitivity) -> list[str]:
     """Return the heads of the table's columns."""
     lost_head = [] if measured.is_at_chance else ["points lost"]
     changed = ["changed"] if measured.is_evaluation else []
-    return ["layer", "role", "format", *lost_head, *changed, "test loss", "saved", "events"]
+    return ["layer", "role", "format", *lost_head, *changed, "loss", "saved", "events"]
 
 
 def cells(measured: Sensitivity, row: Row) -> list[str]:
