@@ -172,8 +172,10 @@ def watch(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Folder of a run, a study or a search.")]) -> None:
-    """Build the report.html of a run, a study or a search again."""
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, a study, a search or a sensitivity analysis.")],
+) -> None:
+    """Build the report.html of a run, a study, a search or a sensitivity analysis again."""
     from emu.cli.runs import rebuild_report
 
     rebuild_report(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import (
@@ -13,6 +13,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -74,29 +75,39 @@ def analyse(
     question = question_of(target, model, device, settings, options)
     terminal = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=terminal, disable=not terminal.is_terminal
-    ) as bar:
-        task = bar.add_task("the unchanged device", total=None)
-        measuring = Measuring(question, options, out)
-        total = len(measuring.changes)
-        done = total - len(measuring.left())
-        bar.update(task, total=total, completed=done, description="changes")
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    measuring: Measuring | None = None
+    with Progress(*columns, *times, console=terminal, disable=not terminal.is_terminal) as bar:
         try:
-            for row in measuring.measure():
-                done += 1
-                what = f"{row.role} of {row.layer} in {row.format}"
-                bar.update(task, completed=done, description=what)
-                line = f"{done}/{total}  {what}: {lost(row)} points lost"
-                if not terminal.is_terminal:
-                    print(line, file=sys.stderr, flush=True)
+            task = bar.add_task("the unchanged device", total=None)
+            measuring = Measuring(question, options, out)
+            _measure(measuring, bar, task)
         except KeyboardInterrupt:
             bar.stop()
-            _print(measuring.finish())
-            command = shlex.join(["emu", *sys.argv[1:]])
-            print(f"emu: interrupted after {done} of {total} changes; go on with: {command}", file=sys.stderr)
-            sys.exit(130)
+            _stop(measuring)
     _print(measuring.finish())
+
+
+def _measure(measuring: Measuring, bar: Progress, task: TaskID) -> None:
+    """Measure what is left, and show each row on the bar; without a terminal, as a line."""
+    total = len(measuring.changes)
+    done = total - len(measuring.left())
+    bar.update(task, total=total, completed=done, description="changes")
+    for done, row in enumerate(measuring.measure(), done + 1):
+        what = f"{row.role} of {row.layer} in {row.format}"
+        bar.update(task, completed=done, description=what)
+        if bar.disable:
+            print(f"{done}/{total}  {what}: {lost(row)} points lost", file=sys.stderr, flush=True)
+
+
+def _stop(measuring: Measuring | None) -> NoReturn:
+    """Print what is measured, and the command that goes on; end the process."""
+    done = ""
+    if measuring is not None:
+        _print(measuring.finish())
+        done = f" after {len(measuring.changes) - len(measuring.left())} of {len(measuring.changes)} changes"
+    print(f"emu: interrupted{done}; go on with: {shlex.join(['emu', *sys.argv[1:]])}", file=sys.stderr)
+    sys.exit(130)
 
 
 def _print(measured: Sensitivity) -> None:

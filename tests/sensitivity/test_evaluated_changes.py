@@ -190,7 +190,6 @@ def test_the_command_prints_the_ranked_table_what_can_go_and_what_it_does_not_te
         "points",
         "lost",
         "changed",
-        "test",
         "loss",
         "saved",
         "events",

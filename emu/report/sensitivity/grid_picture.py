@@ -17,7 +17,7 @@ from emu.report.words import ROLES
 EDGES = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0)
 #: A positive number below any loss: it separates no loss from all others.
 _NOTHING = 1e-9
-_CELL_PIXELS, _AXIS_PIXELS = 28, 60
+_CELL_PIXELS, _AXIS_PIXELS = 28, 34
 _READING = (
     "A cell is one role of one layer, in the narrower format, while everything else stays as it is; the number is the "
     "points of accuracy that it loses, below 0 if it wins some. An empty place has no such tensor, or one that is as "

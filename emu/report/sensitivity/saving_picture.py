@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, Spec, series_legend, specification
@@ -15,10 +16,12 @@ _HEIGHT = 340
 _TITLE = "What is saved, and what it costs"
 #: A wider picture, in points, has an axis that is logarithmic far from 0.
 _WIDE = 20.0
+#: Marks that are nearer than this share of the picture in both directions have one text together.
+_NEAR = 0.035
 _TICKS = [-10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50, 100]
 _READING = (
-    "A mark is one change; the number beside it is the width that was tried. Low and to the right is best: much energy "
-    "saved, little accuracy lost. The dashed line is the loss that counts as tolerated."
+    "A mark is one change; the number beside it is the width that was tried, if there is room for it. Low and to the "
+    "right is best: much energy saved, little accuracy lost. The dashed line is the loss that counts as tolerated."
 )
 
 
@@ -32,7 +35,7 @@ def saving_section(measured: Sensitivity) -> Section | None:
         return Section("saving", _TITLE, paragraph(f"No energy is known: {why}", class_="missing")) if why else None
     roles = [role for role in ROLES if any(row.role == role for row in rows)]
     label = f"{len(rows)} changes by energy saved and points of accuracy lost. The table below has all."
-    chart = Chart("loss-by-saving", label, _spec(measured, [_row(row) for row in rows], roles), _HEIGHT + 60)
+    chart = Chart("loss-by-saving", label, _spec(measured, _labelled([_row(row) for row in rows]), roles), _HEIGHT + 60)
     legend = series_legend(roles, list(range(len(roles))))
     title = f"Points of accuracy lost, against the energy of {measured.about['energy_of']} saved"
     return Section("saving", _TITLE, figure(title, join([legend, chart.placeholder()]), reading=_READING), (chart,))
@@ -49,6 +52,25 @@ def _row(row: Row) -> dict[str, Any]:
         "lost_text": f"{lost(row)} points",
         "saved_text": saving(row),
     }
+
+
+def _labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with the text of their width; where marks lie close together, the first alone has one."""
+    across = max(row["saved"] for row in rows) - min(row["saved"] for row in rows) or 1.0
+    heights = [_height(row["lost"]) for row in rows]
+    up = max(heights) - min(heights) or 1.0
+    kept: list[tuple[float, float]] = []
+    for row, height in zip(rows, heights, strict=True):
+        x, y = row["saved"] / across, height / up
+        has_room = all(abs(x - left) > _NEAR or abs(y - below) > _NEAR for left, below in kept)
+        row["label"] = row["bits"] if has_room else ""
+        kept += [(x, y)] if has_room else []
+    return rows
+
+
+def _height(lost: float) -> float:
+    """Return where an axis that is logarithmic far from 0 draws a loss."""
+    return math.copysign(math.log1p(abs(lost)), lost)
 
 
 def _spec(measured: Sensitivity, rows: list[dict[str, Any]], roles: list[str]) -> Spec:
@@ -71,7 +93,7 @@ def _spec(measured: Sensitivity, rows: list[dict[str, Any]], roles: list[str]) -
     marks = base.mark_point(size=60, filled=True, opacity=0.8).encode(
         shape=alt.Shape("role:N", scale=shapes, legend=None)
     )
-    widths = base.mark_text(dx=10, fontSize=11, align="left").encode(text="bits:N")
+    widths = base.mark_text(dx=10, fontSize=11, align="left").encode(text="label:N")
     limit = (
         alt.Chart(alt.NamedData("limit"))
         .mark_rule(color="var(--quiet)", strokeDash=[4, 4])

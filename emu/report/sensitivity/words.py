@@ -76,7 +76,7 @@ def conclusions(measured: Sensitivity) -> list[str]:
         if not others:
             sentences.append(f"{column}: all {len(rows)} tensors lose at most {margin} alone.{together}")
             continue
-        named = ", ".join(f"{row.role} of {row.layer} ({lost(row)})" for row in others[:_NAMED])
+        named = ", ".join(f"{row.role} of {row.layer} ({_points(row)})" for row in others[:_NAMED])
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         fine = len(rows) - len(others)
         sentences.append(
@@ -103,11 +103,16 @@ def lost(row: Row) -> str:
     """Return the points of accuracy that a change loses; of several seeds with their interval."""
     if row.lost is None:
         return FAILED
-    text = f"{round(100 * row.lost, 2) + 0.0:.2f}"
+    text = _points(row)
     if row.difference is None or row.difference.interval is None:
         return text
     low, high = row.difference.interval
     return f"{text} ({'no statement' if row.difference.is_impossible else between(-high, -low)})"
+
+
+def _points(row: Row) -> str:
+    """Return the points that a change loses, without an interval."""
+    return FAILED if row.lost is None else f"{round(100 * row.lost, 2) + 0.0:.2f}"
 
 
 def answers(row: Row) -> str:
