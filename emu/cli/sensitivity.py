@@ -93,7 +93,8 @@ def _measure(measuring: Measuring, bar: Progress, task: TaskID) -> None:
     total = len(measuring.changes)
     done = total - len(measuring.left())
     bar.update(task, total=total, completed=done, description="changes")
-    for done, row in enumerate(measuring.measure(), done + 1):
+    for row in measuring.measure():
+        done += 1
         what = f"{row.role} of {row.layer} in {row.format}"
         bar.update(task, completed=done, description=what)
         if bar.disable:
