@@ -18,6 +18,7 @@ from typing import Any
 
 from emu.errors import ConfigError
 from emu.formats import parse
+from emu.report.guessing import chance_of
 from emu.report.sensitivity import build_sensitivity_report, read_sensitivity
 from emu.report.sensitivity.rows import EVALUATION, ROWS, SENSITIVITY, TRAINING, Row, Sensitivity, Together
 from emu.sensitivity.change import Change, Saving
@@ -184,7 +185,6 @@ class Measuring:
 
     def _write(self, search: str | None = None, together: Sequence[dict[str, Any]] = ()) -> None:
         question, options = self.question, self.options
-        classes = question.recipe.network.classes
         about = {
             "name": self.path.name,
             "model": question.recipe.name,
@@ -193,7 +193,7 @@ class Measuring:
             "how": EVALUATION if question.trained is not None else TRAINING,
             "steps": options.steps,
             "examples": self._examples,
-            "chance": 1 / classes if classes > 1 else None,
+            "chance": chance_of(question.recipe.model_dump(mode="json")),
             "baseline": {str(seed): metrics["test_accuracy"] for seed, metrics in self._baselines.items()},
             "margin": options.margin,
             "formats": [str(parse(text)) for text in options.formats],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from emu._files import read_json
 from emu.errors import ConfigError
-from emu.report.outcome import CHANCE_FACTOR
+from emu.report.guessing import is_guess
 from emu.report.study.difference import Difference
 
 #: Files of the folder.
@@ -179,8 +179,7 @@ class Sensitivity:
     @property
     def is_at_chance(self) -> bool:
         """Whether the unchanged device is no better than guessing, so that no loss means anything."""
-        chance = self.about["chance"]
-        return chance is not None and self.baseline <= CHANCE_FACTOR * chance
+        return is_guess(self.baseline, self.about["chance"])
 
     def ranked(self) -> list[Row]:
         """Return the rows by the accuracy that they lose, the largest first; rows that failed come first of all.
