@@ -30,7 +30,7 @@ def range_of(register: StatisticsRegister | None) -> int | None:
 
     None without a register, or if it counted only zeros.
     """
-    return None if register is None or not register.total else smallest_range(register, R_MAX)
+    return None if register is None else smallest_range(register, R_MAX)
 
 
 def narrower(fmt: Format | DynamicFixed, width_bits: int, measured: int | None = None) -> Format:

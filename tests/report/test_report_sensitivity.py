@@ -12,6 +12,7 @@ from test_report_in_a_browser import BROWSER, FRAME, visit
 
 from emu.errors import ConfigError
 from emu.report.sensitivity import build_sensitivity_report, read_sensitivity
+from emu.report.sensitivity.saving_picture import saving_section
 from emu.report.sensitivity.words import conclusions, header, lost
 
 in_a_browser = [
@@ -83,6 +84,27 @@ def test_rows_are_ranked_and_a_loss_of_exactly_the_margin_is_tolerated(folder: P
     assert tolerated == {(LAYERS[0], "weight"): 4, (LAYERS[0], "activation"): 8, (LAYERS[1], "weight"): 8}
 
 
+def test_answers_and_then_the_test_loss_rank_changes_that_lose_the_same(tmp_path: Path):
+    def changing(layer: str, changed: int, loss: float) -> dict[str, Any]:
+        one = row(layer, "weight", 8, {1: (0.9, 0.9)}, counted={"changed": changed, "spoilt": 0, "mended": 0})
+        one["results"]["1"]["loss"] = loss
+        return one
+
+    rows = [changing("a", 1, 0.3), changing("b", 2, 0.1), changing("c", 1, 0.5), changing("d", 1, 0.4)]
+    found = read_sensitivity(written(tmp_path, rows))
+    assert [one.layer for one in found.ranked()] == ["b", "c", "d", "a"]
+    assert found.rows[0].loss_increase == pytest.approx(0.3 - 0.1, abs=1e-15)  # the same subtraction
+
+
+def test_marks_that_lie_close_together_have_one_text(tmp_path: Path):
+    savings = {"a": 0.1, "b": 0.101, "c": 0.3, "d": 0.5}
+    rows = [row(layer, "weight", 8, {1: (0.9, 0.9)}, saving=saving) for layer, saving in savings.items()]
+    section = saving_section(read_sensitivity(written(tmp_path, rows)))
+    assert section is not None
+    drawn = section.charts[0].spec["datasets"]["rows"]
+    assert {one["layer"]: one["label"] for one in drawn} == {"a": "8", "b": "", "c": "8", "d": "8"}
+
+
 def test_conclusions_name_what_cannot_go_and_what_is_lost_together(folder: Path):
     eight, four = conclusions(read_sensitivity(folder))
     assert eight == (
@@ -99,6 +121,12 @@ def test_what_wins_together_loses_nothing(tmp_path: Path):
         read_sensitivity(written(tmp_path, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
     )
     assert text.endswith("alone. Together these 1 lose nothing (+1.00).")
+    (folder := tmp_path / "even").mkdir()
+    together[0]["lost"] = 0.0
+    (text,) = conclusions(
+        read_sensitivity(written(folder, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
+    )
+    assert text.endswith("alone. Together these 1 lose nothing (+0.00).")
 
 
 def test_the_page_escapes_what_it_shows_and_says_what_it_does_not_tell(folder: Path):

@@ -7,7 +7,7 @@ import pytest
 from emu.datapath import StatisticsRegister
 from emu.errors import ConfigError
 from emu.formats import parse
-from emu.hardware import Device, load_device
+from emu.hardware import Device, PrecisionTable, load_device
 from emu.precision import Policy
 from emu.sensitivity.change import Change, Saving, changed
 from emu.sensitivity.narrower import narrower, range_of
@@ -35,6 +35,8 @@ from emu.training.cost import cost_of
         ("fp8_e4m3", 7, None, "e4m2 finite nans=top"),
         ("fp16", 7, None, "e4m2 finite nans=none"),
         ("fp32", 8, None, "e5m2 finite nans=none"),
+        ("fp16 ftz daz", 6, None, "e3m2 finite nans=none ftz daz"),
+        ("fp16 ftz daz", 9, None, "e5m3 ftz daz"),
         ("bf16", 5, None, "e2m2 finite nans=none"),
         ("bf16", 4, None, "e2m1 finite nans=none"),
         ("bf16", 3, None, "e1m1 finite nans=none"),
@@ -93,6 +95,11 @@ def test_layers_that_only_pass_values_on_follow_the_layer_that_writes_them(
     assert passing_on(layer, role, NAMES, WRITTEN) == behind
 
 
+def test_tokens_are_no_layer_that_passes_errors_on():
+    names = ["input", "relu0", "fc1", "loss"]
+    assert passing_on("fc1", "error", names, [("fc1", "error"), ("fc1", "activation")]) == ("relu0",)
+
+
 def stage(device: Device, layer: str, role: str) -> tuple[str, str, str]:
     """Format, rounding and overflow rule of a tensor."""
     found = Policy(device.precision).stage(layer, role)
@@ -113,6 +120,14 @@ def test_a_change_to_another_family_takes_that_family_s_overflow_rule():
     narrow = changed(load_device("fixed16"), [Change("fc1", "weight", (), "fix16f13", "fp8_e4m3")])
     assert stage(narrow, "fc1", "weight") == ("fp8_e4m3", "nearest_even", "ieee")
     assert stage(narrow, "fc2", "weight") == ("fix16f13", "nearest_even", "saturate")
+
+
+def test_a_change_keeps_the_random_bits_of_stochastic_rounding():
+    table = PrecisionTable.model_validate({"weight": {"rounding": "stochastic", "n_rbits": 7}})
+    device = load_device("fixed16").with_precision(table, origin="the test")
+    narrow = changed(device, [Change("fc1", "weight", (), "fix16f13", "fix6f4")])
+    found = Policy(narrow.precision).stage("fc1", "weight")
+    assert (found.rounding.value, found.n_rbits) == ("stochastic", 7)
 
 
 def test_a_layer_s_name_is_no_glob():

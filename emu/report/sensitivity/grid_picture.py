@@ -73,8 +73,8 @@ def _short(value: float) -> str:
     """Return points for a small cell: two digits at most after a point.
 
     Examples:
-        >>> [_short(value) for value in (0.0, 0.222, -0.222, 12.44, 88.2)]
-        ['0', '0.22', '-0.22', '12', '88']
+        >>> [_short(value) for value in (0.0, 0.222, -0.222, 3.556, 12.44, 88.2)]
+        ['0', '0.22', '-0.22', '3.56', '12', '88']
     """
     return f"{value:.0f}" if abs(value) >= 10 else f"{round(value, 2) + 0.0:g}"
 
