@@ -41,6 +41,11 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
     @override
+    def get_help(self, ctx: Any) -> str:
+        # a usage that is too long for its first line leaves a blank at its end
+        return "\n".join(line.rstrip() for line in super().get_help(ctx).splitlines())
+
+    @override
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -140,6 +140,7 @@ def search(
 
 
 @app.command()
+@printing
 @with_options(SensitivityChoices)
 def sensitivity(
     target: Annotated[
@@ -150,11 +151,11 @@ def sensitivity(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the rows; without: sensitivity/NAME-DEVICE.")] = None,
     **options: Unpack[SensitivityChoices],
-) -> None:
+) -> Output:
     """Narrow one role of one layer at a time; rank them by the accuracy that each loses; write a search."""
     from emu.cli.sensitivity import analyse, options_of
 
-    analyse(target, model, device, settings or [], out, options_of({**options}))
+    return analyse(target, model, device, settings or [], out, options_of({**options}))
 
 
 @app.command()

@@ -1,9 +1,10 @@
-"""The command `emu sensitivity`: measure changes with a progress bar, print the ranked table, name the next step."""
+"""The command `emu sensitivity`: measure changes with a progress bar; the ranked table and the next step."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,10 +19,15 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
-from emu.cli.tables import Listing, console
+from emu._interrupt import Interrupted
+from emu.cli.output import Output
+from emu.cli.tables import Listing
 from emu.errors import ConfigError
 from emu.report.sensitivity import Sensitivity
+from emu.report.sensitivity.page import FILE_NAME
+from emu.report.sensitivity.rows import Row
 from emu.report.sensitivity.words import cells, conclusions, failures, header, headline, limits, lost, warning
 from emu.sensitivity import Measuring, SensitivityOptions, question_of
 
@@ -70,8 +76,12 @@ def analyse(
     settings: list[str],
     out: Path | None,
     options: SensitivityOptions,
-) -> None:
-    """Measure what is not measured yet, print the table, and build page and search file."""
+) -> Output:
+    """Measure what is not measured yet, and build page and search file; return the table.
+
+    Raises:
+        Interrupted: Ctrl-C; what is measured is printed.
+    """
     question = question_of(target, model, device, settings, options)
     terminal = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -85,7 +95,7 @@ def analyse(
         except KeyboardInterrupt:
             bar.stop()
             _stop(measuring)
-    _print(measuring.finish())
+    return sensitivity_output(measuring.finish())
 
 
 def _measure(measuring: Measuring, bar: Progress, task: TaskID) -> None:
@@ -102,39 +112,61 @@ def _measure(measuring: Measuring, bar: Progress, task: TaskID) -> None:
 
 
 def _stop(measuring: Measuring | None) -> NoReturn:
-    """Print what is measured, and the command that goes on; end the process."""
-    done = ""
-    if measuring is not None:
-        _print(measuring.finish())
-        done = f" after {len(measuring.changes) - len(measuring.left())} of {len(measuring.changes)} changes"
-    print(f"emu: interrupted{done}; go on with: {shlex.join(['emu', *sys.argv[1:]])}", file=sys.stderr)
-    sys.exit(130)
+    """Print what is measured, and say what is kept."""
+    if measuring is None:
+        raise Interrupted("no change is measured yet") from None
+    sensitivity_output(measuring.finish()).show(as_json=False)
+    done = len(measuring.changes) - len(measuring.left())
+    raise Interrupted(f"{done} of {len(measuring.changes)} changes are in {measuring.path}") from None
 
 
-def _print(measured: Sensitivity) -> None:
-    screen = console()
-
-    def say(text: str, style: str = "") -> None:
-        screen.print(text, style=style, markup=False, soft_wrap=True)
-
+def sensitivity_output(measured: Sensitivity) -> Output:
+    """Return the ranked table, what can go and what the analysis does not tell, and where page and search are."""
+    parts: list[Any] = []
     if notice := warning(measured):
-        say(notice, "bold red")
-    say(headline(measured), "bold")
+        parts.append(Text(notice, style="bold red"))
+    parts.append(headline(measured))
     if measured.rows:
         names = header(measured)
         rows = [cells(measured, row) for row in measured.ranked()]
-        screen.print(Listing(names, rows, keys=3, numbers=names[3:-1], under=names[-1:]))
-    for line in (*failures(measured), *conclusions(measured)):
-        say(line)
-    for line in limits(measured):
-        say(f"note      {line}")
-    _say_where(measured, say)
+        parts.append(Listing(names, rows, keys=3, numbers=names[3:-1], under=names[-1:]))
+    parts += [*failures(measured), *conclusions(measured), *(f"note      {line}" for line in limits(measured))]
+    report = measured.path / FILE_NAME
+    parts.append(f"report    {report}")
+    search = measured.about.get("search") and measured.path / str(measured.about["search"])
+    if search:
+        parts.append(f"search    emu search {shlex.quote(str(_from_here(search)))}")
+    data = {
+        "accuracy": measured.baseline,
+        "is_at_chance": measured.is_at_chance,
+        "rows": [_plain(measured, row) for row in measured.ranked()],
+        "together": [asdict(together) for together in measured.together],
+        "report": report,
+        "search": search or None,
+    }
+    return Output(parts, data)
 
 
-def _say_where(measured: Sensitivity, say: Any) -> None:
-    say(f"report    {measured.path / 'report.html'}")
-    if search := measured.about.get("search"):
-        say(f"search    emu search {shlex.quote(str(_from_here(measured.path / search)))}")
+def _plain(measured: Sensitivity, row: Row) -> dict[str, Any]:
+    answers = row.answers
+    return {
+        "layer": row.layer,
+        "role": row.role,
+        "passes": row.passes,
+        "own_format": row.own,
+        "format": row.format,
+        "lost_share": None if measured.is_at_chance else row.lost,
+        "interval": None if row.difference is None else row.difference.interval,
+        "changed": answers and answers.changed,
+        "spoilt": answers and answers.spoilt,
+        "mended": answers and answers.mended,
+        "loss_increase": row.loss_increase,
+        "saved_share": row.saving,
+        "overflow_share": row.share("overflow"),
+        "underflow_share": row.share("underflow"),
+        "is_tolerated": measured.is_tolerated(row),
+        "failure": row.failure or None,
+    }
 
 
 def _from_here(path: Path) -> Path:

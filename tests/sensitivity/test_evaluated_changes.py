@@ -164,7 +164,8 @@ def test_an_interrupted_command_keeps_its_rows_and_goes_on(
         patch.setattr(Evaluator, "measure", stopping)
         stopped = CliRunner().invoke(app, words)
     assert stopped.exit_code == 130
-    assert f"interrupted after 3 of 20 changes; go on with: emu sensitivity {run} --bits 8,2 --out '" in stopped.stderr
+    assert f"3 of 20 changes are in {tmp_path / 'a b'}" in stopped.stderr
+    assert f"emu sensitivity {run} --bits 8,2 --out '" in stopped.stderr
     assert len(read_sensitivity(tmp_path / "a b").rows) == 3
     assert "points lost" in stopped.stdout
     assert "3 of 20 changes are measured; the same command goes on." in (tmp_path / "a b" / "report.html").read_text()
@@ -200,6 +201,19 @@ def test_the_command_prints_the_ranked_table_what_can_go_and_what_it_does_not_te
     assert "note      One role of one layer was narrowed at a time" in done.stdout
     assert "note      The weights were trained in the unchanged formats" in done.stdout
     assert f"emu search {tmp_path / 'search.toml'}" in done.stdout.replace("\n", "")
+
+
+def test_data_have_the_rows_in_their_order(run: Path, tmp_path: Path):
+    words = ["sensitivity", str(run), "--bits", "4", "--roles", "weight", "--out", str(tmp_path), "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.stderr
+    data, found = json.loads(done.stdout), read_sensitivity(tmp_path)
+    assert data["accuracy"] == found.baseline
+    assert [(row["layer"], row["format"], row["lost_share"]) for row in data["rows"]] == [
+        (row.layer, row.format, row.lost) for row in found.ranked()
+    ]
+    assert {row["own_format"] for row in data["rows"]} == {"fix16f13"}
+    assert data["report"] == str(tmp_path / "report.html")
 
 
 def test_workers_measure_the_same_rows(run: Path, tmp_path: Path):
