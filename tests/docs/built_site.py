@@ -84,7 +84,7 @@ class _Handler(SimpleHTTPRequestHandler):
         self.send_response(204)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Keep quiet."""
 
 
@@ -109,7 +109,7 @@ def in_browser(site: Path, profile: Path, script: str, given: Sequence[Any], *op
         ]  # fmt: skip
         browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            answer = answers.get(timeout=120)
+            answer = answers.get(timeout=300)
         finally:
             browser.terminate()
             browser.wait(timeout=30)
