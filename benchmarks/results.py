@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE, README = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md", ROOT / "README.md"
 INTRODUCTION = """---
 hide: toc
+search:
+  boost: 0.1
 ---
 
 # Results

@@ -14,7 +14,12 @@ import emu
 ROOT = Path(emu.__file__).parent.parent
 PAGE = ROOT / "docs" / "design" / "bounds.md"
 _STATIC = re.compile(r'static_assert\((.+), "([^"]+)"\);')
-_HEAD = """# Constants with bounds
+_HEAD = """---
+search:
+  boost: 0.1
+---
+
+# Constants with bounds
 
 A fast path gives the reference's bits because a number fits, stays normal, or is exact. Where that rests on a
 constant, the constant is defined together with the interval it must lie in, and the interval is checked whenever the

@@ -26,7 +26,12 @@ NUMBERS = {"A": range(1, 10), "B": range(1, 9), "C": range(1, 13), "D": range(1,
 LABELLED = "CDE"
 #: Labels at the end of a test's name: `..._c1_d3`.
 _LABELS = re.compile(r"(?:_[a-et]\d+)+$")
-_HEAD = """# Which systems are here
+_HEAD = """---
+search:
+  boost: 0.2
+---
+
+# Which systems are here
 
 Five published systems for training with reduced precision, and what they do together.
 
