@@ -8,6 +8,7 @@ lists the bounded constants, and the systems of docs/systems.toml.
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import bounds
 import systems
-from documents import PAGES, Command, commands_of, named_files, run
+from documents import COMPARED, PAGES, Command, commands_of, named_files, run
 
 #: What differs from run to run: wall-clock seconds at the end of a line.
 _SECONDS = re.compile(r"\d+(\.\d+)? s *$", re.MULTILINE)
@@ -27,8 +28,11 @@ def shown(printed: str) -> str:
 
 
 def refreshed(text: str, command: Command) -> str:
+    """The page with what a command prints now; as it is if it is right, so that `...` keeps standing for lines."""
     printed = run(command)
-    return text.replace(command.output, shown(printed)) if command.output else text
+    if not command.output or doctest.OutputChecker().check_output(command.output, printed, COMPARED):
+        return text
+    return text.replace(command.output, shown(printed))
 
 
 def refresh(page: Path) -> None:
