@@ -141,7 +141,7 @@ def search(
 @app.command()
 def watch(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of a run, a study or a search: before, while or after it runs.")
+        Path, typer.Argument(help="Folder of a run, a study, a search or of runs: before, while or after it runs.")
     ],
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any that is free.")] = 0,
     opens: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,

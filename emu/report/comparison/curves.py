@@ -11,7 +11,7 @@ import numpy as np
 from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
 from emu.report.comparison.runs import Compared
-from emu.report.html import Html, element, join, paragraph
+from emu.report.html import element, join, paragraph
 from emu.report.page import Section, figure
 from emu.report.pictures.curves import LOG_FROM, MOST_POINTS
 from emu.report.words import accuracy
@@ -39,7 +39,7 @@ def curves_section(runs: Sequence[Compared]) -> Section:
         return Section("curves", title, nothing)
     pictures = [figure(_PICTURES[_column(chart)], chart.placeholder(), reading="") for chart in charts]
     pairs = [element("div", *pictures[i : i + 2], class_="pair") for i in range(0, len(pictures), 2)]
-    legend: Html = series_legend([run.name for run in runs], range(len(runs)))
+    legend = element("div", series_legend([run.name for run in runs], range(len(runs))), class_="names")
     return Section("curves", title, join([legend, *pairs, paragraph(_READING, class_="about")]), tuple(charts))
 
 

@@ -113,7 +113,13 @@ def numbers_table(runs: Sequence[Numbers]) -> Html:
     """Return the numbers as a table: a column for each run, and no row that no run has."""
     rows = [[name, *(cell(own, runs[0]) for own in runs)] for name, cell in _ROWS.items()]
     kept = [row for row in rows if any(text != NO_NUMBER for text in row[1:])]
-    return table("Final numbers", ["", *(own.name for own in runs)], kept, numeric_from=len(runs) + 1, stacks=True)
+    return table(
+        "Numbers at the end of each run",
+        ["", *(own.name for own in runs)],
+        kept,
+        numeric_from=len(runs) + 1,
+        stacks=True,
+    )
 
 
 def _text(value: float | None, write: Callable[[float], str]) -> str:
