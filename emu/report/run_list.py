@@ -189,7 +189,7 @@ def _controls() -> Html:
     first = next(column for column in _COLUMNS if column.key == _FIRST)
     directions = (
         element("option", text, value=value, selected=(value == "down") == first.descends)
-        for value, text in (("up", "smallest first"), ("down", "largest first"))
+        for value, text in (("up", "ascending"), ("down", "descending"))
     )
     return element(
         "div",
