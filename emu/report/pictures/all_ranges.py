@@ -34,6 +34,11 @@ _READING = (
     "the left, results were smaller than anything the format can write. Area to the right of a line is headroom that "
     "this tensor did not use. A binary point that moves is drawn where it ended."
 )
+#: Label of a row on the axis: the end of a long layer's name, and the role.
+_LABEL = (
+    "truncate(slice(datum.label, 0, lastindexof(datum.label, ' ')), 18, 'left')"
+    " + slice(datum.label, lastindexof(datum.label, ' '))"
+)
 #: Order of rows -> its name in the menu.
 _ORDERS = {
     "layer": "layer, as the network computes",
@@ -253,7 +258,7 @@ def _spec(rows: list[dict[str, Any]], low: int, high: int, row_pixels: int) -> S
         "tensor:N",
         title=None,
         sort=alt.EncodingSortField(field="rank", op="min", order="ascending"),
-        axis=alt.Axis(labelLimit=150, labelFontSize=11, grid=False, labelOverlap=False),
+        axis=alt.Axis(labelExpr=_LABEL, labelLimit=170, labelFontSize=11, grid=False, labelOverlap=False),
     )
     tips = [alt.Tooltip("tensor:N"), *(alt.Tooltip(f"{field}:N", title=name) for field, name in _COLUMNS.items())]
 

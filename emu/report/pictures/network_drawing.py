@@ -96,7 +96,7 @@ class _Piece:
 
 def _top(node: Node, boxes: Mapping[str, Box], *, has_arrow: bool) -> Html:
     """Return the drawing of a top layer, with the arrow that leads to it."""
-    left = _ARROW if has_arrow else 0
+    left = _ARROW if has_arrow else 1
     piece = _frame(node, boxes, left, 1, "") if node.body else _box(node, boxes, left, 1, "")
     arrow = _arrow(f"M1 {1 + BOX_HEIGHT // 2}", (left, 1 + BOX_HEIGHT // 2), "right") if has_arrow else Html("")
     width, height = left + piece.width + 1, piece.height + 2
