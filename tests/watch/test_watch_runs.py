@@ -109,7 +109,8 @@ def test_ticked_runs_lead_to_their_comparison_with_links_to_their_pages(runs: Pa
     [
         "/compare/a/none/report.html", "/compare/report.html", "/compare/a/../report.html", "/compare//a/report.html",
         "/compare/a/%2e%2e/report.html", "/runs/../report.html", "/runs/./report.html",
-        "/runs/%2e%2e%2fruns/report.html", "/runs/a/run.json", "/a/report.html", "/runs/outside/report.html", "/compare/a/outside/report.html",
+        "/runs/%2e%2e%2fruns/report.html", "/runs/a/run.json", "/a/report.html", "/runs/outside/report.html",
+        "/compare/a/outside/report.html",
         "/runs/a%00/report.html",
     ],
 )  # fmt: skip
