@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -100,11 +101,12 @@ def _data(runs: Sequence[Compared], out: Path) -> dict[str, Any]:
 
 
 def _without_infinity(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Return numbers with None instead of those that JSON lacks."""
+    """Return numbers with None instead of those that JSON lacks; a pair of a number and its tensor stays a pair."""
 
     def plain(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-        return None if isinstance(value, float) and value - value != 0 else value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return {name: plain(value) for name, value in numbers.items()}
+    def pair(value: Any) -> Any:
+        return [plain(value[0]), *value[1:]] if isinstance(value, tuple) else plain(value)
+
+    return {name: pair(value) for name, value in numbers.items()}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -258,7 +259,7 @@ def _row(run: ListedRun) -> Html:
 
 
 def _finite(value: float | None) -> str:
-    return "" if value is None or value - value != 0 else repr(value)
+    return repr(value) if value is not None and math.isfinite(value) else ""
 
 
 def _date(text: str) -> str:

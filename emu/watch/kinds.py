@@ -139,7 +139,11 @@ def comparison_view(runs: Sequence[Path]) -> View:
     """Return the page that compares runs; its links lead to the pages of the runs."""
 
     def made() -> str:
-        return comparison_page(read_compared(runs), lambda run: f"/{RUNS}/{quote(run.folder.name)}/{FILE_NAME}")
+        compared = read_compared(runs)
+        for run in (each.evidence.run for each in compared):
+            if run.damaged:  # while it is copied, the last good page is better
+                raise ConfigError(run.missing[run.damaged[0]])
+        return comparison_page(compared, lambda run: f"/{RUNS}/{quote(run.folder.name)}/{FILE_NAME}")
 
     def version() -> str:
         return "-".join(RUN_KIND.version(run) for run in runs)

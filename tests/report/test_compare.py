@@ -363,6 +363,8 @@ def test_data_for_programs_has_the_same_facts(run: Any, first: Path, tmp_path: P
     (pair,) = data["agreement"]
     assert (pair["weights_equal_to_step"], pair["weights_differ_at_step"]) == (20, 30)
     assert (pair["loss_equal_to_step"], pair["loss_differs_at_step"]) == (20, 30)
+    assert data["runs"][1]["train_loss"] == 1.0
+    assert data["runs"][0]["underflow"][1] in [[row["layer"], row["role"]] for row in data["formats"]]
     assert data["settings"]["run"] == {"seed": ["1", "2"]}
     assert len(data["formats"]) == 19
     assert data["page"] == str(tmp_path / "page.html")

@@ -104,6 +104,21 @@ def test_ticked_runs_lead_to_their_comparison_with_links_to_their_pages(runs: Pa
     assert client.state(quote(path))["version"] != state["version"]
 
 
+def test_a_comparison_follows_a_run_that_goes_on_and_survives_a_table_that_is_copied(runs: Path, serve: Any):  # noqa: F811
+    shutil.copytree(runs / "a", runs / "c")
+    info = json.loads((runs / "c" / "run.json").read_text())
+    (runs / "c" / "run.json").write_text(json.dumps({**info, "status": "running", "ended": None}))
+    client, path = serve(runs), "/compare/a/c/report.html"
+    with Claim.of_run(runs / "c").hold():
+        state = client.state(path)
+        assert state["says"].startswith("c: Training since ")
+        assert not state["ended"]
+        page, whole = client.page(path), (runs / "c" / "flags.parquet").read_bytes()
+        (runs / "c" / "flags.parquet").write_bytes(whole[:50])
+        assert client.page(path) == page
+        assert "An older state is shown, for now: flags.parquet could not be read" in client.state(path)["note"]
+
+
 @pytest.mark.parametrize(
     "path",
     [
