@@ -18,12 +18,15 @@ from synthetic_run import write_run
 import emu
 from emu import cli
 from emu.errors import ConfigError
+from emu.report import chart
 from emu.report.comparison import Compared, build_comparison, comparison_page, read_compared
 from emu.report.comparison.agreement import Agreement, losses_agree, sentences, weights_agree
+from emu.report.comparison.curves import curves_section
 from emu.report.comparison.datapaths import datapaths_of, datapaths_section, unit_of
 from emu.report.comparison.numbers import numbers_of, numbers_table
 from emu.report.comparison.runs import MOST_RUNS
 from emu.report.comparison.settings import settings_of, settings_section
+from emu.report.pictures.curves import MOST_POINTS
 
 EQUAL_TO_THE_END = [
     "Weights are equal bit for bit at all 4 common log points, up to step 40.",
@@ -417,3 +420,54 @@ def test_a_page_that_cannot_be_written_is_refused_with_the_remedy(first: Path, t
         build_comparison([first, other], tmp_path)
     with pytest.raises(ConfigError, match=r"got 'No such file or directory' for .*/no/page.html'; name another one"):
         build_comparison([first, other], tmp_path / "no" / "page.html")
+
+
+# ---- curves ----
+
+
+def charts_of(*folders: Path) -> dict[str, Any]:
+    return {chart.identifier: chart for chart in curves_section(compared(*folders)).charts}
+
+
+def test_every_run_has_its_values_its_colour_and_its_dash(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chart, "CHECKS", True)
+    drawn = charts_of(first, made(tmp_path / "other", [4.5, math.nan, 2.5], ["a", "b", "c"]))
+    loss = drawn["compared-train-loss"]
+    points = [(row["run"], row["step"], row["value"]) for row in loss.spec["datasets"]["rows"]]
+    assert points == [
+        ("first", 10, 4.0), ("first", 20, 3.0), ("first", 30, 2.0), ("first", 40, 1.0), ("other", 10, 4.5),
+        ("other", 30, 2.5),
+    ]  # fmt: skip
+    assert loss.label == "Training loss of 2 runs over the steps: first ends at 1, other ends at 2.5."
+    assert drawn["compared-test-accuracy"].label.endswith("first ends at 75.0%, other ends at 75.0%.")
+    for channel, styles in (("color", chart.SERIES_COLOURS), ("strokeDash", chart.SERIES_DASHES)):
+        scale = loss.spec["encoding"][channel]["scale"]
+        assert scale["domain"] == ["first", "other"]
+        assert scale["range"] == [list(style) if isinstance(style, tuple) else style for style in styles[:2]]
+    assert loss.spec["encoding"]["x"]["scale"]["domain"] == [0, 40]
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(30.0, None), (30.1, "log")])
+def test_losses_that_differ_much_have_a_logarithmic_axis(tmp_path: Path, largest: float, kind: str | None):
+    drawn = charts_of(made(tmp_path / "a", [largest], ["a"]), made(tmp_path / "b", [1.0], ["a"]))
+    scale = drawn["compared-train-loss"].spec["encoding"]["y"]["scale"]
+    assert scale.get("type") == kind
+    assert scale["nice"] is True  # points do not lie on the edge
+    assert drawn["compared-train-accuracy"].spec["encoding"]["y"]["scale"] == {"domain": [0, 1]}
+
+
+def test_a_loss_of_zero_has_no_logarithm(tmp_path: Path):
+    drawn = charts_of(made(tmp_path / "a", [0.0], ["a"]), made(tmp_path / "b", [100.0], ["a"]))
+    assert "type" not in drawn["compared-train-loss"].spec["encoding"]["y"]["scale"]
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_first_and_last_point(tmp_path: Path):
+    count = 2 * MOST_POINTS + 2
+    long = made(tmp_path / "long", [float(i) for i in range(count)], ["a"] * count)
+    drawn = charts_of(long, made(tmp_path / "short", [1.0], ["a"]))
+    steps = [row["step"] for row in drawn["compared-train-loss"].spec["datasets"]["rows"] if row["run"] == "long"]
+    assert (steps[0], steps[1], steps[-1]) == (10, 40, 10 * count)
+    assert len(steps) <= MOST_POINTS
+    assert not drawn["compared-train-loss"].spec["mark"]["point"]
+    few = charts_of(made(tmp_path / "c", [1.0], ["a"]), tmp_path / "short")["compared-train-loss"]
+    assert few.spec["mark"]["point"]
