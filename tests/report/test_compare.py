@@ -227,6 +227,7 @@ def test_values_that_differ_are_in_the_table_and_the_others_are_folded_away(firs
     info = json.loads((other / "run.json").read_text())
     info["recipe"]["training"]["batch"] = 64
     info["recipe"]["network"]["layers"][0]["kernel"] = 3
+    info["recipe"]["network"]["parts"] = [{"size": 1}, {"size": 2}]
     info["device"]["description"] = "Something else."
     info["device"]["compute"]["clock_hz"] = {"value": 2.0e9, "source": "elsewhere"}
     info["recipe"]["data"]["source"] = "elsewhere"
@@ -235,6 +236,8 @@ def test_values_that_differ_are_in_the_table_and_the_others_are_folded_away(firs
     different = {of: [s for s in settings if s.differs] for of, settings in settings_of(runs).items()}
     assert {setting.key: setting.values for setting in different["recipe"]} == {
         "network.layers[conv1].kernel": ("5", "3"),
+        "network.parts[1].size": (None, "1"),
+        "network.parts[2].size": (None, "2"),
         "data.source": ("digits", "elsewhere"),
         "training.batch": ("32", "64"),
     }
@@ -254,11 +257,20 @@ def test_numbers_are_those_of_the_reports_with_differences_to_the_first(first: P
     first = made(tmp_path / "costs", [4.0, 1.0], ["a", "b"], cost=cost, simulated_seconds=0.5)
     dearer = {**cost, "joules_per_step": 3e-6}
     other = made(tmp_path / "other", [4.0, 2.0], ["a", "b"], cost=dearer, simulated_seconds=0.25)
-    table = pq.read_table(other / "metrics.parquet").to_pydict() | {"test_accuracy": [None, 0.5]}
+    table = pq.read_table(other / "metrics.parquet").to_pydict() | {
+        "test_accuracy": [None, 0.5],
+        "test_loss": [2.0, 1.23456],
+    }
     pq.write_table(pa.table(table), other / "metrics.parquet")
     runs = [numbers_of(run) for run in compared(first, other)]
     own = runs[1]
-    assert (own.test_accuracy, own.test_loss, own.train_loss, own.steps, own.status) == (0.5, 1.5, 2.0, 40, "finished")
+    assert (own.test_accuracy, own.test_loss, own.train_loss, own.steps, own.status) == (
+        0.5,
+        1.23456,
+        2.0,
+        40,
+        "finished",
+    )
     assert own.overflow is not None
     assert own.underflow is not None
     shares = {tensor: flags.share("underflow") for tensor, flags in compared(first, other)[1].evidence.flags.items()}
@@ -270,6 +282,7 @@ def test_numbers_are_those_of_the_reports_with_differences_to_the_first(first: P
     cells = dict(
         re.findall(r'<th scope="row">([^<]+)</th><td[^>]*>[^<]*</td><td[^>]*>([^<]*)</td>', numbers_table(runs))
     )
+    assert cells["test loss"] == "1.235"
     assert cells["test accuracy"] == "50.0% (-25.0 points)"
     assert cells["energy of a step"] == "3 uJ (x 1.5)"
     assert cells["simulated time"] == "250 ms (x 0.5)"

@@ -21,6 +21,7 @@ from emu.report.pictures.all_ranges import TensorRange, tensor_range
 from emu.report.pictures.network_columns import DECIBEL_COLOURS, layer_columns
 from emu.report.pictures.network_drawing import BOX_WIDTH, Node, drawing, nodes_of
 from emu.report.run_data import RunData
+from emu.report.words import duration
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,27 @@ def test_the_picture_has_a_row_for_every_tensor_and_is_vega_lite(evidence: Evide
 def test_the_axis_shows_all_results_and_the_near_ends_of_formats_only(evidence: Evidence):
     near = ranged(evidence, [1], -7)  # 2 is more than 6 powers above 2**-6, and -13 is 6 below 2**-7
     assert all_ranges._domain([near]) == (-14, -5)
+    assert all_ranges._domain([ranged(evidence, [1], -5)]) == (-6, 3)  # 2**2 is 6 above 2**-4, 2**-13 is 8 below
+
+
+def test_powers_of_two_are_named_on_the_axis_from_end_to_end(evidence: Evidence):
+    row = ranged(evidence, [1], -5)
+    spec = all_ranges._spec(all_ranges._rows([row], -6), -6, 3, 20)
+    axis = spec["layer"][0]["encoding"]["x"]["axis"]
+    assert axis["values"] == list(range(-6, 4))
+    assert '"-6": "2\u207b\u2076"' in axis["labelExpr"]
+    wide = all_ranges._spec(all_ranges._rows([row], -32), -32, 8, 20)["layer"][0]["encoding"]["x"]["axis"]
+    assert wide["values"] == [-32, -24, -16, -8, 0, 8]
+
+
+def test_the_table_says_format_ranges_headroom_and_losses(evidence: Evidence):
+    texts = all_ranges._texts(ranged(evidence, [4, 3, 1], 1))
+    assert list(texts.values()) == [
+        "fix16f13", "2\u207b\u00b9\u00b3 to 2\u00b2", "2\u00b9 to 2\u2074", "2\u00b9 to 2\u2074", "-2", "50%", "0%",
+    ]  # fmt: skip
+    unknown = tensor_range(evidence, ("no", "such"), history([1], 0))
+    assert list(all_ranges._texts(unknown).values())[4:] == ["\u2013"] * 3
+    assert all_ranges._texts(unknown)["format"] == "\u2013"
 
 
 def test_many_tensors_have_thin_rows_and_menus_know_the_heights(tmp_path: Path):
@@ -178,6 +200,18 @@ def test_a_branch_leads_from_above_the_body_to_the_side_of_the_sum():
     assert ys[-1] == y
 
 
+def test_arrows_lead_from_layer_to_layer(residual: Evidence):
+    nodes = nodes_of(residual.run)
+    drawn = drawing(nodes, {name: ("", "", "") for node in nodes for name in node.names()})
+    assert drawn.count("l-7 -4v8z") == len(nodes) - 1  # to the right: none leads to the first
+    downs = re.findall(r'd="M(\d+) (\d+)l-4 -7h8z"', drawn)
+    boxes = re.findall(r'<rect x="(\d+)" y="(\d+)" width="142"', drawn)
+    tops = {(int(x) + BOX_WIDTH // 2, int(y)) for x, y in boxes}
+    # each arrow ends in the middle of the top of a box: a block's layers, the first of its branch, its sum
+    assert {(int(x), int(y)) for x, y in downs} <= tops
+    assert len(downs) == sum(len(node.body) + len(node.branch) + 1 for node in nodes if node.body)
+
+
 def test_a_drawing_is_as_large_as_what_is_in_it():
     inner = Node("a.b", "residual", (Node("a.b.x", "relu"),), (Node("a.b.s", "linear"),))
     outer = Node("a", "residual", (inner, Node("a.y", "relu")))
@@ -216,6 +250,10 @@ def test_columns_are_the_worst_of_a_layer_and_sums_of_a_step(residual: Evidence)
     share = own / sum(row["picojoules"] for row in rows)
     assert columns["energy"].texts["conv"].endswith(f", {chart.percent(share)}")
     assert set(columns["energy"].boxes) == set(names)
+    spent = residual.time
+    assert spent is not None
+    seconds = sum(entry.typical_seconds for entry in spent.entries if entry.layer == "conv") / spent.steps
+    assert columns["time"].boxes["conv"][2] == duration(seconds)
     simulated = residual.simulated
     assert simulated is not None
     of_conv = sum(entry.seconds for entry in simulated.entries if entry.layer == "conv")
