@@ -215,6 +215,18 @@ def listed(tmp_path: Path) -> Path:
     return home
 
 
+def test_the_newest_run_is_first_and_menus_say_so(listed: Path, serve: Any):  # noqa: F811
+    page = serve(listed).page()
+    assert re.findall(r'href="runs/(\w+)/report.html"', page) == ["c", "b", "a", "d10", "d9"]
+    assert re.findall(r'<option value="([^"]+)" selected>', page) == ["started", "down"]
+    assert re.findall(r'data-key="([^"]+)" data-number', page) == ["steps", "test accuracy", "training loss"]
+    (row,) = re.findall(r"<tr><th scope=\"row\" data-rank=\"b\">.*?</tr>", page)
+    assert re.findall(r'data-label="([^"]+)" data-rank="([^"]*)">([^<]*)<', row)[:6] == [
+        ("model", "mlp", "mlp"), ("device", "fixed16", "fixed16"), ("status", "finished", "finished"),
+        ("steps", "1200", "1,200"), ("test accuracy", "0.9", "90.0%"), ("training loss", "0.25", "0.25"),
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
 def test_a_reader_sorts_the_list_and_ticks_runs_to_compare(listed: Path, tmp_path: Path, serve: Any):  # noqa: F811
