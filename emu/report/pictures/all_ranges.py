@@ -26,7 +26,8 @@ BULK = 0.98
 _NEAR = 6
 _ROW_PIXELS, _MANY_ROW_PIXELS, _MANY = 20, 15, 40
 _AXIS_PIXELS = 60
-_FORMAT, _BULK, _SEEN, _ABOVE, _BELOW = "var(--edge)", "var(--series-0)", "var(--quiet)", "var(--severe)", "var(--line)"
+_FORMAT, _BULK, _SEEN = "var(--edge)", "var(--series-0)", "var(--quiet)"
+_ABOVE, _BELOW = "var(--severe)", "var(--series-4)"
 _READING = (
     "Each row is a tensor: its results over the whole run, as the datapath computed them before rounding. The thick "
     f"bar holds {percent(BULK)} of the results that are not zero, the thin line all of them. The area behind is the "
