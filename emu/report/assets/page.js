@@ -131,7 +131,7 @@
           document.getElementById(menu.dataset.chart).style.minHeight = "0";
           view.height(Number(height));
         }
-        return view.signal(menu.dataset.signal, menu.value).runAsync();
+        return fit(view.signal(menu.dataset.signal, menu.value));
       };
       menu.addEventListener("change", set);
       if (menu.selectedIndex > 0) set();
