@@ -181,7 +181,7 @@ def test_every_layer_has_a_box_and_every_block_a_branch(residual: Evidence):
     assert re.findall(r'data-layer="([^"]+)"', drawn) != []
     assert set(re.findall(r'data-layer="([^"]+)"', drawn)) == set(residual.run.layers)
     assert drawn.count('class="frame"') == 3
-    assert 'aria-label="block1: residual of block1.conv1, block1.norm1' in drawn
+    assert "<span>block1: residual of block1.conv1, block1.norm1" in drawn  # what is read aloud
     assert '<text x="38" y="53" class="name">conv1</text>' in drawn  # without the block's name
     assert "--box:red;--ink-of-box:blue" in drawn
 

@@ -102,16 +102,9 @@ def _top(node: Node, boxes: Mapping[str, Box], *, has_arrow: bool) -> Html:
     width, height = left + piece.width + 1, piece.height + 2
     inner = ", ".join(node.names()[:-1])
     label = f"{node.name}: {node.kind} of {inner}" if node.body else f"{node.name}: {node.kind or 'layer'}"
-    return element(
-        "svg",
-        arrow,
-        piece.markup,
-        viewBox=f"0 0 {width} {height}",
-        width=str(width),
-        height=str(height),
-        role="img",
-        aria_label=label,
-    )
+    size = {"viewBox": f"0 0 {width} {height}", "width": str(width), "height": str(height)}
+    drawn = element("svg", arrow, piece.markup, **size, aria_hidden="true")
+    return join([element("span", label), drawn])  # the span is read aloud; the table below has the numbers
 
 
 def _box(node: Node, boxes: Mapping[str, Box], x: int, y: int, inside: str) -> _Piece:
