@@ -161,17 +161,17 @@ def report(run: Annotated[Path, typer.Argument(help="Folder of a run, a study or
 
 
 @app.command()
+@printing
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Folders of two or more runs; the first is what others differ from.")
     ],
     out: Annotated[Path, typer.Option(help="File of the page.")] = Path("compare.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print data instead of a table.")] = False,
-) -> None:
+) -> Output:
     """Compare runs: curves, formats, settings, final numbers, first difference; on one page and in a table."""
-    from emu.cli.compare import compare_runs
+    from emu.cli.compare import comparison_output
 
-    compare_runs(runs, out, as_json)
+    return comparison_output(runs, out)
 
 
 @app.command()

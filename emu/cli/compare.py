@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from emu.cli.tables import Listing, console
+from emu.cli.output import Column, Output, Table
 from emu.report.comparison import Compared, read_compared
 from emu.report.comparison.agreement import losses_agree, sentences, weights_agree
 from emu.report.comparison.datapaths import datapaths_of
@@ -18,46 +16,37 @@ from emu.report.comparison.page import write_comparison
 from emu.report.comparison.settings import settings_of
 from emu.report.words import NO_NUMBER, duration, energy, percent, seconds
 
+_COLUMNS = (
+    Column("run", "name"),
+    Column("accuracy", "test_accuracy", "{:.2%}".format, NO_NUMBER, is_number=True),
+    Column("loss", "test_loss", "{:.4f}".format, NO_NUMBER, is_number=True),
+    Column("overflow", "overflow", percent, NO_NUMBER, is_number=True),
+    Column("underflow", "underflow", percent, NO_NUMBER, is_number=True),
+    Column("energy/step", "joules", energy, NO_NUMBER, is_number=True),
+    Column("simulated", "simulated_s", duration, NO_NUMBER, is_number=True),
+    Column("took", "took_s", seconds, NO_NUMBER, is_number=True),
+)
+#: Most keys of values that differ which a line names.
+_NAMED = 4
 
-def compare_runs(folders: Sequence[Path], out: Path, as_json: bool = False) -> None:
-    """Write the page that compares runs, and print a table or, with `as_json`, data.
+
+def comparison_output(folders: Sequence[Path], out: Path) -> Output:
+    """Write the page that compares runs; return its numbers and first differences, and as data all that differs.
 
     Raises:
         ConfigError: there are fewer than two runs, a folder is no run or cannot be read, or the page cannot be written.
     """
     runs = read_compared(folders)
     write_comparison(runs, out)
-    if as_json:
-        print(json.dumps(_data(runs, out), indent=2, ensure_ascii=False))
-    else:
-        _print(runs, out)
-
-
-def _print(runs: Sequence[Compared], out: Path) -> None:
-    screen, numbers = console(), [numbers_of(run) for run in runs]
-    heads = ("run", "accuracy", "loss", "overflow", "underflow", "energy/step", "simulated", "took")
-    screen.print(Listing(heads, [_row(own) for own in numbers], numbers=heads[1:]))
+    parts: list[Any] = [Table(_COLUMNS, [_row(numbers_of(run)) for run in runs])]
     for other in runs[1:]:
-        print(f"\n{other.name} and {runs[0].name}")
-        for sentence in sentences(runs[0], other):
-            screen.print(f"  {sentence}", markup=False, soft_wrap=True)
-    print()
-    for line in _differences(runs):
-        screen.print(line, markup=False, soft_wrap=True)
-    screen.print(f"page      {out}", markup=False, soft_wrap=True)
+        parts += ["", f"{other.name} and {runs[0].name}", *(f"  {text}" for text in sentences(runs[0], other))]
+    return Output([*parts, "", *_differences(runs), f"page      {out}"], _data(runs, out))
 
 
-def _row(own: Numbers) -> tuple[str, ...]:
-    return (
-        own.name,
-        NO_NUMBER if own.test_accuracy is None else f"{own.test_accuracy:.2%}",
-        NO_NUMBER if own.test_loss is None else f"{own.test_loss:.4f}",
-        NO_NUMBER if own.overflow is None else percent(own.overflow[0]),
-        NO_NUMBER if own.underflow is None else percent(own.underflow[0]),
-        NO_NUMBER if own.joules is None else energy(own.joules),
-        NO_NUMBER if own.simulated_seconds is None else duration(own.simulated_seconds),
-        NO_NUMBER if own.seconds is None else seconds(own.seconds),
-    )
+def _row(own: Numbers) -> tuple[Any, ...]:
+    worst = (pair and pair[0] for pair in (own.overflow, own.underflow))
+    return (own.name, own.test_accuracy, own.test_loss, *worst, own.joules, own.simulated_seconds, own.seconds)
 
 
 def _differences(runs: Sequence[Compared]) -> list[str]:
@@ -67,7 +56,7 @@ def _differences(runs: Sequence[Compared]) -> list[str]:
     lines = [f"formats   {different} of {len(datapaths)} tensors differ in format, rounding, overflow rule or unit"]
     for of, settings in settings_of(runs).items():
         keys = [setting.key for setting in settings if setting.differs]
-        shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+        shown = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
         lines.append(f"{of:<10}{shown or 'equal'}")
     return lines
 
@@ -75,7 +64,7 @@ def _differences(runs: Sequence[Compared]) -> list[str]:
 def _data(runs: Sequence[Compared], out: Path) -> dict[str, Any]:
     """Return what the page shows besides its curves, as plain data."""
     return {
-        "runs": [_without_infinity(asdict(numbers_of(run))) for run in runs],
+        "runs": [asdict(numbers_of(run)) for run in runs],
         "agreement": [
             {
                 "run": other.name,
@@ -98,15 +87,3 @@ def _data(runs: Sequence[Compared], out: Path) -> dict[str, Any]:
         },
         "page": str(out),
     }
-
-
-def _without_infinity(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Return numbers with None instead of those that JSON lacks; a pair of a number and its tensor stays a pair."""
-
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    def pair(value: Any) -> Any:
-        return [plain(value[0]), *value[1:]] if isinstance(value, tuple) else plain(value)
-
-    return {name: pair(value) for name, value in numbers.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from emu.errors import ConfigError, EmuError
 from emu.report.build import FILE_NAME
 from emu.training.folders.study_folder import ATTEMPTS, RUNS
-from emu.watch.kinds import RUN_KIND, View, comparison_view, kind_of
+from emu.watch.kinds import RUN_KIND, Kind, View, comparison_view, kind_of
 from emu.watch.state import State
 
 #: Runs in a folder: KEY is a folder's name, which does not begin with a point.
