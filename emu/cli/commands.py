@@ -161,7 +161,7 @@ def sensitivity(
 @app.command()
 def watch(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of a run, a study or a search: before, while or after it runs.")
+        Path, typer.Argument(help="Folder of a run, a study, a search or of runs: before, while or after it runs.")
     ],
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any that is free.")] = 0,
     opens: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
@@ -180,6 +180,20 @@ def report(
     from emu.cli.runs import rebuild_report
 
     rebuild_report(run)
+
+
+@app.command()
+@printing
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of two or more runs; the first is what others differ from.")
+    ],
+    out: Annotated[Path, typer.Option(help="File of the page.")] = Path("compare.html"),
+) -> Output:
+    """Compare runs: curves, formats, settings, final numbers, first difference; on one page and in a table."""
+    from emu.cli.compare import comparison_output
+
+    return comparison_output(runs, out)
 
 
 @app.command()

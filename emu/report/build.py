@@ -9,6 +9,7 @@ from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
 from emu.report.pictures import (
+    all_ranges,
     batch_sizes,
     clipping,
     cluster,
@@ -16,6 +17,7 @@ from emu.report.pictures import (
     energy,
     leading_bits,
     loss_scale,
+    network,
     noise,
     range_events,
     simulated_time,
@@ -32,6 +34,8 @@ SECTIONS = (
     clipping,
     cluster,
     batch_sizes,
+    network,
+    all_ranges,
     leading_bits,
     range_events,
     noise,

@@ -71,7 +71,7 @@ def page(title: str, header: Html, sections: Sequence[Section], footer: Html) ->
             Html('<meta name="color-scheme" content="light dark">'),
             Html('<link rel="icon" href="data:,">'),
             element("title", title),
-            Html(f"<style>{_asset('page.css')}</style>"),
+            Html(f"<style>{asset('page.css')}</style>"),
         ],
         "\n",
     )
@@ -112,10 +112,11 @@ def _scripts(sections: Sequence[Section]) -> list[Html]:
     data = [json_block(name, value) for section in sections for name, value in section.data.items()]
     if not specs:
         return data
-    return [*data, json_block("charts", specs), script(drawing_library()), script(_asset("page.js"))]
+    return [*data, json_block("charts", specs), script(drawing_library()), script(asset("page.js"))]
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file that is laid into pages."""
     return resources.files("emu.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 

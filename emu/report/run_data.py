@@ -272,7 +272,7 @@ def read_run(folder: Path) -> RunData:
         if name in _NEWER and not (folder / name).is_file():
             continue
         try:
-            tables[name] = _read_columns(folder / name, required)
+            tables[name] = read_columns(folder / name, required)
         except ConfigError as error:
             missing[name] = str(error)
             if isinstance(error, _DamagedError):
@@ -317,7 +317,12 @@ def tables_of(value: Any) -> list[dict[str, Any]]:
     return [table_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
-def _read_columns(path: Path, required: tuple[str, ...]) -> Columns:
+def read_columns(path: Path, required: tuple[str, ...]) -> Columns:
+    """Return the columns of a table.
+
+    Raises:
+        ConfigError: it does not exist, cannot be read, lacks one of the `required` columns, or has no rows.
+    """
     if not path.is_file():
         raise ConfigError(f"{path.name} is not in this run folder, so there is nothing to show here; {_REMEDY}.")
     pyarrow: Any = import_module("pyarrow")

@@ -1,4 +1,4 @@
-"""A live page of a run, a study or a search: served to this computer only, made in memory, read-only.
+"""A live page of a run, a study, a search or a folder of runs: served to this computer only, made in memory, read-only.
 
     folder ──► kinds    the files that a page depends on, and how it is made
            ──► state    what runs, and its progress

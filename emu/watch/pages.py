@@ -11,11 +11,14 @@ from pathlib import Path
 from emu.errors import ConfigError, EmuError
 from emu.report.build import FILE_NAME
 from emu.training.folders.study_folder import ATTEMPTS, RUNS
-from emu.watch.kinds import RUN_KIND, Kind, kind_of
+from emu.watch.kinds import RUN_KIND, Kind, View, comparison_view, kind_of
 from emu.watch.state import State
 
-#: Runs in a folder: KEY is a folder's name.
-_RUN = re.compile(rf"/(?:{RUNS}|{ATTEMPTS})/(?P<key>[A-Za-z0-9_-][A-Za-z0-9._-]*)/{re.escape(FILE_NAME)}")
+#: Runs in a folder: KEY is a folder's name, which does not begin with a point.
+_KEY = r"[^/.\\\0][^/\\\0]*"
+_RUN = re.compile(rf"/(?:{RUNS}|{ATTEMPTS})/(?P<key>{_KEY})/{re.escape(FILE_NAME)}")
+#: Several of them on one page.
+_COMPARISON = re.compile(rf"/compare/(?P<keys>{_KEY}(?:/{_KEY})*)/{re.escape(FILE_NAME)}")
 #: Files that are served unchanged: devices of a search, tables as text, pictures.
 _FILE = re.compile(r"/(?:devices/trial-[0-9]+\.toml|report\.md|front\.svg)")
 
@@ -71,31 +74,38 @@ class Pages:
             "or search.json (emu search) is in it."
         )
 
-    def _resolved(self, path: str) -> tuple[Kind, Path] | None:
-        """Return kind and folder of a server path; None if there is no such page."""
-        kind = self.kind
-        if kind is None:
+    def _resolved(self, path: str) -> View | None:
+        """Return what a server path shows; None if there is no such page."""
+        if self.kind is None:
             return None
         if path == f"/{FILE_NAME}":
-            return kind, self.folder
-        match = _RUN.fullmatch(path)
-        if not match or not kind.has_runs:
-            return None
-        for part in (RUNS, ATTEMPTS):
-            run = self.folder / part / match["key"]
+            return self.kind.view(self.folder)
+        if match := _RUN.fullmatch(path):
+            run = self._run(match["key"])
+            return RUN_KIND.view(run) if run else None
+        if match := _COMPARISON.fullmatch(path):
+            runs = [self._run(key) for key in match["keys"].split("/")]
+            known = [run for run in runs if run]
+            return comparison_view(known) if len(known) == len(runs) else None
+        return None
+
+    def _run(self, key: str) -> Path | None:
+        """Return the folder of a run of a study, a search or a folder of runs; None if there is none."""
+        for part in self.kind.runs_in if self.kind else ():
+            run = self.folder / part / key
             if (run / RUN_KIND.marker).is_file() and run.resolve().is_relative_to(self.folder):
-                return RUN_KIND, run
+                return run
         return None
 
     def version(self, path: str) -> str | None:
         """Return the version of a page; None if there is none."""
-        resolved = self._resolved(path)
-        return resolved[0].version(resolved[1]) if resolved else None
+        view = self._resolved(path)
+        return view.version() if view else None
 
     def state(self, path: str) -> State | None:
         """Return what runs in the folder of a page; None if there is no page."""
-        resolved = self._resolved(path)
-        return resolved[0].state(resolved[1]) if resolved else None
+        view = self._resolved(path)
+        return view.state() if view else None
 
     def note(self, path: str) -> str:
         """Return why the page that was made last is older than its files; empty if it is not."""
@@ -110,16 +120,15 @@ class Pages:
         Raises:
             EmuError: the first page of a folder cannot be made.
         """
-        resolved = self._resolved(path)
-        if resolved is None:
+        view = self._resolved(path)
+        if view is None:
             return None
-        kind, folder = resolved
         with self._lock:  # Altair draws for one thread at a time
-            version, known = kind.version(folder), self._known.get(path)
+            version, known = view.version(), self._known.get(path)
             if known is not None and known.version == version:
                 return known
             try:
-                made = Page(version, kind.page(folder))
+                made = Page(version, view.page())
             except EmuError as error:
                 if known is None:
                     raise

@@ -2,7 +2,8 @@
 
 /                      the frame: what runs, and the page below it
 /report.html           the page of the folder
-/runs/KEY/report.html  the page of a run of a study or a search, also while it is trained
+/runs/KEY/report.html  the page of a run of a study, a search or a folder of runs, also while it is trained
+/compare/KEY/KEY/report.html  the page that compares such runs
 /state?page=PATH       version of a page, empty as long as nothing has begun, and what runs (JSON)
 """
 
@@ -48,7 +49,7 @@ class WatchServer(ThreadingHTTPServer):
         """Open the port; `serve_forever` answers requests.
 
         Args:
-            folder: folder of a run, a study or a search.
+            folder: folder of a run, a study, a search, or of several runs.
             port: port; 0 for any free one.
 
         Raises:
@@ -114,6 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _state(self, path: str) -> None:
         pages = self.server.pages
         waiting = pages.waiting()
+        path = unquote(path)  # a browser names a page as it stands in the address
         version, state = pages.version(path), pages.state(path)
         if waiting:
             version, state = "", State("Nothing has begun yet.", None, False)

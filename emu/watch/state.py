@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from emu.report.run_list import listed_runs, summary_of
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.words import integer, seconds
 from emu.training.folders.claim import held_in
@@ -77,6 +78,18 @@ def state_of_search(folder: Path) -> State:
     states = [str(trial.get("state")) for trial in trials]
     failed = states.count("failed")
     return _many(folder, "trials", planned, states.count("finished") + failed, failed)
+
+
+def state_of_runs(folder: Path) -> State:
+    """Return the progress of a folder of runs: how many of them are trained, finished or stopped."""
+    return State(summary_of([run.status for run in listed_runs(folder)]), None, False)
+
+
+def state_of_comparison(runs: Sequence[Path]) -> State:
+    """Return the progress of runs that are compared."""
+    states = {run.name: state_of_run(run) for run in runs}
+    going_on = [f"{name}: {state.says}" for name, state in states.items() if not state.has_ended]
+    return State(" ".join(going_on) or "All compared runs have ended.", None, not going_on)
 
 
 def _many(folder: Path, what: str, planned: int, ended: int, failed: int) -> State:

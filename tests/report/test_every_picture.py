@@ -29,7 +29,7 @@ OWN_FONT = re.compile(
     r"""system-ui, -apple-system, (["'])Segoe UI\1, Roboto, sans-serif|(?<=font-family=")sans-serif"""
 )
 #: Numbers of charts; a drawing in a file of its own is one.
-CHARTS = {"run": 24, "still": 13, "study": 3, "search": 16, "front": 1, "simulate": 1, "notebook": 3}
+CHARTS = {"run": 25, "still": 14, "study": 3, "search": 16, "front": 1, "simulate": 1, "notebook": 3}
 #: Tensors whose leading bits are looked at: with an accumulator, with one and a point that moves, with neither.
 TENSORS = (("conv2", "activation"), ("fc1", "gradient"), ("relu1", "activation"))
 CHOOSE = """new Promise(done => {{

@@ -76,7 +76,7 @@ def test_the_check_itself_notices_a_request_and_a_console_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "scheme"), [("report", 9, "light"), ("report", 9, "dark"), ("systems", 19, "light")]
+    ("name", "number", "scheme"), [("report", 10, "light"), ("report", 10, "dark"), ("systems", 20, "light")]
 )
 def test_every_chart_is_drawn_without_console_lines_or_requests(request, tmp_path, name, number, scheme):
     report = request.getfixturevalue(name)

@@ -99,8 +99,9 @@ def test_the_page_of_a_deep_network_logged_often_stays_under_three_megabytes(tmp
 
 def test_sections_come_in_reading_order(page):
     assert page.headings == [
-        "lenet on fixed8", "Diagnosis", "Loss and accuracy", "How large the numbers were", "Overflow and underflow",
-        "Signal-to-noise", "Where the time went", "Device and formats", "Training recipe", "Versions and hashes",
+        "lenet on fixed8", "Diagnosis", "Loss and accuracy", "The network", "Every tensor against its format",
+        "How large the numbers were", "Overflow and underflow", "Signal-to-noise", "Where the time went",
+        "Device and formats", "Training recipe", "Versions and hashes",
     ]  # fmt: skip
 
 
@@ -121,13 +122,15 @@ def test_every_identifier_is_unique_and_every_link_arrives(page):
 
 def test_every_chart_and_table_says_what_it_is(page):
     charts = [a for a in page.of("div") if a.get("class") == "chart"]
-    assert len(charts) == 9
+    assert len(charts) == 10
     assert all(a["role"] == "img" and len(a["aria-label"]) > 30 for a in charts)
-    assert len(page.of("table")) == len(page.of("caption")) == 8
+    assert len(page.of("table")) == len(page.of("caption")) == 10
 
 
 def test_layer_and_role_are_chosen_with_labelled_native_selects(page, text):
-    assert [a["id"] for a in page.of("select")] == ["bits-layer", "bits-role"]
+    menus = ["network-column", "ranges-order", "ranges-role", "bits-layer", "bits-role"]
+    assert [a["id"] for a in page.of("select")] == menus
+    assert len(page.of("label")) == len(menus)
     assert "<label><span>Layer</span><select" in text
     assert "<label><span>Role</span><select" in text
 
@@ -139,7 +142,7 @@ def test_names_from_a_run_are_shown_and_never_run(tmp_path):
     assert HOSTILE not in text
     assert Page(text).of("img") == []
     assert "&lt;/script&gt;&lt;script&gt;alert" in text
-    assert len(Page(text).of("script")) == 4
+    assert len(Page(text).of("script")) == 5
 
 
 @pytest.mark.parametrize(

@@ -122,12 +122,50 @@
     return show();
   }
 
+  // A menu that names a chart sets one of its signals; an option may have a height for it.
+  function offerSignals(views) {
+    document.querySelectorAll("select[data-signal]").forEach((menu) => {
+      const set = () => {
+        const view = views[menu.dataset.chart], height = menu.selectedOptions[0].dataset.height;
+        if (height) {
+          document.getElementById(menu.dataset.chart).style.minHeight = "0";
+          view.height(Number(height));
+        }
+        return fit(view.signal(menu.dataset.signal, menu.value));
+      };
+      menu.addEventListener("change", set);
+      if (menu.selectedIndex > 0) set();
+    });
+  }
+
+  // The network is drawn already; its menu gives the layers another column's colours and texts.
+  function paint(menu, data) {
+    const show = () => {
+      const column = data.columns[menu.value];
+      document.querySelectorAll("#network [data-layer]").forEach((box) => {
+        const [colour, ink, text] = column[box.dataset.layer];
+        box.style.setProperty("--box", colour);
+        box.style.setProperty("--ink-of-box", ink);
+        box.querySelector(".value").textContent = text;
+      });
+      document.querySelectorAll("#network [data-legend]").forEach((legend) => {
+        legend.hidden = legend.dataset.legend !== data.legends[menu.value];
+      });
+    };
+    menu.addEventListener("change", show);
+    show();
+  }
+
+  const views = {};
   const drawn = Object.entries(read("charts") || {}).map(([id, spec]) => draw(id, spec).then((view) => {
+    views[id] = view;
     if (id === "bits-chart") return explore(view, read("leading-bits-data"));
     return view;
   }));
   // Vega follows the width of the window by itself, but measures once; this comes after it.
   addEventListener("resize", () => setTimeout(() => drawn.forEach((view) => view.then((shown) => fit(shown))), 100));
+  const menu = document.getElementById("network-column");
+  if (menu) paint(menu, read("network-data"));
   // "ready" tells tests and printers that every chart is drawn.
-  Promise.all(drawn).then(() => { document.documentElement.dataset.ready = "true"; });
+  Promise.all(drawn).then(() => offerSignals(views)).then(() => { document.documentElement.dataset.ready = "true"; });
 })();

@@ -9,7 +9,7 @@ from emu.training.systems import SYSTEMS
 #: Tables of every run: column -> Arrow type. Every column can be null.
 _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
     # a row for each log point; accuracies and test loss are null if they were not measured, rates are fractions of
-    # all elements written since the row before
+    # all elements written since the row before; the hash is that of `run.json`, of the weights after this step
     "metrics": {
         "step": "int64",
         "epoch": "float64",
@@ -20,6 +20,7 @@ _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
         "overflow_rate": "float64",
         "underflow_rate": "float64",
         "learning_rate": "float64",
+        "weights_sha256": "string",
     },
     # statistics registers: one interval per step value, which is its end; `kind` is positive, negative, none, below,
     # above, nonfinite or total; `exponent` is null for the last five

@@ -90,7 +90,7 @@ class Log:
         steps.are_stopped = self._tell_systems(row)
         if steps.are_stopped and not is_tested:  # the last row of a run has results on the test set
             is_tested, row = True, row | self._test_metrics(True)
-        history.add("metrics", step=steps.done, **row)
+        history.add("metrics", step=steps.done, **row, weights_sha256=self._bench.model.sha256())
         history.add_counts(steps.done, runners.counters, self._bench.policy.table.register.counter_bits)
         history.add_profile(steps.done, runners.profile)
         self._add_rows(system.interval() for system in self._systems)

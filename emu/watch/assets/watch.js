@@ -34,6 +34,10 @@
       const same = one.id && after.getElementById(one.id);
       if (same && same.value !== one.value) { same.value = one.value; same.dispatchEvent(new Event("change")); }
     });
+    before.querySelectorAll("input:checked").forEach((one) => {
+      const same = one.id && after.getElementById(one.id);
+      if (same && !same.checked) { same.checked = true; same.dispatchEvent(new Event("change", { bubbles: true })); }
+    });
     made.contentWindow.scrollTo(old.contentWindow.scrollX, old.contentWindow.scrollY);
   };
   const show = async (path, version) => {
