@@ -14,7 +14,7 @@ from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
 from emu.report.header import header
 from emu.report.histories import LeadingBits, leading_bits
-from emu.report.pictures.leading_bits_panel import panel
+from emu.report.pictures.leading_bits_panel import panel, summary_of
 from emu.report.range_of_format import range_of
 from emu.report.words import format_in_words, mac_in_words, overflow_in_words, percent
 from emu.training.folders.claim import training_alone
@@ -330,6 +330,22 @@ def test_every_result_of_an_interval_is_drawn_once(tmp_path):
     columns = np.array([parts for _, parts in shown["rows"]] + [parts for *_, parts in shown["special"]])
     # shares are rounded to millionths, row by row
     assert np.all(np.abs(columns.sum(axis=0) - 1_000_000) <= len(columns))
+
+
+@pytest.mark.parametrize(
+    ("outside", "sentence"),
+    [
+        ({}, "Every result was zero or not a finite number."),
+        ({"above": 8}, "No result lies within the register's positions: 50% lie above them. Give the device others"),
+        ({"below": 4, "above": 8}, "positions: 25% lie below them and 50% lie above them. Give the device others"),
+    ],
+)
+def test_a_register_that_saw_no_result_says_whether_there_were_none(outside, sentence):
+    zeros = np.array([0])
+    scalars = dict.fromkeys(("none", "below", "above", "nonfinite"), zeros) | {"total": np.array([16])}
+    scalars |= {kind: np.array([count]) for kind, count in outside.items()}
+    empty = LeadingBits(np.array([10]), 0, np.zeros((1, 0), int), scalars)
+    assert sentence in summary_of(empty, None, moves=False)
 
 
 def test_the_panel_says_how_much_lies_outside_the_range_of_its_format(tmp_path):

@@ -174,7 +174,7 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
     total = max(int(history.scalars["total"].sum()), 1)
     seen = history.exponents()
     if seen is None:
-        return "Every result was zero or not a finite number."
+        return _unseen(history)
     zeros = percent(int(history.scalars["none"].sum()) / total)
     text = f"Results from {power_of_two(seen[0])} to {power_of_two(seen[1] + 1)}, {zeros} exactly zero."
     if covered is None:
@@ -187,6 +187,19 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
     beyond, below = beyond_range(history, covered.top), below_range(history, covered.bottom)
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
     return f"{text} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
+
+
+def _unseen(history: LeadingBits) -> str:
+    """Return a sentence about results none of which lies at a position of the register."""
+    outside = {kind: int(history.scalars[kind].sum()) for kind in ("below", "above")}
+    if not any(outside.values()):
+        return "Every result was zero or not a finite number."
+    total = max(int(history.scalars["total"].sum()), 1)
+    where = " and ".join(f"{percent(count / total)} lie {kind} them" for kind, count in outside.items() if count)
+    return (
+        f"No result lies within the register's positions: {where}. Give the device others, with `lowest` and `bins` of "
+        "[precision.register]."
+    )
 
 
 def _headroom(powers: int) -> str:
