@@ -161,7 +161,7 @@ def test_a_wrong_word_is_one_line_with_the_nearest_right_one(run: Run, arguments
 def test_a_word_that_is_near_to_nothing_gets_the_list(run: Run):
     code, _, err = run("zzzz")
     assert code == 2
-    assert "known: check, devices, evaluate, " in err
+    assert "known: check, compare, devices, evaluate, " in err
     assert "bench" not in err, "a command that is gone is no suggestion"
 
 
@@ -223,7 +223,7 @@ def test_data_are_json_whose_keys_are_documented_under_their_command(run: Run, l
 def test_every_documented_command_prints_data_and_the_others_print_no_table():
     documented = set(re.findall(r"^\| `emu (\w+)", PAGE, re.MULTILINE))
     assert documented == set(PRINTING)
-    assert documented - {line.split()[0] for line in OUTPUTS} == {"search", "sensitivity"}, (
+    assert documented - {line.split()[0] for line in OUTPUTS} == {"compare", "search", "sensitivity"}, (
         "tests/report and tests/sensitivity judge their data"
     )
     assert set(COMMANDS) - set(PRINTING) == {"train", "study", "watch", "report"}
