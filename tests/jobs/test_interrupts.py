@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,14 @@ def test_a_study_and_a_search_name_their_folder_and_what_has_ended(
     assert interrupt.value.kept == f"0 of {total} {what} have ended; {home} has no checkpoint yet"
     assert interrupt.value.dropped == (("--retry-failed",) if kind == "study" else ())
     assert runs.closed
+
+
+@pytest.fixture(autouse=True)
+def interrupts_arrive() -> Generator[None, None, None]:
+    """Let programs that a test starts get Ctrl-C, also if the tests run in a shell's background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 needs_masks = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks on this system")
