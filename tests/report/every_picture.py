@@ -10,15 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import test_report_sensitivity as sensitivity
 from synthetic_run import write_run
 
 import emu
-from emu.report import build_report
+from emu.report import build_comparison, build_report
 from emu.report.html import Html
 from emu.report.page import Section, page
 from emu.report.pictures.speed_up import speed_up_picture
 from emu.report.search import build_search_report, read_search
 from emu.report.search.front_picture import front_svg
+from emu.report.sensitivity import build_sensitivity_report
 from emu.report.study.accuracy_picture import accuracy_section
 from emu.report.study.comparison import Row
 from emu.report.study.difference import Difference
@@ -34,11 +36,15 @@ LOGGED = range(100, STEPS + 1, 100)
 def write_pages(folder: Path) -> dict[str, Path]:
     """Return a page of every kind by its name.
 
-    A run, a run that hardly moves, a study, a search and its front, a simulation, a notebook.
+    A run, a run that hardly moves, both compared, a sensitivity analysis, a study, a search and its front, a
+    simulation, a notebook.
     """
+    run, still = _run(folder / "run"), _still_run(folder / "still")
     return {
-        "run": _run(folder / "run"),
-        "still": _still_run(folder / "still"),
+        "run": run,
+        "still": still,
+        "comparison": build_comparison([run.parent, still.parent], folder / "compare.html"),
+        "sensitivity": _sensitivity(folder / "sensitivity"),
         "study": _study(folder / "study.html"),
         **_search(folder / "search"),
         "simulate": _simulated(folder / "speed-up.svg"),
@@ -237,6 +243,21 @@ def _search(folder: Path) -> dict[str, Path]:
     assert front is not None
     (folder / "front.svg").write_text(front)
     return {"search": build_search_report(folder), "front": folder / "front.svg"}
+
+
+def _sensitivity(folder: Path) -> Path:
+    folder.mkdir()
+    layers = ("conv1", "blocks.2.a_layer_of_a_long_name", "output")
+    rows = [
+        sensitivity.row(
+            layer, role, bits, {1: (0.95 - 0.3 * (bits == 4) * at, 0.95)}, saving=0.01 * (16 - bits) * (at + 1)
+        )
+        for at, layer in enumerate(layers)
+        for role in ("weight", "activation")
+        for bits in (8, 4)
+    ]
+    together = [{"column": "8 bits", "tensors": 6, "accuracy": 0.93, "lost": 0.02, "saving": 0.5}]
+    return build_sensitivity_report(sensitivity.written(folder, rows, together=together))
 
 
 def _notebook(path: Path, run: Path) -> Path:

@@ -29,7 +29,12 @@ OWN_FONT = re.compile(
     r"""system-ui, -apple-system, (["'])Segoe UI\1, Roboto, sans-serif|(?<=font-family=")sans-serif"""
 )
 #: Numbers of charts; a drawing in a file of its own is one.
-CHARTS = {"run": 25, "still": 14, "study": 3, "search": 16, "front": 1, "simulate": 1, "notebook": 3}
+CHARTS = {
+    "run": 25, "still": 14, "comparison": 4, "sensitivity": 3, "study": 3, "search": 16, "front": 1, "simulate": 1,
+    "notebook": 3,
+}  # fmt: skip
+#: Pages on which several charts share the text that says how to read them.
+READ_TOGETHER = ("comparison", "sensitivity")
 #: Tensors whose leading bits are looked at: with an accumulator, with one and a point that moves, with neither.
 TENSORS = (("conv2", "activation"), ("fc1", "gradient"), ("relu1", "activation"))
 CHOOSE = """new Promise(done => {{
@@ -41,6 +46,20 @@ CHOOSE = """new Promise(done => {{
   setTimeout(() => done(document.getElementById("bits-chart").getAttribute("aria-label")), 200);
 }})"""
 
+#: Texts of axes whose contrast to the card behind them is below 3. Source: WCAG 2.2, 1.4.11.
+TOO_DARK = """(() => {
+  const channel = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const luminance = css => {
+    const [r, g, b] = css.match(/[0-9.]+/g).map(Number);
+    return 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  };
+  const card = luminance(getComputedStyle(document.querySelector("figure")).backgroundColor);
+  return [...document.querySelectorAll(".chart svg [class*='role-axis'] text")]
+    .filter(text => text.textContent.trim())
+    .map(text => [luminance(getComputedStyle(text).fill), text.textContent])
+    .filter(([ink]) => (Math.max(ink, card) + 0.05) / (Math.min(ink, card) + 0.05) < 3)
+    .map(([ink, content]) => content);
+})()"""
 #: Waits until the live page shows a report whose charts are drawn.
 LIVE = """new Promise(done => {
   const look = () => frames[0]?.document.documentElement.dataset.ready ? done(true) : setTimeout(look, 50);
@@ -81,6 +100,15 @@ def in_font(path: Path, font: str) -> Path:
     return copy
 
 
+@pytest.mark.parametrize("name", [name for name in CHARTS if name not in ("front", "simulate", "notebook")])
+def test_every_chart_can_be_read_on_a_dark_page(page: Browser, pages: dict[str, Path], name: str):
+    page.show(WIDTHS[1], scheme="dark")
+    page.open(pages[name].as_uri())
+    assert page.run("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert page.run(TOO_DARK) == []
+    assert page.run(TOO_DARK.replace("< 3)", "< 21)")), "texts of axes are there to be judged"
+
+
 @pytest.mark.parametrize("font", FONTS)
 @pytest.mark.parametrize("name", CHARTS)
 def test_no_picture_leaves_its_frame_or_says_a_thing_twice(page: Browser, pages: dict[str, Path], name: str, font: str):
@@ -119,7 +147,8 @@ def test_every_chart_has_a_name_of_its_own_and_says_how_to_read_it(page: Browser
     assert len(images) == CHARTS[name]
     assert len({label for label, _ in images}) == len(images)
     assert all(label and "Vega" not in label for label, _ in images)
-    if 'id="charts"' in pages[name].read_text(encoding="utf-8"):  # a report, whose figures say how to read them
+    is_report = 'id="charts"' in pages[name].read_text(encoding="utf-8")
+    if is_report and name not in READ_TOGETHER:  # each figure says how to read it
         assert all("read" in description.lower() for _, description in images), images
 
 
