@@ -149,7 +149,7 @@ class Design:
     def _all(self) -> Iterator[Values]:
         """Yield all values in the order of the file; none if there are more than MOST_VALUES."""
         ranges = [variable.listed(MOST_VALUES) for variable in self.search.variable]
-        if all(ranges) and math.prod(map(len, ranges)) <= MOST_VALUES:
+        if math.prod(map(len, ranges)) <= MOST_VALUES:
             names = [variable.name for variable in self.search.variable]
             for combination in itertools.product(*ranges):
                 yield dict(zip(names, combination, strict=True))

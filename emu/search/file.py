@@ -167,6 +167,8 @@ class Variable(Table):
         Examples:
             >>> Variable(name="scale", low=0.0, high=0.3, step=0.1, start=0.0).listed(10)
             [0.0, 0.1, 0.2, 0.3]
+            >>> [len(Variable(name="bits", low=1, high=4, start=1).listed(most)) for most in (3, 4)]
+            [0, 4]
         """
         if self.choices is not None:
             return list(self.choices) if len(self.choices) <= most else []

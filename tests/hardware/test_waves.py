@@ -86,6 +86,8 @@ def test_ways_are_those_of_a_count_tile_by_tile(product: Product, tile: Any, cou
 def test_any_number_of_parts_may_be_allowed():
     product = Product(100, 100, 9 * LEAST_DEPTH)
     assert set(ways_of(unit(splits=2**31), product)) == set(ways_of(unit(splits=9), product))
+    parts = [len(list(ways_of(unit(splits=99), Product(1, 1, depth)))) // 2 for depth in (1020, 1021)]
+    assert parts == [3, 4], "ceil(1021 / 4) is 256, ceil(1020 / 4) is 255"
 
 
 @given(st.builds(Product, *[st.integers(1, 500)] * 3))

@@ -168,6 +168,18 @@ def test_a_device_says_how_its_adds_round_and_what_differs_by_layer(lines, devic
     assert any(line.startswith("rounding ") for line in printed) == (device == "h100")
 
 
+def test_a_device_shows_the_units_of_errors_and_gradients_where_they_differ(lines, tmp_path: Path):
+    text = (content_folder("devices") / "fixed16.toml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.toml"
+    units = '[precision.backward_mac]\naccumulator = "fix40f20"\n[precision.error_mac]\norder = "pairwise"\n'
+    mine.write_text(text + units, encoding="utf-8")
+    printed = [" ".join(line.split()) for line in lines(100, "devices", str(mine))]
+    assert "backward_mac accumulator fix40f20" in printed
+    assert "error_mac order pairwise" in printed
+    assert not any(line.startswith("gradient_mac") for line in printed)
+    assert not any("_mac" in line for line in lines(100, "devices", "fixed16"))
+
+
 def test_what_differs_by_layer_has_its_keys_and_its_steps(lines, tmp_path: Path):
     text = (content_folder("devices") / "fixed16.toml").read_text(encoding="utf-8")
     layers = '[[precision.layers]]\nmatch = "conv*"\nfrom_step = 3\nuntil_step = 9\nweight = { format = "fix8f7", '

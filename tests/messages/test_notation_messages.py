@@ -113,6 +113,16 @@ def said(action: Any, *arguments: Any, **options: Any) -> str:
             "float8_e5m3",
             "the width of a float must be that of its fields, got 'float8_e5m3', whose fields have 9 bits; write e5m3",
         ),
+        (
+            "fix24",
+            "a fixed-point format must say where its point is, got 'fix24'; write fix24f0 for whole numbers, fix24f12 "
+            "for 12 fraction bits, or fix24f? for a point that moves while a network trains",
+        ),
+        (
+            "ufix16_8",
+            "a fixed-point format must say where its point is, got 'ufix16_8'; did you mean ufix16f8, which has 8 "
+            "fraction bits?",
+        ),
         ("", f"a format must be written as {FORMS}; got ''"),
         (" ", f"a format must be written as {FORMS}; got ''"),
         ("complex64", f"a format must be written as {FORMS}; got 'complex64'"),

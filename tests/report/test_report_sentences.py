@@ -12,7 +12,7 @@ from synthetic_run import write_run
 import emu
 from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
-from emu.report.header import header
+from emu.report.header import first_finding, header
 from emu.report.histories import LeadingBits, leading_bits
 from emu.report.pictures.leading_bits_panel import panel, summary_of
 from emu.report.range_of_format import range_of
@@ -43,6 +43,17 @@ def run_with(folder, *, formats=(), flags=(), snr=(), metrics=None, **info):
 
 def told(evidence):
     return [f"{one.subject}: {one.sentence}" for one in evidence.findings]
+
+
+def test_the_first_finding_says_how_many_more_there_are(tmp_path):
+    flags = [("conv1", "error", 100, {"underflow": 97}), ("conv2", "error", 100, {"underflow": 90}),
+             ("conv2", "activation", 100, {"overflow": 50})]  # fmt: skip
+    formats = [(layer, role, "fix8f7", {}) for layer, role, *_ in flags]
+    text = first_finding(run_with(tmp_path, formats=formats, flags=flags))
+    assert text.startswith("activation of conv2: 50% of results were too large")
+    assert text.endswith(". 1 more in the report.")
+    alone = first_finding(run_with(tmp_path, formats=formats, flags=flags[:2]))
+    assert alone.endswith("Likewise in conv2 (90%).")
 
 
 def test_errors_lost_below_the_smallest_step_cost_the_layers_below_their_gradient(tmp_path):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from emu.report.guessing import is_guess
 from emu.report.study.comparison import Row, _names
 from emu.report.study.difference import Difference
 from emu.report.study.difference_picture import difference_picture
@@ -78,6 +79,12 @@ def test_a_difference_to_a_baseline_that_guesses_is_no_statement_and_no_failure(
     assert (len(remarks([learned])), remarks([guesses])) == (1, [])
     assert difference_picture("a", [learned])[1]
     assert difference_picture("a", [guesses]) == ("", ())
+
+
+def test_an_accuracy_guesses_up_to_one_and_a_half_times_chance():
+    assert [is_guess(accuracy, 0.5) for accuracy in (0.7499, 0.75, 0.7501)] == [True, True, False]
+    assert not is_guess(None, 0.5)
+    assert not is_guess(0.1, None)
 
 
 def test_files_of_one_name_are_told_apart():

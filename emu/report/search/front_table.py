@@ -41,7 +41,7 @@ def cells(searched: Searched, trial: Trial) -> list[str]:
     values: list[str] = []
     for index, metric in enumerate(searched.metrics):
         value = trial.objectives[index]
-        first = original.objectives[index] if original is not None and original is not trial else None
+        first = original.objectives[index] if original is not None else None
         note = _interval(metric, trial.samples.get(metric, ())) or _saving(metric, value, first)
         values.append(value_in_words(metric, value) + note)
     return [str(trial.number), *values, str(len(trial.runs)), changes_in_words(searched, trial)]
