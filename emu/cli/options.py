@@ -61,9 +61,12 @@ class VectorOptions(TypedDict, total=False):
 class SimulateOptions(TypedDict, total=False):
     """Options of a simulation besides model and device; see `simulate_model` of `emu.cli.simulate`."""
 
-    nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8.")]
-    batch: Annotated[str | None, typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880.")]
-    bits: Annotated[str | None, typer.Option(help="Bits of a gradient on its way, e.g. 1,32.")]
+    nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8; without: the recipe's.")]
+    batch: Annotated[
+        str | None,
+        typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880; without: the recipe's."),
+    ]
+    bits: Annotated[str | None, typer.Option(help="Bits of a gradient on its way, e.g. 1,32; without: the recipe's.")]
     cost: Annotated[
         str | None,
         typer.Option(help="A cost table's name or the path of its TOML file.", autocompletion=shipped("costs")),

@@ -39,6 +39,11 @@ _PARTS = {
     "step": "step_ps", "compute": "compute_ps", "quantise": "quantise_ps", "clip": "clip_ps", "update": "update_ps",
     "wait": "wait_ps", "send": "send_ps",
 }  # fmt: skip
+#: What a step's time is spent on, in words; sending overlaps with the others.
+_SPENT_ON = {
+    "compute_ps": "compute", "quantise_ps": "encoding and decoding", "clip_ps": "clipping", "update_ps": "the update",
+    "wait_ps": "waiting for messages",
+}  # fmt: skip
 _RATES = ("samples/s", "speed-up", "bound", "link")
 _COST_COLUMNS = ("part", "energy of a step", "share", "share of the area")
 _UNITS = {"s": SECOND_PS, "ms": 10**9, "us": 10**6, "ns": 10**3, "ps": 1}
@@ -168,23 +173,32 @@ def _times(cluster: SimulatedCluster) -> list[Any]:
     heading = f"\n{cluster.model} on {cluster.device}: {cluster.parameters} parameters{shared}\n"
     heads = (*keys, *parts, *_RATES)
     table = Listing(heads, rows, keys=len(keys), starts=_RATES[:1], numbers=[head for head in heads if head != _UNIT])
-    return [Text(heading), table, Text(f"\n{_in_a_sentence(cluster)}")]
+    return [Text(heading), table, Text(f"\n{_in_sentences(cluster)}")]
 
 
-def _in_a_sentence(cluster: SimulatedCluster) -> str:
-    """Return what the table says of its fastest step, and what that step spends its time on."""
-    best = max(cluster.steps, key=lambda step: step.samples_per_s)
-    spent = {part: getattr(best.time, field) for part, field in _PARTS.items() if part not in ("step", "send")}
-    longest = max(spent, key=lambda part: spent[part])
-    which = f"batch {best.batch}" + (
-        f", {best.nodes} nodes at {best.bits} bit{'s' * (best.bits != 1)}" if best.nodes > 1 else ""
-    )
-    rest = f", {best.speed_up:.2f} times one node" if best.nodes > 1 else ""
-    bound = "" if best.bound is None or best.nodes == 1 else f"; its links alone would allow {best.bound:.2f} times"
-    return (
-        f"{'Fastest: ' if len(cluster.steps) > 1 else ''}{which}: {best.samples_per_s:.0f} samples/s{rest}. "
-        f"{spent[longest] / best.time.step_ps:.0%} of its step is {longest}{bound}."
-    )
+def _in_sentences(cluster: SimulatedCluster) -> str:
+    """Return which step of the table is fastest, and what the steps of most nodes spend their time on."""
+    best, most = max(cluster.steps, key=lambda step: step.samples_per_s), max(step.nodes for step in cluster.steps)
+    lines: list[str] = []
+    if len(cluster.steps) > 1:
+        slower = most > 1 and best.nodes == 1
+        why = f" More nodes are slower at batch {best.batch}; try a larger --batch." if slower else ""
+        lines.append(f"Fastest: {_named(best)}: {best.samples_per_s:.0f} samples/s.{why}")
+    for step in cluster.steps:
+        if (step.nodes, step.batch) == (most, best.batch):
+            spent = {words: getattr(step.time, field) for field, words in _SPENT_ON.items()}
+            longest = max(spent, key=lambda part: spent[part])
+            rest = f" {step.speed_up:.2f} times one node;" if most > 1 else ""
+            share = f"{spent[longest] / step.time.step_ps:.0%} of a step is {longest}"
+            bound = f", and links alone would allow {step.bound:.2f} times" if step.bound and most > 1 else ""
+            lines.append(f"{_named(step)}:{rest} {share}{bound}.")
+    return "\n".join(lines)
+
+
+def _named(step: SimulatedStep) -> str:
+    if step.nodes == 1:
+        return f"1 node, batch {step.batch}"
+    return f"{step.nodes} nodes, {step.bits} bit{'s' * (step.bits != 1)}, batch {step.batch}"
 
 
 def _unit_of(step_ps: int) -> str:

@@ -18,7 +18,7 @@ from emu.formats import Fixed, Float
 from emu.formats.numerals import number, power_of_two
 from emu.report.histories import FlagCounts, LeadingBits, Noise
 from emu.report.outcome import Outcome
-from emu.report.run_data import RunData, Tensor
+from emu.report.run_data import RunData, Tensor, table_of
 from emu.report.words import decibels, family_limit_in_words, integer, parse_or_none, percent
 
 #: Shares of written elements from which a finding is worth a sentence, and from which it is severe.
@@ -27,6 +27,8 @@ OVERFLOW_NOTABLE, OVERFLOW_SEVERE = 0.01, 0.10
 #: Signal-to-noise in dB below which a tensor is noisy (10**(-10/20): noise is 32% of the signal), and lost (10**0:
 #: noise is as large as the signal).
 NOISY_DB, LOST_DB = 10.0, 0.0
+#: Bits of a gradient on its way from which the learning rate of a recipe needs no second look.
+_FEW_BITS = 4
 #: Most groups of findings that get a sentence; the tables have all.
 MOST_FINDINGS = 8
 
@@ -106,7 +108,7 @@ def findings(
     causes = [_with_noise(finding, noise) for finding in events]
     explained = {finding.tensor for finding in causes}
     rest = [finding for finding in _noise(flags, noise) if finding.tensor not in explained]
-    return [*_run_findings(outcome), *sorted([*causes, *rest], key=lambda f: -f.severity)]
+    return [*_run_findings(run, outcome), *sorted([*causes, *rest], key=lambda f: -f.severity)]
 
 
 def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
@@ -117,7 +119,20 @@ def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
     return replace(finding, sentence=f"{finding.sentence} Its signal-to-noise is {decibels(history.last)}.")
 
 
-def _run_findings(outcome: Outcome) -> Iterator[Finding]:
+def _of_few_bits(run: RunData) -> str:
+    """Return what to try if nodes exchange gradients of few bits; "" if they do not."""
+    cluster = table_of(run.section("recipe").get("cluster"))
+    bits = cluster.get("bits", 1)
+    if not cluster or not isinstance(bits, int) or bits > _FEW_BITS:
+        return ""
+    word = "one bit" if bits == 1 else f"{bits} bits"
+    return (
+        f" Its nodes exchange gradients of {word}, which need a lower learning rate, or a warm start "
+        "(cluster.warm_start); cluster.bits=32 tells whether that is the reason."
+    )
+
+
+def _run_findings(run: RunData, outcome: Outcome) -> Iterator[Finding]:
     if outcome.first_nonfinite_step is not None:
         step = integer(outcome.first_nonfinite_step)
         sentence = f"the loss is not a finite number from step {step} on: training stopped meaning anything there."
@@ -127,7 +142,7 @@ def _run_findings(outcome: Outcome) -> Iterator[Finding]:
         assert outcome.chance is not None
         sentence = (
             f"{percent(outcome.test_accuracy)} of the test images are right, and guessing gets "
-            f"{percent(outcome.chance)}: the network has learned nothing."
+            f"{percent(outcome.chance)}: the network has learned nothing.{_of_few_bits(run)}"
         )
         yield Finding(8.0, "The run", sentence, "curves", "chance")
     if outcome.collapsed_from is not None:

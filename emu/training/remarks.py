@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 def remarks(info: Mapping[str, Any]) -> list[str]:
-    """Return sentences about a run's cluster: nodes that were left out, and time that was not simulated.
+    """Return sentences about a run's cluster: nodes that train or were left out, and time that was not simulated.
 
     Args:
         info: content of `run.json`; what is missing there is not remarked on.
@@ -19,6 +19,9 @@ def remarks(info: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"one node of {device.get('name')} was trained, which has {nodes}; --set cluster.nodes={nodes} trains all"
         )
+    elif (cluster := _table(recipe, "cluster")).get("nodes", 1) > 1:
+        bits = cluster.get("bits", 1)
+        lines.append(f"{cluster['nodes']} nodes exchange gradients of {bits} bit{'s' * (bits != 1)}")
     if missing := info.get("simulated_time_missing"):
         lines.append(f"no time was simulated: {missing}")
     return lines

@@ -45,6 +45,25 @@ def told(evidence):
     return [f"{one.subject}: {one.sentence}" for one in evidence.findings]
 
 
+@pytest.mark.parametrize(
+    ("cluster", "advice"),
+    [
+        ({"nodes": 4}, "Its nodes exchange gradients of one bit, which need a lower learning rate, or a warm start"),
+        ({"nodes": 4, "bits": 4}, "Its nodes exchange gradients of 4 bits, which need"),
+        ({"nodes": 4, "bits": 5}, ""),
+        ({"nodes": 4, "bits": 32}, ""),
+        (None, ""),
+    ],
+)
+def test_a_cluster_of_few_bits_that_learned_nothing_is_told_what_to_try(tmp_path, cluster, advice):
+    recipe = {"network": {"classes": 10}, **({"cluster": cluster} if cluster else {})}
+    metrics = {"step": [10], "train_loss": [2.3], "test_accuracy": [0.1]}
+    evidence = run_with(tmp_path, metrics=metrics, recipe=recipe)
+    (sentence,) = [finding.sentence for finding in evidence.findings if finding.kind == "chance"]
+    assert advice in sentence
+    assert ("exchange" in sentence) == bool(advice)
+
+
 def test_the_first_finding_says_how_many_more_there_are(tmp_path):
     flags = [("conv1", "error", 100, {"underflow": 97}), ("conv2", "error", 100, {"underflow": 90}),
              ("conv2", "activation", 100, {"overflow": 50})]  # fmt: skip

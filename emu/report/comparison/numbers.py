@@ -32,6 +32,7 @@ class Numbers:
         underflow: the same for underflow.
         noise_db: lowest signal-to-noise at the end, and the tensor.
         joules: energy of a step.
+        bytes_sent: what the nodes of a cluster have sent each other; None for one node.
         simulated_seconds: time on the emulated machine.
         seconds: time that the emulation took.
     """
@@ -48,6 +49,7 @@ class Numbers:
     underflow: tuple[float, Tensor] | None
     noise_db: tuple[float, Tensor] | None
     joules: float | None
+    bytes_sent: float | None
     simulated_seconds: float | None
     seconds: float | None
 
@@ -72,6 +74,7 @@ def numbers_of(run: Compared) -> Numbers:
         underflow=_worst(run, "underflow"),
         noise_db=None if noisiest is None else (measured[noisiest], noisiest),
         joules=evidence.run.section("cost").get("joules_per_step"),
+        bytes_sent=evidence.run.section("metrics").get("bytes_sent") or None,
         simulated_seconds=info.get("simulated_seconds"),
         seconds=outcome.seconds,
     )
@@ -102,6 +105,10 @@ _ROWS: dict[str, Callable[[Numbers, Numbers], str]] = {
     "worst underflow": lambda own, _: _of_tensor(own.underflow, percent),
     "lowest signal-to-noise": lambda own, _: _of_tensor(own.noise_db, decibels),
     "energy of a step": lambda own, first: _text(own.joules, energy) + _times(own, own.joules, first, first.joules),
+    "sent between nodes": lambda own, first: (
+        _text(own.bytes_sent, lambda sent: f"{number(sent / 1e6, 4)} MB")
+        + _times(own, own.bytes_sent, first, first.bytes_sent)
+    ),
     "simulated time": lambda own, first: (
         _text(own.simulated_seconds, duration) + _times(own, own.simulated_seconds, first, first.simulated_seconds)
     ),

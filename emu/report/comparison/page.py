@@ -95,5 +95,5 @@ def _agreement_section(compared: Sequence[Compared]) -> Section:
     first, *others = compared
     parts: list[Html] = []
     for other in others:
-        parts += [element("h3", f"{other.name} and {first.name}"), bullets(sentences(first, other))]
+        parts += [element("h3", f"{first.name} and {other.name}"), bullets(sentences(first, other))]
     return Section("agreement", "First difference", join([*parts, paragraph(COVERS, class_="about")]))

@@ -96,7 +96,9 @@ def _accuracy_spec(rows: list[dict[str, Any]]) -> Spec:
         .mark_line(strokeWidth=2, color=SERIES_COLOURS[0], point={"size": 30, "filled": True})
         .encode(
             x=alt.X(
-                "megabytes:Q", title="megabytes sent by all nodes", axis=alt.Axis(grid=False, format="~g", tickCount=6)
+                "megabytes:Q",
+                title="megabytes sent by all nodes",
+                axis=alt.Axis(grid=False, format=".9~g", tickCount=6),
             ),
             y=alt.Y("accuracy:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=6)),
             tooltip=[
