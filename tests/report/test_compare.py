@@ -254,9 +254,11 @@ def test_numbers_are_those_of_the_reports_with_differences_to_the_first(first: P
     row = {"layer": "conv1", "unit": "memory", "kind": "bytes", "uses": 1, "picojoules": 1.0}
     cost = {"table": "t", "memory": "m", "batch": 1, "joules_per_inference": 1e-6, "energy": [row]}
     cost["joules_per_step"] = 2e-6
-    first = made(tmp_path / "costs", [4.0, 1.0], ["a", "b"], cost=cost, simulated_seconds=0.5)
+    first = made(tmp_path / "costs", [4.0, 1.0], ["a", "b"], cost=cost, simulated_seconds=0.5,
+                 metrics={"bytes_sent": 262_500_000})  # fmt: skip
     dearer = {**cost, "joules_per_step": 3e-6}
-    other = made(tmp_path / "other", [4.0, 2.0], ["a", "b"], cost=dearer, simulated_seconds=0.25)
+    other = made(tmp_path / "other", [4.0, 2.0], ["a", "b"], cost=dearer, simulated_seconds=0.25,
+                 metrics={"bytes_sent": 9_375_000})  # fmt: skip
     table = pq.read_table(other / "metrics.parquet").to_pydict() | {
         "test_accuracy": [None, 0.5],
         "test_loss": [2.0, 1.23456],
@@ -286,6 +288,7 @@ def test_numbers_are_those_of_the_reports_with_differences_to_the_first(first: P
     assert cells["test accuracy"] == "50.0% (-25.0 points)"
     assert cells["energy of a step"] == "3 uJ (x 1.5)"
     assert cells["simulated time"] == "250 ms (x 0.5)"
+    assert cells["sent between nodes"] == "9.375 MB (x 0.0357)"
     assert cells["state"] == "finished, 40 steps"
 
 
@@ -293,6 +296,7 @@ def test_a_number_that_no_run_has_has_no_row(first: Path, tmp_path: Path):
     shown = numbers_table([numbers_of(run) for run in compared(first, made(tmp_path / "o", [1.0], ["a"]))])
     assert "simulated time" not in shown
     assert "energy" not in shown
+    assert "sent between nodes" not in shown
 
 
 # ---- the page and the command ----
