@@ -16,6 +16,8 @@ from tests.cuda.cuda_on_host import HostDevice
 
 #: What NVIDIA's compiler makes of the kernels, run by the host, for these architectures.
 AS_PTX = [pytest.param(architecture, marks=pytest.mark.slow) for architecture in ("80", "90")]
+#: The ways in which the host plays a device: kernels compiled from their source, or from PTX.
+HOSTS = ["", *AS_PTX]
 #: The GPU itself, if there is one.
 GPU = "gpu"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import some_of
 
 from emu.backends.cuda import loader, nvrtc
 
@@ -46,7 +47,7 @@ def scripted(folder: Path, lines: str) -> dict[str, Any]:
 
 @no_gpu
 @pytest.mark.slow
-@pytest.mark.parametrize("state", ["absent", "no device"])
+@pytest.mark.parametrize("state", some_of(["absent", "no device"], 2))  # a minute each
 def test_without_a_gpu_the_record_is_complete_and_says_what_is_missing(state: str, tmp_path: Path):
     modules = None
     if state == "no device":

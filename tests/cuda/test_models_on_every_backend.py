@@ -27,7 +27,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "mlp": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
     "deep_sigmoid": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
     "lenet": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
-    "dnn46m": {"training.steps": 2, "training.batch": 4, "data.count": 8, "data.test_count": 2},
+    "dnn46m": {"training.steps": 1, "training.batch": 4, "data.count": 8, "data.test_count": 2},
     "resnet8": {"training.steps": 8, "training.batch": 2, "data.test_images": 2},
     "transformer": {"training.steps": 8, "training.batch": 1, "data.test_share": 0.006},
     "lenet_caffe": {"training.steps": 8, "training.batch": 1, "data.test_images": 2},

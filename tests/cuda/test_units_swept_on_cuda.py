@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 import pytest
 import swept_units
@@ -9,9 +11,17 @@ import test_infinite_sums
 import test_one_nan
 import wide_words
 from fast_suite import some_of
+from host_devices import GPU, HOSTS, as_backend, device_of, name_of
 from swept_units import assert_cases_agree
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[*some_of(HOSTS, 3), pytest.param(GPU, marks=pytest.mark.gpu)], ids=name_of)
+def cuda(request: pytest.FixtureRequest) -> Generator[str, None, None]:
+    """Name of the backend, on one of the ways in which the host plays a device: sweeps take minutes on each."""
+    with as_backend(device_of(request.param)):
+        yield "cuda"
 
 
 @pytest.mark.parametrize("exponent_bits", some_of(swept_units.EXPONENT_BITS, 7))
