@@ -68,9 +68,15 @@ def first_finding(evidence: Evidence) -> str:
     groups = grouped(evidence.findings)
     if not groups:
         return "no tensor overflowed, vanished or drowned in noise beyond the limits that the report watches"
-    worst, *others = groups[0]
-    more = f" {len(groups) - 1} more in the report." if len(groups) > 1 else ""
-    return f"{worst.subject}: {worst.sentence}{_also(others)}{more}"
+    # a run that failed says so first, and then why
+    shown = [groups[0], *([cause] if groups[0][0].tensor is None and (cause := _first_cause(groups)) else [])]
+    more = f" {len(groups) - len(shown)} more in the report." if len(groups) > len(shown) else ""
+    return " ".join(f"{worst.subject}: {worst.sentence}{_also(others)}" for worst, *others in shown) + more
+
+
+def _first_cause(groups: list[list[Finding]]) -> list[Finding] | None:
+    """Return the first group of findings about tensors."""
+    return next((group for group in groups if group[0].tensor is not None), None)
 
 
 def _diagnosis(evidence: Evidence) -> Html:

@@ -120,13 +120,13 @@ def test_what_wins_together_loses_nothing(tmp_path: Path):
     (text,) = conclusions(
         read_sensitivity(written(tmp_path, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
     )
-    assert text.endswith("alone. Together these 1 lose nothing (+1.00).")
+    assert text.endswith("alone. Together these 1 gain 1.00 points.")
     (folder := tmp_path / "even").mkdir()
     together[0]["lost"] = 0.0
     (text,) = conclusions(
         read_sensitivity(written(folder, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
     )
-    assert text.endswith("alone. Together these 1 lose nothing (+0.00).")
+    assert text.endswith("alone. Together these 1 lose nothing.")
 
 
 def test_the_page_escapes_what_it_shows_and_says_what_it_does_not_tell(folder: Path):

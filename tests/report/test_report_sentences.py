@@ -71,6 +71,13 @@ def test_the_first_finding_says_how_many_more_there_are(tmp_path):
     text = first_finding(run_with(tmp_path, formats=formats, flags=flags))
     assert text.startswith("activation of conv2: 50% of results were too large")
     assert text.endswith(". 1 more in the report.")
+    recipe = {"network": {"classes": 10}}
+    metrics = {"step": [10], "train_loss": [2.3], "test_accuracy": [0.1]}
+    failed = first_finding(run_with(tmp_path, formats=formats, flags=flags, metrics=metrics, recipe=recipe))
+    assert failed.startswith("The run: 10% of the test images are right")
+    assert " learned nothing. activation of conv2: 50% of results were too large" in failed
+    assert failed.endswith(". 1 more in the report.")
+    (tmp_path / "metrics.parquet").unlink()
     alone = first_finding(run_with(tmp_path, formats=formats, flags=flags[:2]))
     assert alone.endswith("Likewise in conv2 (90%).")
 

@@ -53,6 +53,23 @@ def test_steered_sums_cross_a_limit_and_those_with_room_cross_both_or_come_back(
     assert sum(abs(path[-1]) <= limit for path in paths) >= len(paths) // 5
 
 
+def test_some_steered_sums_stay_beyond_a_limit_so_that_a_wrapping_unit_is_told_from_an_exact_one():
+    """A sum that comes back is the same in both."""
+    d = described()
+    limit = Fraction(float(d.mac.mac().accumulator.max))  # type: ignore[union-attr]
+    paths = running_sums(d)
+    stays = [path for path in paths if abs(path[-1]) > limit]
+    assert len(paths) // 8 <= len(stays) <= len(paths) // 2
+    wrap, exact = emu.Mac(accumulator="fix24f9", overflow="wrap"), emu.Mac()
+    a, b = (fmt.decode(codes) for fmt, codes in zip(d.operand_formats, steered_operands(d) or (), strict=True))
+    different = 0
+    for left, right in zip(a, b, strict=True):
+        values = emu.value(left[None], "fix8f3"), emu.value(right[:, None], "fix8f6")
+        results = [emu.Unit("fix24f9", mac=mac).matmul(*values).codes.item() for mac in (wrap, exact)]
+        different += results[0] != results[1]
+    assert different == len(stays)
+
+
 def test_operands_without_a_sign_cross_the_upper_limit():
     d = described(formats=("ufix8f3", "ufix8f6"))
     limit = Fraction(float(d.mac.mac().accumulator.max))  # type: ignore[union-attr]

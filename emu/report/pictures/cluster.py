@@ -148,7 +148,7 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
 def _residuals_spec(rows: list[dict[str, Any]], drawn: list[str]) -> Spec:
     import altair as alt
 
-    y = alt.Y("norm:Q", title="norm of the residual", axis=alt.Axis(format="~g", tickCount=6))
+    y = alt.Y("norm:Q", title="norm of the residual", axis=alt.Axis(format=".9~g", tickCount=6))
     return step_lines(rows, {"tensor": drawn}, y, height=_HEIGHT - 60, tip=".4g")
 
 

@@ -128,10 +128,10 @@ def _value_axis(as_percent: bool, values: list[float]) -> alt.Axis:
     import altair as alt
 
     if as_percent or not _is_logarithmic(values):
-        return alt.Axis(format="%" if as_percent else "~g", tickCount=6)
+        return alt.Axis(format="%" if as_percent else ".9~g", tickCount=6)
     decades = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     steps = (1, 2, 5) if len(decades) <= 4 else (1,)
-    return alt.Axis(format="~g", values=[float(f"{digit}e{decade}") for decade in decades for digit in steps])
+    return alt.Axis(format=".9~g", values=[float(f"{digit}e{decade}") for decade in decades for digit in steps])
 
 
 def _is_logarithmic(values: list[float]) -> bool:

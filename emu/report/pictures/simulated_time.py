@@ -210,7 +210,7 @@ def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
         "x:Q",
         title="operations per byte",
         scale=alt.Scale(type="log", base=2, nice=False),
-        axis=alt.Axis(tickCount=8, format="~g"),
+        axis=alt.Axis(tickCount=8, format=".9~g"),
     )
     y = alt.Y(
         "y:Q", title="operations per second", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5, format="~s")

@@ -90,13 +90,15 @@ def _together(measured: Sensitivity, column: str) -> str:
     known = next((together for together in measured.together if together.column == column), None)
     if known is None:
         return ""
-    lose = (
-        f"lose {points(known.lost).lstrip('+')} points" if known.lost > 0 else f"lose nothing ({points(-known.lost)})"
-    )
+    lose = f"lose {points(known.lost).lstrip('+')} points" if known.lost > 0 else _gained(-known.lost)
     if known.saving is None:
         return f" Together these {known.tensors} {lose}."
     energy = f"the energy of {measured.about['energy_of']}"
     return f" Together these {known.tensors} {lose}, and save {percent(known.saving)} of {energy}."
+
+
+def _gained(gain: float) -> str:
+    return f"gain {points(gain).lstrip('+')} points" if gain > 0 else "lose nothing"
 
 
 def lost(row: Row) -> str:

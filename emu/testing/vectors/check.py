@@ -184,7 +184,7 @@ def _picture(vectors: Vectors, given: Codes, index: int) -> Iterator[str]:
             yield f"{'':<10}... {terms.size - MOST_TERMS} more"
     exact = exact_value(d, vectors.operands, index)
     if exact is not None and d.operation == "matmul" and not d.mac.mac().is_exact:
-        yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds on the way"
+        yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds or overflows on the way"
     elif exact is not None:
         yield from _exact_lines(exact, fmt)
     if vectors.rbits is not None:

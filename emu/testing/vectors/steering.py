@@ -1,5 +1,7 @@
 r"""Products whose running sum goes beyond the accumulator's limits and comes back, as often as its terms allow.
 
+In one of four, on average, it does not come back.
+
     sum      ^       limit
              |--/\------------------
              | /  \          /
@@ -9,8 +11,9 @@ r"""Products whose running sum goes beyond the accumulator's limits and comes ba
              |--------\--/----------
                     -limit
 
-A unit that wraps, one that saturates, and one that saturates at the end alone then give three results. Random terms
-cancel each other: the sum of K of them grows with the square root of K, and hardly ever arrives.
+A sum that comes back tells a unit that saturates from one that wraps, adds exactly or saturates at the end alone, which
+give the same. A sum that stays beyond tells one that wraps from all others. Random terms cancel each other: the sum of
+K of them grows with the square root of K, and hardly ever arrives.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ LEAST_UP, MOST_UP = 0.15, 0.75
 #: How far beyond its limit the sum goes, as a share of it; how far sizes of factors differ from each other.
 LEAST_BEYOND, MOST_BEYOND, SPREAD = 0.02, 0.5, 0.1
 #: Salts of the noise of places.
-_WHOLE, _UP, _BEYOND, _ADDEND, _FACTORS = 61, 62, 63, 64, 65
+_WHOLE, _UP, _BEYOND, _ADDEND, _FACTORS, _STAYS = 61, 62, 63, 64, 65, 67  # 66 is that of `_factors`
 
 
 class Reach(NamedTuple):
@@ -69,6 +72,7 @@ def steered_operands(description: Description) -> tuple[Codes, ...] | None:
     whole = Places.of(d.seed, (d.count, 1))
     least = min(max(alone * (1 + LEAST_BEYOND), LEAST_UP), 1.0)
     up = least + _uniform(whole, _UP) * max(MOST_UP - least, 0.0)
+    up = np.where(whole.noise(_STAYS) & np.uint64(3), up, 1.0)  # 1: all terms have one sign
     beyond = 1 + LEAST_BEYOND + _uniform(whole, _BEYOND) * (MOST_BEYOND - LEAST_BEYOND)
     size = np.minimum(alone / up * beyond, 1.0)  # of a term, as a share of the largest
     turns = np.floor((np.arange(d.depth) / (up * d.depth) + 1) / 2).astype(np.int64)
