@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.report.run_data import Array, Columns, RunData, Tensor, rows_of_tensors
+from emu.datapath.registers import DEFAULT_FLOAT_BINS
+from emu.formats import Float
+from emu.report.run_data import Array, Columns, RunData, Tensor, rows_of_tensors, table_of
+from emu.report.words import parse_or_none
 
 SCALAR_KINDS = ("none", "below", "above", "nonfinite", "total")
 
@@ -29,12 +32,18 @@ class LeadingBits:
         lowest: exponent of the first column of `counts`.
         counts: results per interval and leading-bit position, of both signs, shape `(n, positions)`.
         scalars: kind -> results per interval, shape `(n,)`, for `SCALAR_KINDS`.
+        ends: exponent above the register's highest position; None if it ends where its results can.
     """
 
     steps: NDArray[np.int64]
     lowest: int
     counts: NDArray[np.int64]
     scalars: dict[str, NDArray[np.int64]]
+    ends: int | None = None
+
+    def sees(self, top: int) -> bool:
+        """Return whether the register tells results of magnitude 2**top or more from smaller ones."""
+        return self.ends is None or self.ends >= top or not self.scalars["above"].any()
 
     def merged(self, most: int) -> LeadingBits:
         """Return the history in at most `most` intervals; neighbouring intervals are added."""
@@ -42,7 +51,8 @@ class LeadingBits:
             return self
         starts, ends = _groups(len(self.steps), most)
         scalars = {kind: np.add.reduceat(values, starts) for kind, values in self.scalars.items()}
-        return LeadingBits(self.steps[ends], self.lowest, np.add.reduceat(self.counts, starts, axis=0), scalars)
+        counts = np.add.reduceat(self.counts, starts, axis=0)
+        return LeadingBits(self.steps[ends], self.lowest, counts, scalars, self.ends)
 
     def shares(self) -> NDArray[np.float64]:
         """Return the share of each interval's results per position, shape `(n, positions)`."""
@@ -154,8 +164,21 @@ def leading_bits(run: RunData) -> dict[Tensor, LeadingBits]:
         return {}
     rows = rows_of_tensors(table)
     return {
-        tensor: _leading_bits({name: v[rows[tensor]] for name, v in table.items()}) for tensor in run.in_order(rows)
+        tensor: replace(_leading_bits({name: v[rows[tensor]] for name, v in table.items()}), ends=_end(run, tensor))
+        for tensor in run.in_order(rows)
     }
+
+
+def _end(run: RunData, tensor: Tensor) -> int | None:
+    """Return the exponent above the highest position of a tensor's register; None for one that its results fit."""
+    register = table_of(table_of(run.section("device").get("precision")).get("register"))
+    lowest, bins = register.get("lowest"), register.get("bins")
+    datapath = run.formats.get(tensor)
+    fmt = parse_or_none(datapath.format) if datapath is not None else None
+    if isinstance(fmt, Float):  # whose register has 40 positions from its smallest subnormal on (registers.py)
+        lowest = fmt.emin - fmt.fraction_bits if lowest is None else lowest
+        bins = DEFAULT_FLOAT_BINS if bins is None else bins
+    return lowest + bins if isinstance(lowest, int) and isinstance(bins, int) else None
 
 
 def _leading_bits(table: Columns) -> LeadingBits:

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,12 @@ _WITH_PIPES = """import fcntl, os, sys
 for own, given in enumerate([fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]], 3):
     os.dup2(given, own)
 os.execv(sys.argv[3], sys.argv[3:])"""
+#: Seconds to wait for an answer: a script that fails in a timer never gives one.
+MOST_S = 60
 #: A page is ready when its charts are drawn; a page without charts when it is loaded.
 READY = """new Promise(done => {
   const look = () => document.readyState === "complete"
-    && (document.documentElement.dataset.ready === "true" || !document.getElementById("charts")) ? done(true)
+    && (document.documentElement?.dataset.ready === "true" || !document.getElementById("charts")) ? done(true)
     : setTimeout(look, 20);
   look();
 })"""
@@ -56,6 +59,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
+            answers, _, _ = select.select([self._from], [], [], MOST_S)
+            assert answers, f"the browser has not answered for {MOST_S} s"
             received = os.read(self._from, 1 << 20)
             assert received, "the browser has ended"
             self._unread += received

@@ -62,7 +62,7 @@ TOO_DARK = """(() => {
 })()"""
 #: Waits until the live page shows a report whose charts are drawn.
 LIVE = """new Promise(done => {
-  const look = () => frames[0]?.document.documentElement.dataset.ready ? done(true) : setTimeout(look, 50);
+  const look = () => frames[0]?.document?.documentElement?.dataset.ready ? done(true) : setTimeout(look, 50);
   look();
 })"""
 #: A drawing with a fault of every kind, and beside each what is no fault.

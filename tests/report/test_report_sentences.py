@@ -14,6 +14,7 @@ from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
 from emu.report.header import first_finding, header
 from emu.report.histories import LeadingBits, leading_bits
+from emu.report.pictures.all_ranges import tensor_range
 from emu.report.pictures.leading_bits_panel import panel, summary_of
 from emu.report.range_of_format import range_of
 from emu.report.words import format_in_words, mac_in_words, overflow_in_words, percent
@@ -383,6 +384,39 @@ def test_a_register_that_saw_no_result_says_whether_there_were_none(outside, sen
     scalars |= {kind: np.array([count]) for kind, count in outside.items()}
     empty = LeadingBits(np.array([10]), 0, np.zeros((1, 0), int), scalars)
     assert sentence in summary_of(empty, None, moves=False)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "register", "is_seen"),
+    [
+        ("fp32", {}, False),  # 40 positions from 2**-149 on
+        ("bf16", {}, False),
+        ("fp16", {}, True),  # 40 positions from 2**-24 on: as far as the format
+        ("fp32", {"lowest": -64, "bins": 96}, False),
+        ("fp32", {"lowest": -149, "bins": 277}, True),
+        ("fix16f8", {}, True),
+    ],
+)
+def test_results_above_the_positions_of_a_register_are_beyond_a_format_only_if_both_end_together(
+    tmp_path, fmt, register, is_seen
+):
+    rows = [
+        {"step": 10, "layer": "fc1", "role": "gradient", "kind": kind, "exponent": exponent, "count": count}
+        for kind, exponent, count in (
+            ("positive", -20, 25), ("above", None, 75), ("none", None, 0), ("below", None, 0), ("nonfinite", None, 0),
+            ("total", None, 100),
+        )
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "registers.parquet")
+    device = {"name": "x", "precision": {"register": register}}
+    evidence = run_with(tmp_path, formats=[("fc1", "gradient", fmt, {})], device=device)
+    history = evidence.bits["fc1", "gradient"]
+    summary = panel(evidence, ("fc1", "gradient"), history)["summary"]
+    drawn = tensor_range(evidence, ("fc1", "gradient"), history)
+    assert ("75% lie above the register's positions" in summary) == (not is_seen)
+    assert ("75% beyond the range" in summary) == is_seen
+    assert (drawn.above, drawn.seen is None) == ((0.75, False) if is_seen else (0.0, True))
+    assert history.merged(1).ends == history.ends
 
 
 def test_the_panel_says_how_much_lies_outside_the_range_of_its_format(tmp_path):

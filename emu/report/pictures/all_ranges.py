@@ -58,7 +58,8 @@ class TensorRange:
         tensor: layer and role.
         format: text of the format; empty if it is not known.
         covered: lowest and highest end of the format's range; None if it is not known.
-        seen: lower edge of the smallest result and upper edge of the largest; None if all results were zero.
+        seen: lower edge of the smallest result and upper edge of the largest; None if all results were zero, or the
+            register's positions end below results that the format holds.
         bulk: the same for `BULK` of the results.
         above: share of all results beyond the range.
         below: share of all results that are not zero and below the range.
@@ -104,6 +105,8 @@ def tensor_range(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> Te
     covered, exponents = _covered(evidence, tensor, text), history.exponents()
     counts, total = history.counts.sum(axis=0), max(int(history.scalars["total"].sum()), 1)
     above, below = int(history.scalars["above"].sum()), int(history.scalars["below"].sum())
+    if covered and not history.sees(covered[1]):  # most of its results may be anywhere
+        return TensorRange(tensor, text, covered, None, None, 0.0, 0.0)
     if covered:
         above += int(counts[max(covered[1] - history.lowest, 0) :].sum())
         below += int(counts[: max(covered[0] - history.lowest, 0)].sum())

@@ -117,7 +117,8 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
     covered = range_of(datapath.format if datapath else None)
     total = int(history.scalars["total"].sum())
     seen = history.exponents()
-    ends = [beyond_range(history, covered.top), below_range(history, covered.bottom)] if covered else []
+    is_seen = covered is not None and history.sees(covered.top)
+    ends = [beyond_range(history, covered.top), below_range(history, covered.bottom)] if covered and is_seen else []
     shares = [percent(count / max(total, 1)) for count in (int(history.scalars["none"].sum()), *ends)]
     return [
         f"{tensor[0]} {tensor[1]}",
@@ -125,7 +126,7 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
         integer(total),
         f"under {power_of_two(seen[1] + 1)}" if seen else NO_NUMBER,
         _median(history),
-        *(shares if covered else [*shares, NO_NUMBER, NO_NUMBER]),
+        *(shares if is_seen else [*shares, NO_NUMBER, NO_NUMBER]),
     ]
 
 

@@ -184,6 +184,12 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
             if moves
             else " The range of the format is not fixed, so none is drawn."
         )
+    if not history.sees(covered.top):
+        above = percent(int(history.scalars["above"].sum()) / total)
+        return (
+            f"{text} {above} lie above the register's positions, so that nothing is known about their size. Give the "
+            "device others, with `lowest` and `bins` of [precision.register]."
+        )
     beyond, below = beyond_range(history, covered.top), below_range(history, covered.bottom)
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
     return f"{text} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
