@@ -269,10 +269,12 @@ def vectors(
     **options: Unpack[VectorOptions],
 ) -> Output:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
-    from emu.cli.vectors import formats_of, of_device, write
+    from emu.cli.vectors import formats_of, of_device, with_formats, write
 
-    given = formats_of(operation, formats, out_format) if device is None else of_device(operation, device, layer)
-    return write(given, out, style, options)
+    if device is None:
+        return write(formats_of(operation, formats, out_format), out, style, options)
+    given = of_device(operation, device, layer)
+    return write(with_formats(given, formats, out_format), out, style, options)
 
 
 @app.command()

@@ -39,8 +39,14 @@ def formats_of(operation: str, formats: str | None, out_format: str | None) -> d
     if formats is None or out_format is None:
         missing = "--formats" if formats is None else "--out-format"
         raise ConfigError(f"`{missing}` must be given unless `--device` is, got nothing; add it")
-    operands = [text.strip() for text in _BETWEEN_FORMATS.split(formats)]
-    return {"operation": operation, "formats": operands, "out_format": out_format}
+    return with_formats({"operation": operation}, formats, out_format)
+
+
+def with_formats(table: dict[str, Any], formats: str | None, out_format: str | None) -> dict[str, Any]:
+    """Return a description with the formats of the command line laid over its own; one that is None changes nothing."""
+    operands = None if formats is None else [text.strip() for text in _BETWEEN_FORMATS.split(formats)]
+    given = {"formats": operands, "out_format": out_format}
+    return table | {key: value for key, value in given.items() if value is not None}
 
 
 def of_device(operation: str, device: str, layer: str | None) -> dict[str, Any]:

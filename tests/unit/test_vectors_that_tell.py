@@ -168,6 +168,16 @@ def test_a_layer_of_a_device_has_its_own_formats_and_options_are_laid_over_them(
         assert str(check_description(tmp_path / layer).mac.mac().accumulator) == "fix24f22"
 
 
+def test_formats_are_laid_over_those_of_a_device(tmp_path: Path):
+    words = ("matmul", "--device", "fixed16", "--out")
+    assert run(*words, str(tmp_path / "a"), "--out-format", "fix24f9").exit_code == 0
+    assert str(check_description(tmp_path / "a").out_format) == "fix24f9"
+    assert check_description(tmp_path / "a").formats == ("fix16f9", "fix16f13")
+    assert run(*words, str(tmp_path / "b"), "--formats", "fix8f3,fix8f6").exit_code == 0
+    assert check_description(tmp_path / "b").formats == ("fix8f3", "fix8f6")
+    assert str(check_description(tmp_path / "b").out_format) == "fix16f9"
+
+
 def check_description(folder: Path) -> Description:
     from emu.testing.vectors import read_vectors
 
