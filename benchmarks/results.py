@@ -1,4 +1,4 @@
-"""Every model on every device, into docs/results.md and the README's table.
+"""Every model on every device, into the end of docs/results.md and the README's table.
 
     python benchmarks/results.py --out runs/results --workers 2
     python benchmarks/results.py --out runs/results --only 'resnet8-*'
@@ -21,13 +21,9 @@ from emu.training.study import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE, README = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md", ROOT / "README.md"
-INTRODUCTION = """---
-hide: toc
-search:
-  boost: 0.1
----
-
-# Results
+#: What is above stays: `python -m benchmarks.claims` writes there.
+HEADING = "## Every model on every device"
+INTRODUCTION = f"""{HEADING}
 
 How accurate is each model on each shipped device? Every layer goes through the device's arithmetic, forward,
 backward and update.
@@ -79,6 +75,14 @@ def measured(runs: list[dict[str, Any]]) -> str:
     return f"{', '.join([when, *on])}."
 
 
+def page(text: str, found: dict[str, str], names: list[str]) -> str:
+    """Return the page `text` with the sections that there are of models; what is above `HEADING` stays."""
+    models, missing = [name for name in names if name in found], [f"`{name}`" for name in names if name not in found]
+    rest = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
+    parts = [INTRODUCTION, *rest, *(f"### {name}\n\n{found[name]}\n" for name in models)]
+    return text.partition(HEADING)[0] + "\n".join(parts)
+
+
 def main(arguments: list[str]) -> None:
     subprocess.run([sys.executable, "-m", "emu", "study", str(STUDY), *arguments], check=True)
     out = Path(arguments[arguments.index("--out") + 1]) if "--out" in arguments else Path("studies/results")
@@ -90,11 +94,8 @@ def main(arguments: list[str]) -> None:
             runs = [info for case in cases if case.model == name and (info := home.result(case)) is not None]
             found[name] = f"{measured(runs)}\n\n{body}"
     names = list(dict.fromkeys(case.model for case in cases))
-    models, missing = [name for name in names if name in found], [f"`{name}`" for name in names if name not in found]
-    rest = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
-    parts = [INTRODUCTION, *rest, *(f"### {name}\n\n{found[name]}\n" for name in models)]
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
-    table = summary({name: found[name] for name in models})
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), found, names), encoding="utf-8")
+    table = summary({name: found[name] for name in names if name in found})
     README.write_text(TABLE.sub(lambda _: table, README.read_text(encoding="utf-8")), encoding="utf-8")
     print(PAGE, *(f"without {name}: runs are left" for name in sorted(left)), sep="\n")
 

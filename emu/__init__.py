@@ -22,7 +22,9 @@ from emu.datapath import (
     Overflow,
     Philox,
     RecordedBits,
+    Requantiser,
     Rounding,
+    ScaleCounts,
     StatisticsRegister,
 )
 from emu.engine import (
@@ -42,6 +44,7 @@ from emu.engine import (
     quantize,
     relu,
     remainder,
+    requantise,
     round_to_integral,
     rsqrt,
     sigmoid,
@@ -51,7 +54,7 @@ from emu.engine import (
     value,
 )
 from emu.errors import BackendUnavailable, ConfigError, EmuError, EmuWarning, FormatError, NotDifferentiable, ShapeError
-from emu.formats import DynamicFixed, Fixed, Float, Value, parse
+from emu.formats import DynamicFixed, Fixed, Float, Scaled, ScaledValue, Value, parse
 
 if not TYPE_CHECKING:
     from emu import backends  # the package can be called, emu.backends(); type checkers see the function, below
@@ -70,13 +73,18 @@ _LAZY = {
     "evaluate": ("emu.training", "evaluate"),
     "simulate": ("emu.training.cluster_time", "simulate"),
     "cost_of": ("emu.training.cost", "cost_of"),
+    "read_checkpoint": ("emu.checkpoints", "read_checkpoint"),
+    "write_checkpoint": ("emu.checkpoints", "write_checkpoint"),
 }
 #: Packages that load only when used.
 _LAZY_MODULES = (
     "autodiff",
+    "checkpoints",
     "cluster",
+    "export",
     "hardware",
     "nn",
+    "onnx",
     "optim",
     "precision",
     "report",
@@ -91,6 +99,7 @@ _MODULES = ("datapath", "engine", "errors", "formats")
 if TYPE_CHECKING:
     from emu._runs import resume, train
     from emu.backends.registry import backends
+    from emu.checkpoints import read_checkpoint, write_checkpoint
     from emu.hardware import load_device as device
     from emu.training import evaluate
     from emu.training import load_recipe as model
@@ -139,7 +148,11 @@ __all__ = [
     "Overflow",
     "Philox",
     "RecordedBits",
+    "Requantiser",
     "Rounding",
+    "ScaleCounts",
+    "Scaled",
+    "ScaledValue",
     "ShapeError",
     "StatisticsRegister",
     "Unit",
@@ -164,8 +177,10 @@ __all__ = [
     "multiply",
     "parse",
     "quantize",
+    "read_checkpoint",
     "relu",
     "remainder",
+    "requantise",
     "resume",
     "round_to_integral",
     "rsqrt",
@@ -176,4 +191,5 @@ __all__ = [
     "tanh",
     "train",
     "value",
+    "write_checkpoint",
 ]

@@ -28,7 +28,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Replace a file by what `write` writes: into a new file, forced to the disk, then moved over the old one.
 
     Raises:
-        OSError: it cannot be written; the old file is intact.
+        OSError: it cannot be written; the old file is intact, as it is if `write` raises anything.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     try:
@@ -38,7 +38,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise

@@ -98,6 +98,12 @@ def find_content(content: Content, name_or_path: str | Path) -> Path:
     return path
 
 
+def from_here(path: Path) -> Path:
+    """Return an absolute path as it is typed in the current folder: relative, if it is inside."""
+    here = Path.cwd().resolve()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def shown(path: Path) -> str:
     """Return `path` for messages: shipped files as `devices/x.toml`, others as they were given."""
     for content in _SINGULAR:

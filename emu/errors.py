@@ -4,7 +4,9 @@
     ├── FormatError         (ValueError)   a number format, or a value that is not in it
     ├── ShapeError          (ValueError)   arrays or layers whose shapes do not fit together
     ├── ConfigError         (ValueError)   a device, model, recipe, data file or run folder
-    ├── BackendUnavailable  (ImportError)  a backend that cannot compute here; names the remedy
+    ├── RtlError            (ValueError)   a unit in RTL gave no result, an undriven one, or another one when driven
+    │                                      in another manner
+    ├── BackendUnavailable  (ImportError)  a backend or simulator that cannot compute here; names the remedy
     └── NotDifferentiable   (TypeError)    the gradient of something that has none
 
 `EmuWarning` is the category of warnings about settings that are allowed but cost exactness.
@@ -32,6 +34,10 @@ class ShapeError(EmuError, ValueError):
 
 class ConfigError(EmuError, ValueError):
     """A device, model, recipe, data file or run folder cannot be used."""
+
+
+class RtlError(EmuError, ValueError):
+    """A unit in RTL hangs, leaves bits of a result undriven, or its results depend on how it is driven."""
 
 
 class BackendUnavailable(EmuError, ImportError):  # noqa: N818 - names a condition, as KeyboardInterrupt does

@@ -21,6 +21,22 @@ EMU_FN Pair pair_of(const i64* task, const void* a, const i64* a_rows, const i64
     return terms;
 }
 
+// The same, of operands that share scales: with exponents (B or 1, rows, depth) and (B or 1, depth, columns).
+struct AlignedPair : Pair {
+    const i32 *left_tops, *right_tops;
+    i64 left_step, right_step, columns, group;
+    i32 points;
+};
+
+EMU_FN i32 left_exponent(const AlignedPair& x, i64 k, const Number& number, i32 emin) {
+    return x.left_tops[x.left_step * x.place.batch + x.place.row * x.depth + k];
+}
+EMU_FN i32 right_exponent(const AlignedPair& x, i64 k, const Number& number, i32 emin) {
+    return x.right_tops[x.right_step * x.place.batch + k * x.columns + x.place.column];
+}
+EMU_FN i64 group_of(const AlignedPair& x) { return x.group; }
+EMU_FN i32 points_of(const AlignedPair& x) { return x.points; }
+
 extern "C" __global__ void exact_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                          const u32* recorded, void* out, u64* totals, i32 lowest, i32 words) {
@@ -50,3 +66,23 @@ extern "C" __global__ void block_product(EMU_GIVEN Task given, const void* a, co
     write_product(given.number, room, pair_of(given.number, a, a_rows, a_columns, b, b_rows, b_columns), sum, addend, recorded, out, totals);
 }
 EMU_KERNEL(block_product)
+
+extern "C" __global__ void aligned_block_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
+                                                 const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
+                                                 const u32* recorded, void* out, u64* totals, const i64* taken, const i32* a_tops,
+                                                 const i32* b_tops, i64 a_step, i64 b_step, i64 group, i32 points) {
+    EMU_DYNAMIC_SHARED(u32, room);
+    BlockSum sum;
+    sum.taken = taken;
+    AlignedPair terms;
+    static_cast<Pair&>(terms) = pair_of(given.number, a, a_rows, a_columns, b, b_rows, b_columns);
+    terms.left_tops = a_tops;
+    terms.right_tops = b_tops;
+    terms.left_step = a_step;
+    terms.right_step = b_step;
+    terms.columns = read_shape(given.number).columns;
+    terms.group = group;
+    terms.points = points;
+    write_product(given.number, room, terms, sum, addend, recorded, out, totals);
+}
+EMU_KERNEL(aligned_block_product)

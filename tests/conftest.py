@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from fast_suite import in_turn, whose_turn
 from hypothesis import HealthCheck, settings
 
 from emu.report import chart
@@ -23,7 +24,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 BACKENDS = ("reference", "numba")
 
 
-#: Tests that are slow for their time alone: the beginnings of their names, a line each.
+#: Of so many cases of a slow test, or slow tests of a file that have one case, one runs; with EMU_CASES=all, every one.
+CASES_IN_TURN = 6
+#: Tests that are slow for their time alone, a line each: the name of a test, or the beginning of the names of cases. Of
+#: a test that has several cases, the one whose turn it is stays in the fast suite.
 SLOW = Path(__file__).with_name("slow.txt")
 
 
@@ -42,13 +46,40 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # before the marks decide what is left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `slow.txt`."""
-    names = tuple(line for line in SLOW.read_text(encoding="utf-8").splitlines() if line.startswith("tests/"))
+def cases_by_test(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """Return the cases of each test by its name."""
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.nodeid.startswith(names):
-            item.add_marker(pytest.mark.slow)
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return cases
+
+
+def groups_of(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return the cases of each test, and together the tests of each file that have one case."""
+    cases = cases_by_test(items)
+    alone: dict[str, list[pytest.Item]] = {}
+    for name, group in cases.items():
+        if len(group) == 1:
+            alone.setdefault(name.partition("::")[0], []).extend(group)
+    return [*(group for group in cases.values() if len(group) > 1), *alone.values()]
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks decide what is left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of `slow.txt`; leave out the slow ones whose turn it is not."""
+    names = [line for line in SLOW.read_text(encoding="utf-8").splitlines() if line.startswith("tests/")]
+    tests, beginnings = frozenset(names), tuple(name for name in names if "[" in name or "::" not in name)
+    for name, group in cases_by_test(items).items():
+        stays = whose_turn(group) if name in tests and len(group) > 1 else None
+        for item in group:
+            if item.nodeid.startswith(beginnings) or (name in tests and item is not stays):
+                item.add_marker(pytest.mark.slow)
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    kept = {id(item) for group in groups_of(slow) for item in in_turn(group, CASES_IN_TURN)}
+    left_out = {id(item) for item in slow} - kept
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+        items[:] = [item for item in items if id(item) not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)

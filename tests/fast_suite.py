@@ -1,6 +1,8 @@
 """Which cases of a long table run: the fast suite runs one of every kind, the slow suite the others.
 
-Of tables that take minutes, whose cases differ in numbers alone, the slow suite runs a part: `some_of`.
+Of the cases of each slow test, one in six runs, and of tests with one case one in six of a file (`conftest.py`); of
+tables that take minutes, whose cases differ in numbers alone, a smaller part: `some_of`. Which they are changes with
+emu's sources. EMU_CASES=all runs them all.
 """
 
 from __future__ import annotations
@@ -56,11 +58,25 @@ def some_of(cases: Iterable[T], one_in: int) -> list[T]:
         one_in: how many cases one of them stands for.
     """
     every = list(cases)
+    assert len(every) >= one_in, f"one in {one_in} of {len(every)} cases must be at least one"
+    return in_turn(every, one_in)
+
+
+def in_turn(cases: Sequence[T], one_in: int) -> list[T]:
+    """Return one in so many cases as `some_of` does, of fewer one."""
     if os.environ.get("EMU_CASES") == "all":
-        return every
-    chosen = every[int(sources_sha256()[:8], 16) % one_in :: one_in]
-    assert chosen, f"one in {one_in} of {len(every)} cases must be at least one"
-    return chosen
+        return list(cases)
+    step = min(one_in, len(cases))
+    return list(cases[_turn(step) :: step])
+
+
+def whose_turn(cases: Sequence[T]) -> T:
+    """Return the one case that emu's sources choose."""
+    return cases[_turn(len(cases))]
+
+
+def _turn(several: int) -> int:
+    return int(sources_sha256()[:8], 16) % several
 
 
 def with_something_new(cases: Iterable[Any], traits: Callable[[Any], Iterable[Hashable]]) -> list[Any]:

@@ -33,16 +33,33 @@ class Context:
         """Run an operation in this context's role and layer."""
         return self.runner.run(Operation(name, operands, options, part), role or self.role, self.layer)
 
+    def weigh(self, name: str, factors: tuple[str, str], *operands: Value, **options: Any) -> Value:
+        """Run a product of a layer with weights, whose factors have these roles, and may be cast for it."""
+        return self.runner.run(Operation(name, operands, options, factors=factors), self.role, self.layer)
+
 
 Forward = Callable[..., Value]
 Backward = Callable[..., Value]
 
 
 class Primitive(NamedTuple):
-    """Forward, and one backward rule per operand (None: no gradient flows there)."""
+    """A way forward, and ways back.
+
+    Attributes:
+        forward: computes the result.
+        backward: one rule for each operand, None if no gradient flows there; or, of a primitive with any number of
+            operands, what returns the rule of an operand by its position.
+    """
 
     forward: Forward
-    backward: tuple[Backward | None, ...]
+    backward: tuple[Backward | None, ...] | Callable[[int], Backward]
+
+    def way_back(self, position: int) -> Backward | None:
+        """Return the rule of the operand at a position; None if no gradient flows there."""
+        rules = self.backward
+        if callable(rules):
+            return rules(position)
+        return rules[position] if position < len(rules) else None
 
 
 def elementwise(name: str) -> Forward:

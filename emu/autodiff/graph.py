@@ -133,14 +133,14 @@ class Graph:
         return leaves
 
     def _step_back(self, node: Tensor, record: Record, gradient: Value, arrived: dict[int, Value]) -> None:
-        rules = PRIMITIVES[record.primitive].backward
+        primitive = PRIMITIVES[record.primitive]
         operands = tuple(t.value for t in record.inputs)
         tensors: list[Tensor] = []
         tasks: list[Callable[[], Value]] = []
         for position, tensor in enumerate(record.inputs):
             if not tensor.needs_gradient:
                 continue
-            rule = rules[position] if position < len(rules) else None
+            rule = primitive.way_back(position)
             if rule is None:
                 raise NotDifferentiable(
                     f"{record.primitive} has no derivative by operand {position} (layer {record.layer})"

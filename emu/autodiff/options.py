@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from emu.engine.sliding import as_padding
 from emu.errors import ShapeError
 from emu.formats.integers import LARGEST, as_axes, as_integer, as_pair
 
@@ -21,8 +22,16 @@ def _stride(name: str, value: Any, ndim: int) -> tuple[int, int]:
     return as_pair(name, value, 1)
 
 
-def _padding(name: str, value: Any, ndim: int) -> tuple[int, int]:
-    return as_pair(name, value, 0)
+def _square(name: str, value: Any, ndim: int) -> tuple[int, int]:
+    """Return an integer for rows and one for columns; one integer is both."""
+    if isinstance(value, tuple | list):
+        return as_pair(name, value, 1)
+    size = _size(name, value, ndim)
+    return size, size
+
+
+def _border(name: str, value: Any, ndim: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return as_padding(value)
 
 
 def _every_axis(name: str, value: Any, ndim: int) -> tuple[int, ...]:
@@ -32,12 +41,20 @@ def _every_axis(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
+_CONVOLUTION = {"stride": _stride, "padding": _border, "dilation": _stride, "groups": _size}
 #: Functions that check and convert options, by primitive and option. Each gets the option's name and value, and the
 #: number of axes of the first operand.
 _INTEGERS: dict[str, dict[str, Callable[[str, Any, int], Any]]] = {
-    "conv2d": {"stride": _stride, "padding": _padding},
-    "max_pool": {"window": _size, "stride": _size},
-    "avg_pool": {"window": _size, "stride": _size},
+    "conv2d": {"stride": _stride, "padding": _border, "dilation": _stride, "groups": _size},
+    "transposed_conv2d": {
+        "stride": _stride,
+        "padding": _border,
+        "dilation": _stride,
+        "groups": _size,
+        "sizes": _stride,
+    },
+    "max_pool": {"window": _square, "stride": _square, "padding": _border, "dilation": _stride},
+    "avg_pool": {"window": _square, "stride": _square, "padding": _border, "dilation": _stride},
     "sum": {"axis": as_axes},
     "transpose": {"axes": _every_axis},
     "normalise": {"axes": as_axes, "along": _axis},

@@ -1,21 +1,20 @@
 """The table of primitives: forward and backward of each, in terms of operations that the runner computes.
 
-Moves (reshape, gather, scatter to distinct positions) are done here on the array. Everything that can round is an
-operation. A backward rule receives the gradient of the result, the result and the operands, and returns the gradient of
-one operand.
+Everything that can round is an operation; what only moves is done on the array. A backward rule receives
+the gradient of the result, the result and the operands, and returns the gradient of one operand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
+from emu.autodiff.choice_rules import CHOICES
 from emu.autodiff.context import Backward, Context, Forward, Primitive, elementwise, reshaped, summed_to
 from emu.autodiff.layer_rules import LAYER_PRIMITIVES
+from emu.autodiff.moves import MOVES
+from emu.autodiff.pooling import POOLING
 from emu.backends.arrays import namespace
 from emu.formats import Value
-from emu.operations.selections import windows_of
 
 
 def _swapped(x: Value) -> Value:
@@ -58,15 +57,16 @@ def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value)
 
 def _linear(c: Context, x: Value, w: Value, *bias: Value) -> Value:
     """X (..., in) times w (out, in) transposed, plus bias (out,): one product, its rows in C order."""
-    return reshaped(c.run("matmul", _rows(x), _swapped(w), *bias), (*x.shape[:-1], w.shape[0]))
+    y = c.weigh("matmul", ("activation", "weight"), _rows(x), _swapped(w), *bias)
+    return reshaped(y, (*x.shape[:-1], w.shape[0]))
 
 
 def _linear_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
-    return reshaped(c.run("matmul", _rows(g), w), x.shape)
+    return reshaped(c.weigh("matmul", ("error", "weight"), _rows(g), w), x.shape)
 
 
 def _linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
-    return c.run("matmul", _swapped(_rows(g)), _rows(x))
+    return c.weigh("matmul", ("error", "activation"), _swapped(_rows(g)), _rows(x))
 
 
 def _linear_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: Value) -> Value:
@@ -106,7 +106,7 @@ def _matmul_back_b(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
 
 
 def _conv2d(c: Context, x: Value, w: Value, *bias: Value) -> Value:
-    return c.run("conv2d", x, w, *bias, **c.options)
+    return c.weigh("conv2d", ("activation", "weight"), x, w, *bias, **c.options)
 
 
 def _conv2d_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
@@ -119,6 +119,22 @@ def _conv2d_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Va
 
 def _conv2d_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: Value) -> Value:
     return c.run("sum", g, part="bias", axis=(0, 2, 3))
+
+
+def _transposed_conv2d(c: Context, x: Value, w: Value) -> Value:
+    """The convolution whose way back leads from x to the result; `sizes` are rows and columns of that."""
+    slide = {name: option for name, option in c.options.items() if name != "sizes"}
+    shape = (x.shape[0], w.shape[1] * c.options["groups"], *c.options["sizes"])
+    return c.run("conv2d_input_gradient", x, w, shape=shape, **slide)
+
+
+def _transposed_conv2d_back_x(c: Context, g: Value, y: Value, x: Value, w: Value) -> Value:
+    return c.run("conv2d", g, w, **{name: option for name, option in c.options.items() if name != "sizes"})
+
+
+def _transposed_conv2d_back_w(c: Context, g: Value, y: Value, x: Value, w: Value) -> Value:
+    slide = {name: option for name, option in c.options.items() if name != "sizes"}
+    return c.run("conv2d_weight_gradient", g, x, kernel=w.shape[2:], **slide)
 
 
 def _sum(c: Context, x: Value) -> Value:
@@ -159,94 +175,7 @@ def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     return c.run("select", g, x)
 
 
-# ---- pooling --------------------------------------------------------------------------------------------------------
-
-
-def _max_pool(c: Context, x: Value) -> Value:
-    result = c.run("max_pool", x, **c.options)
-    c.saved = result.array[1]
-    return result.with_array(result.array[0])
-
-
-def _spread(c: Context, g: Value, shape: tuple[int, ...], values_at: Callable[[int], Any]) -> Value:
-    """Return pooled gradients spread over their windows, and added if windows overlap.
-
-    Args:
-        c: context of the rule.
-        g: gradient of the pooled image.
-        shape: shape of the image.
-        values_at: returns the gradients that go to one position of each window.
-    """
-    window, stride = c.options["window"], c.options["stride"]
-    xp = namespace(g.array)
-    rows, columns = g.shape[2:]
-    overlapping = stride < window
-    layers = window * window if overlapping else 1
-    spread = xp.zeros((layers, *shape), dtype=g.array.dtype)
-    for position in range(window * window):
-        i, j = divmod(position, window)
-        target = spread[position if overlapping else 0]
-        target[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] = values_at(
-            position
-        )
-    if not overlapping:
-        return g.with_array(spread[0])
-    return c.run("sum", g.with_array(spread), axis=(0,))
-
-
-def _max_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    if c.options["stride"] >= c.options["window"]:
-        return c.run("unpool", g, x, saved=c.saved, **c.options)
-    xp = namespace(g.array)
-    zero = xp.zeros((), dtype=g.array.dtype)
-    return _spread(c, g, x.shape, lambda position: xp.where(c.saved == position, g.array, zero))
-
-
-def _avg_pool(c: Context, x: Value) -> Value:
-    return c.run("average", x.with_array(windows_of(x.array, c.options["window"], c.options["stride"])))
-
-
-def _avg_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    window, stride = c.options["window"], c.options["stride"]
-    share = c.run("divide_by", g, part="share", divisor=window**2)
-    return _tiled(share, x.shape, window) if stride == window else _spread(c, share, x.shape, lambda _: share.array)
-
-
-def _tiled(share: Value, shape: tuple[int, ...], window: int) -> Value:
-    """Repeat each number over its window; windows are next to each other, and the rest of the image is +0."""
-    xp, (rows, columns) = namespace(share.array), share.shape[2:]
-    seen = share.array[:, :, :, None, :, None]
-    tiles = xp.broadcast_to(seen, (*share.shape[:3], window, columns, window))
-    tiled = tiles.reshape(*share.shape[:2], rows * window, columns * window)
-    if tiled.shape == shape:
-        return share.with_array(tiled)
-    spread = xp.zeros(shape, dtype=tiled.dtype)
-    spread[:, :, : rows * window, : columns * window] = tiled
-    return share.with_array(spread)
-
-
-# ---- moves and losses -----------------------------------------------------------------------------------------------
-
-
-def _reshape(c: Context, x: Value) -> Value:
-    return reshaped(x, c.options["shape"])
-
-
-def _flatten(c: Context, x: Value) -> Value:
-    return reshaped(x, (x.shape[0], math.prod(x.shape[1:])))
-
-
-def _reshape_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    return reshaped(g, x.shape)
-
-
-def _transpose(c: Context, x: Value) -> Value:
-    return x.with_array(x.array.transpose(c.options["axes"]))
-
-
-def _transpose_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    axes = c.options["axes"]
-    return g.with_array(g.array.transpose(sorted(range(len(axes)), key=lambda i: axes[i])))
+# ---- losses ---------------------------------------------------------------------------------------------------------
 
 
 def _loss(name: str) -> Primitive:
@@ -272,17 +201,16 @@ PRIMITIVES: dict[str, Primitive] = {
     "sparse_linear": Primitive(_sparse_linear, (None, _sparse_linear_back_w, _linear_back_bias)),
     "linear_of_entries": Primitive(_linear_of_entries, (_linear_back_x, _linear_of_entries_back_w, _linear_back_bias)),
     "conv2d": Primitive(_conv2d, (_conv2d_back_x, _conv2d_back_w, _conv2d_back_bias)),
+    "transposed_conv2d": Primitive(_transposed_conv2d, (_transposed_conv2d_back_x, _transposed_conv2d_back_w)),
     "sum": Primitive(_sum, (_sum_back,)),
     "relu": Primitive(_relu, (_relu_back,)),
     "sigmoid": Primitive(_function("sigmoid"), (_function_back("sigmoid_slope"),)),
     "tanh": Primitive(_function("tanh"), (_function_back("tanh_slope"),)),
-    "max_pool": Primitive(_max_pool, (_max_pool_back,)),
-    "avg_pool": Primitive(_avg_pool, (_avg_pool_back,)),
-    "reshape": Primitive(_reshape, (_reshape_back,)),
-    "flatten": Primitive(_flatten, (_reshape_back,)),
-    "transpose": Primitive(_transpose, (_transpose_back,)),
     "softmax_cross_entropy": _loss("softmax_cross_entropy"),
     "mse": _loss("mse"),
     "euclidean": _loss("euclidean"),
+    **POOLING,
+    **CHOICES,
+    **MOVES,
     **LAYER_PRIMITIVES,
 }

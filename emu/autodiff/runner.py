@@ -21,12 +21,14 @@ class Operation:
         operands: values it reads.
         options: shapes, strides, axes: all that is not a number of the network.
         part: distinguishes results of one layer and role, e.g. the bias gradient from the weight's.
+        factors: roles of the first two operands of a product with weights, which may be cast for it; empty for others.
     """
 
     name: str
     operands: tuple[Value, ...]
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     part: str = ""
+    factors: tuple[str, ...] = ()
 
 
 class Runner(Protocol):

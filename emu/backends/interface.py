@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device, namespace
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
-from emu.datapath.order import Blocks, Lanes, Pairwise
+from emu.datapath.order import Blocks, Lanes, Pairwise, Promote
 from emu.datapath.pending import Counted, PendingCounts
 from emu.formats import Fixed, Format
 
@@ -65,7 +65,8 @@ class FormatCode(NamedTuple):
     """A format as integers: value = significand * 2**exponent, exponent >= quantum, significand < 2**precision.
 
     `quantum` is the exponent of the finest step; `precision` 0 means that significands have no such limit (fixed point,
-    where every exponent is the quantum).
+    where every exponent is the quantum). `sign_magnitude` is 1 of fixed-point words of sign and magnitude, `hidden_one`
+    of floats whose hidden bit is one at exponent field 0 too: then 2**emin has no code.
     """
 
     is_float: int
@@ -83,6 +84,18 @@ class FormatCode(NamedTuple):
     daz: int
     carries_raws: int
     has_zero: int
+    sign_magnitude: int = 0
+    hidden_one: int = 0
+
+    @property
+    def rounds_magnitudes(self) -> bool:
+        """Whether a number is a sign and a magnitude, which is rounded; else it is two's complement."""
+        return bool(self.is_float or self.sign_magnitude)
+
+    @property
+    def is_only_defined(self) -> bool:
+        """Whether only the definition writes the format: no compiled loop, and no kernel of a GPU."""
+        return bool(self.sign_magnitude or self.hidden_one)
 
 
 class StageCode(NamedTuple):
@@ -102,7 +115,8 @@ class StageCode(NamedTuple):
         """Smallest significand that a fixed-point stage writes."""
         if not self.format.signed:
             return 0
-        return -self.format.max_significand - (self.overflow != SATURATE_SYMMETRIC)
+        is_symmetric = self.format.sign_magnitude or self.overflow == SATURATE_SYMMETRIC
+        return -self.format.max_significand - (not is_symmetric)
 
 
 class RegisterCode(NamedTuple):
@@ -156,7 +170,8 @@ class BlocksCode(NamedTuple):
     """Blocks of products as integers.
 
     `indices`: the k of one period in the order taken, a multiple of `n` of them; `adds_after`: whether the
-    accumulator is added after each period instead of aligned with each block; `min_exponent`: or NO_FLOOR.
+    accumulator is added after each period instead of aligned with each block; `min_exponent`: or NO_FLOOR; `group`: how
+    many products are summed exactly before they are aligned as one term.
     """
 
     n: int
@@ -164,6 +179,7 @@ class BlocksCode(NamedTuple):
     indices: tuple[int, ...]
     adds_after: int
     min_exponent: int
+    group: int = 1
 
 
 class MacCode(NamedTuple):
@@ -247,6 +263,7 @@ def encode_format(fmt: Format) -> FormatCode:
             daz=0,
             carries_raws=int(fmt.carries_raws),
             has_zero=1,
+            sign_magnitude=int(fmt.sign_magnitude),
         )
     quantum = fmt.emin - fmt.fraction_bits
     # exponent field and significand of the largest value; subnormals (field 0) have the exponent of field 1
@@ -268,18 +285,27 @@ def encode_format(fmt: Format) -> FormatCode:
         daz=int(fmt.daz),
         carries_raws=0,
         has_zero=int(fmt.zero),
+        hidden_one=int(fmt.hidden_one),
     )
 
 
 @lru_cache(maxsize=1024)
 def encode_stage(stage: OutputStage) -> StageCode:
-    """Return the integers of an output stage."""
-    return StageCode(encode_format(stage.format), stage.rounding.number, stage.overflow.number, stage.n_rbits)
+    """Return the integers of an output stage.
+
+    What saturates into a word of sign and magnitude writes what two's complement does that saturates symmetrically, if
+    the mode treats both alike. So it is given to the kernels as that, and each of them writes it.
+    """
+    fmt, overflow, meaning = encode_format(stage.format), stage.overflow.number, stage.rounding.meaning
+    if fmt.sign_magnitude and overflow in (SATURATE, SATURATE_SYMMETRIC) and meaning.is_alike:
+        fmt, overflow = fmt._replace(sign_magnitude=0), SATURATE_SYMMETRIC
+    return StageCode(fmt, stage.rounding.number, overflow, stage.n_rbits)
 
 
 @lru_cache(maxsize=1024)
 def encode_mac(mac: Mac) -> MacCode:
-    """Return the integers of a multiply-accumulate unit."""
+    """Return the integers of a multiply-accumulate unit, which promotes no sums: `Mac.inner` of one that does."""
+    assert not isinstance(mac.order, Promote)
     product = None if mac.product == "exact" else encode_stage(mac.stage_of(mac.product))
     accumulator = None if mac.accumulator == "exact" else encode_stage(mac.stage_of(mac.accumulator))
     if isinstance(mac.order, Lanes):
@@ -291,7 +317,7 @@ def encode_mac(mac: Mac) -> MacCode:
 
 def _encode_blocks(order: Blocks) -> BlocksCode:
     floor = NO_FLOOR if order.min_exponent is None else order.min_exponent
-    return BlocksCode(order.n, order.fraction_bits, order.indices, int(order.addend == "after"), floor)
+    return BlocksCode(order.n, order.fraction_bits, order.indices, int(order.addend == "after"), floor, order.group)
 
 
 def keeps_infinities(stage: StageCode) -> bool:

@@ -1,6 +1,7 @@
 """The table of kernels that every backend implements, on plain arrays and integers.
 
 Descriptions reach a kernel as the tuples of `interface.py`; it returns an `Outcome`: the written array and counts.
+Two take an object: `tabled` the function's table, with its formats, `quantize_blocks` a scaled format, with its rule.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, Write
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
+from emu.formats import Scaled
 
 if TYPE_CHECKING:  # it takes long to load
     from emu.backends.functions import FunctionTable
@@ -63,6 +65,20 @@ class Kernels(CodecKernels, Protocol):
         """
         ...
 
+    def quantize_blocks(
+        self, x: Array, fmt: Scaled, axis: int, write: Write, *, counted: bool
+    ) -> tuple[Outcome, tuple[Array, ...]]:
+        """Write `x` in a format whose elements share scales; return the elements and the scales of each level.
+
+        Args:
+            x: numbers as the format's rule reads them, float32 or float64, any shape with an axis.
+            fmt: the scaled format; its rule is data.
+            axis: along which blocks lie, counted from the end; the last block along it may be short.
+            write: the output stage of the elements and random bits; no register.
+            counted: whether all flags are read; if not, those but `invalid` may be left 0.
+        """
+        ...
+
     def elementwise(
         self,
         operation: str,
@@ -79,7 +95,10 @@ class Kernels(CodecKernels, Protocol):
         ...
 
     def dots(self, formats: Formats) -> bool:
-        """Return whether exact sums of these operands come from integer dot-product instructions."""
+        """Return whether this backend multiplies operands of these formats by integer dot-product instructions.
+
+        The planner then names that as the proof (`plan_product`).
+        """
         ...
 
     def function(

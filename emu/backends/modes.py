@@ -38,7 +38,7 @@ def draws(stage: StageCode) -> bool:
 @lru_cache(maxsize=1024)
 def moves_exact(stage: StageCode) -> bool:
     """Return whether a stage moves even values of its format: then no shortcut may leave them as they are."""
-    return meaning_of(stage).steps(is_float=bool(stage.format.is_float)).moves_exact
+    return meaning_of(stage).steps(is_float=stage.format.rounds_magnitudes).moves_exact
 
 
 @lru_cache(maxsize=1024)
@@ -46,7 +46,7 @@ def step_mask(stage: StageCode) -> int:
     """Return the mask of a stage's steps, and where its overflow stays."""
     meaning = meaning_of(stage)
     above, below = meaning.stays
-    return meaning.steps(is_float=bool(stage.format.is_float)).mask | above << STAYS_ABOVE | below << STAYS_BELOW
+    return meaning.steps(is_float=stage.format.rounds_magnitudes).mask | above << STAYS_ABOVE | below << STAYS_BELOW
 
 
 @lru_cache(maxsize=1024)

@@ -36,6 +36,7 @@ class ProductCode(NamedTuple):
         path: the planner's (`emu.engine.planner`).
         depth: the most terms of a result.
         divisor: positive integer by which sums are divided.
+        is_aligned: whether the operands share scales, so that their exponents are given beside them.
     """
 
     formats: Formats
@@ -43,6 +44,7 @@ class ProductCode(NamedTuple):
     path: str
     depth: int
     divisor: int = 1
+    is_aligned: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -55,6 +57,22 @@ class ProductCode(NamedTuple):
         return bool(self.divisor & (self.divisor - 1))
 
 
+class Alignment(NamedTuple):
+    """The exponents by which blocks align the products of operands that share scales.
+
+    An operand's number is an integer times 2**(exponent - point); its exponent is not that of its leading bit.
+
+    Attributes:
+        left: int32 exponents, shape of the left operand; any of a zero.
+        right: those of the right operand.
+        points: of both operands.
+    """
+
+    left: Array
+    right: Array
+    points: tuple[int, int]
+
+
 @dataclass(eq=False)
 class Product:
     """A product with its operands: (left @ right + addend) / divisor.
@@ -64,12 +82,14 @@ class Product:
         left: carriers (B or 1, M, K).
         right: carriers (B or 1, K, N).
         addend: carriers (B or 1, M or 1, N or 1), or None.
+        alignment: exponents of operands that share scales; None of others, whose numbers have their own.
     """
 
     code: ProductCode
     left: Array | Gathered
     right: Array | Gathered
     addend: Array | None
+    alignment: Alignment | None = None
 
     def gathered(self) -> tuple[Gathered, Gathered]:
         """Return both operands as offsets in memory."""
@@ -119,9 +139,11 @@ class Way(ABC, Generic[Given]):
     Attributes:
         is_partial: whether it leaves some numbers to the ways that follow. It is taken if one of these, other than
             the definition, computes all numbers of such a product.
+        reads_alignment: whether it computes products of operands that share scales.
     """
 
     is_partial: bool = False
+    reads_alignment: bool = False
 
     @abstractmethod
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
@@ -158,6 +180,10 @@ class Choice(NamedTuple):
         raise AssertionError("the definition computes every product")
 
 
+#: Why a way does not compute products of operands that share scales.
+_UNALIGNED = "only the definition aligns operands by the exponents of their scales"
+
+
 @lru_cache(maxsize=2048)
 def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Choice:
     """Return how a backend computes a product.
@@ -167,11 +193,19 @@ def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Cho
         product: what is computed.
         stage: what writes it.
     """
-    answers = [way.declines(product, stage) for way in ways]
+    stages = (stage, product.mac.product, product.mac.accumulator)
+    if any(written is not None and written.format.is_only_defined for written in stages):
+        answers: list[str | None] = ["only the reference writes such codes"] * (len(ways) - 1) + [None]
+    else:
+        answers = [
+            "" if product.is_aligned and not way.reads_alignment else way.declines(product, stage) for way in ways
+        ]
     taken = [way for way, answer in zip(ways, answers, strict=True) if answer is None]
-    if all(way.is_partial for way in taken[:-1]):  # only the definition could take what they leave: it takes all
+    # If only the definition could take what they leave, it takes all, but for operands that share scales: these have no
+    # other way, and what is left are numbers far from each other.
+    if not product.is_aligned and all(way.is_partial for way in taken[:-1]):
         taken = taken[-1:]
     # Of the ways that would take such a product but for its details, the last is the most general.
-    reasons = [answer for answer in answers if answer]
+    reasons = [answer for answer in answers if answer] or [_UNALIGNED] * product.is_aligned
     is_left = len(taken) == 1 and len(ways) > 1
     return Choice(tuple(taken), reasons[-1] if is_left and reasons else "", taken[0].proof(product))

@@ -13,17 +13,25 @@ from typing import Annotated, Any, Unpack
 import typer
 
 from emu.cli.app import App
+from emu.cli.export import exports
 from emu.cli.frame import run
 from emu.cli.options import (
     DEVICE,
     MODEL,
     Backend,
+    CheckOptions,
+    OperandFormats,
+    Operation,
+    OutFormat,
+    ProveOptions,
     SearchChoices,
     SensitivityChoices,
     Settings,
     SimulateOptions,
     StudyChoices,
-    VectorOptions,
+    UnitDevice,
+    UnitLayer,
+    VectorsOptions,
     printing,
     with_options,
 )
@@ -79,17 +87,47 @@ def train(
 @printing
 def evaluate(
     weights: Annotated[
-        Path, typer.Argument(help="A run folder, or a .safetensors or .npz file of arrays named layer.weight.")
+        Path,
+        typer.Argument(
+            help="A run folder; a .safetensors or .npz file of arrays named layer.weight; or a network, .onnx."
+        ),
     ],
     model: Annotated[str | None, typer.Option(help="A model; a run brings its own.", autocompletion=MODEL)] = None,
     device: Annotated[str | None, typer.Option(help="A device; a run brings its own.", autocompletion=DEVICE)] = None,
     backend: Backend = None,
     settings: Settings = None,
+    data: Annotated[Path | None, typer.Option(help="Examples for an .onnx: .npz with x and y, .npy, or .csv.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Of an .onnx: try these layers alone, by name or glob; 'none' tries none.")
+    ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of an .onnx: choose every binary point from float32 data, write this device file, and use it."
+        ),
+    ] = None,
+    calibration_data: Annotated[
+        Path | None, typer.Option(help="Examples that points are chosen from; without: --data.")
+    ] = None,
+    overflow_rate: Annotated[
+        float | None, typer.Option(help="Share of a tensor's numbers that may lie beyond its format; without: 0.")
+    ] = None,
 ) -> Output:
-    """Measure the test accuracy of trained weights on a device."""
+    """Measure the test accuracy of trained weights on a device; of an .onnx, what it does to each layer."""
+    if weights.suffix == ".onnx":
+        from emu.cli.graphs import Calibration, evaluate_onnx
+
+        how = Calibration(calibrate, calibration_data, overflow_rate)
+        return evaluate_onnx(
+            weights, device, data, only or [], backend or "auto", how, model or next(iter(settings or []), None)
+        )
     from emu.cli.runs import evaluate_weights
 
-    return evaluate_weights(weights, model, device, backend or "auto", settings or [])
+    of_networks = {
+        "--data": data, "--only": only, "--calibrate": calibrate, "--calibration-data": calibration_data,
+        "--overflow-rate": overflow_rate,
+    }  # fmt: skip
+    return evaluate_weights(weights, model, device, backend or "auto", settings or [], of_networks)
 
 
 @app.command()
@@ -240,6 +278,20 @@ def formats(
     return one_format(" ".join(name)) if name else all_formats()
 
 
+@app.command()
+@printing
+def checkpoint(
+    path: Annotated[
+        Path, typer.Argument(help="A .safetensors file, an index *.safetensors.index.json, or a folder with one.")
+    ],
+    names: Annotated[list[str] | None, typer.Argument(help="Entries to list; without: all.")] = None,
+) -> Output:
+    """List the tensors of a checkpoint: formats, shapes, bits of an element, what the scales are."""
+    from emu.cli.checkpoint import checkpoint_output
+
+    return checkpoint_output(path, names)
+
+
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench() -> None:
     """Say where the measurements of speed are now."""
@@ -248,45 +300,58 @@ def bench() -> None:
 
 @app.command()
 @printing
-@with_options(VectorOptions)
+@with_options(VectorsOptions)
 def vectors(
-    operation: Annotated[
-        str, typer.Argument(help="quantize, add, subtract, multiply, divide, fma, sqrt, remainder, ... or matmul.")
-    ],
+    operation: Operation,
     out: Annotated[Path, typer.Option(help="Folder of the files.")],
-    formats: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Formats of the operands, the addend's last.")
-    ] = None,
-    out_format: Annotated[str | None, typer.Option(help="Format of the result.")] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Device file or name, of whose forward products formats and unit are taken.", autocompletion=DEVICE
-        ),
-    ] = None,
-    layer: Annotated[str | None, typer.Option(help="Layer, if the device has formats by layer.")] = None,
-    style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
-    **options: Unpack[VectorOptions],
+    formats: OperandFormats = None,
+    out_format: OutFormat = None,
+    device: UnitDevice = None,
+    layer: UnitLayer = None,
+    style: Annotated[
+        str, typer.Option(help="hex (columns for $readmemh), testfloat (lines), or both where lines can hold it.")
+    ] = "both",
+    **options: Unpack[VectorsOptions],
 ) -> Output:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
-    from emu.cli.vectors import formats_of, of_device, with_formats, write
+    from emu.cli.vectors import table_of, write
 
-    if device is None:
-        return write(formats_of(operation, formats, out_format), out, style, options)
-    given = of_device(operation, device, layer)
-    return write(with_formats(given, formats, out_format), out, style, options)
+    return write(table_of(operation, formats, out_format, device, layer), out, style, options)
 
 
 @app.command()
 @printing
+@with_options(CheckOptions)
 def check(
-    folder: Annotated[Path, typer.Argument(help="Folder of the vectors.")],
-    dump: Annotated[Path | None, typer.Argument(help="Results, a code a line; without: dump.hex beside them.")] = None,
+    target: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the vectors; with --op, the dump: there is no folder.")
+    ],
+    dump: Annotated[
+        Path | None, typer.Argument(help="Results, in any format of --dump-format; without: dump.hex in the folder.")
+    ] = None,
     any_nan: Annotated[
         bool, typer.Option("--any-nan", help="Take a NaN of any pattern for the canonical one.")
     ] = False,
+    **options: Unpack[CheckOptions],
 ) -> Output:
     """Hold a dump from RTL, silicon or a GPU against vectors; explain its first difference."""
     from emu.cli.vectors import check as compare
 
-    return compare(folder, dump, any_nan=any_nan)
+    return compare(target, dump, any_nan=any_nan, options=options)
+
+
+@app.command()
+@printing
+@with_options(ProveOptions)
+def prove(
+    operation: Annotated[str, typer.Argument(help="quantize, add, subtract, multiply or fma; narrow ones: any.")],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="SOURCES", help="More files of --sources.")] = None,
+    **options: Unpack[ProveOptions],
+) -> Output:
+    """Prove a unit in Verilog right for all inputs, or show the smallest input for which it is wrong."""
+    from emu.cli.prove import prove_unit
+
+    return prove_unit(operation, more or [], {**options})
+
+
+app.add_typer(exports)

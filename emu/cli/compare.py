@@ -65,18 +65,7 @@ def _data(runs: Sequence[Compared], out: Path) -> dict[str, Any]:
     """Return what the page shows besides its curves, as plain data."""
     return {
         "runs": [asdict(numbers_of(run)) for run in runs],
-        "agreement": [
-            {
-                "run": other.name,
-                "with": runs[0].name,
-                "weights_equal_to_step": weights_agree(runs[0], other).equal_to,
-                "weights_differ_at_step": weights_agree(runs[0], other).differs_at,
-                "loss_equal_to_step": losses_agree(runs[0], other).equal_to,
-                "loss_differs_at_step": losses_agree(runs[0], other).differs_at,
-                "sentences": sentences(runs[0], other),
-            }
-            for other in runs[1:]
-        ],
+        "agreement": [_agreement(runs[0], other) for other in runs[1:]],
         "formats": [
             {"layer": layer, "role": role, "differs": len(set(paths)) > 1, "datapaths": paths}
             for (layer, role), paths in datapaths_of(runs).items()
@@ -86,4 +75,17 @@ def _data(runs: Sequence[Compared], out: Path) -> dict[str, Any]:
             for of, settings in settings_of(runs).items()
         },
         "page": str(out),
+    }
+
+
+def _agreement(first: Compared, other: Compared) -> dict[str, Any]:
+    weights, losses = weights_agree(first, other), losses_agree(first, other)
+    return {
+        "run": other.name,
+        "with": first.name,
+        "weights_equal_to_step": weights.equal_to,
+        "weights_differ_at_step": weights.differs_at,
+        "loss_equal_to_step": losses.equal_to,
+        "loss_differs_at_step": losses.differs_at,
+        "sentences": sentences(first, other),
     }

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from emu.cli.output import Column, Facts, Output, Table
 from emu.datapath.format_facts import facts_in_full, facts_of_modes, special_values
-from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
+from emu.formats import PRESETS, SCALED_PRESETS, DynamicFixed, Fixed, Float, Format, Scaled, parse
 from emu.formats.numerals import exact_number, exact_power
 from emu.formats.parse import modes_of
 
@@ -24,10 +24,13 @@ _SHOWN_BITS = 32
 #: Ways to write a format that has no name of its own.
 _FORMS = {
     "fix16f8": "fixed point: 16 bits, 8 of them fraction bits; ufix16f8 unsigned",
+    "fix16f8 sign-magnitude": "a sign bit and a magnitude; smfix16f8 for short",
     "fix16f?": "fixed point, the point chosen while the machine runs",
     "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
     "ue4m3": "without a sign; no-zero: code 0 is the smallest value",
+    "e6m10 hidden-one": "the hidden bit is one at exponent field 0 too, but code 0 is zero",
     "p3109_k8p4": "IEEE P3109: width 8, precision 4; p3109_k8p4uf unsigned and finite",
+    "block(fp8_e4m3, fp32 1x128 te)": "elements, format and shape of what shares a scale, scale rule",
     "others": "sfix16_En8 (MATLAB), Q7.8, Q15, int8, float8_e4m3fnuz, bfloat16, torch.float16, e8m0",
     "ap_fixed<16,8>": "Vitis; also ac_fixed (Algorithmic C), sc_fixed (SystemC), fixed (hls4ml): truncates and "
     "wraps where it is written, unless it says more, as ap_fixed<16,8,AP_RND_CONV,AP_SAT>",
@@ -51,7 +54,17 @@ def all_formats() -> Output:
     )
     rows = [(name, fmt.width_bits, *_sizes(fmt), special_values(fmt)) for name, fmt in PRESETS.items()]
     table = Table(columns, rows, layout={"under": ["special values"]})
-    return Output([table, Text("\nAny other format is written out:\n"), Facts(_FORMS, {})])
+    scaled = Table(
+        (Column("name", "name"), Column("elements", "elements"), Column("scales", "scales"), Column("bits", "bits")),
+        [
+            (name, str(f.element), ", ".join(map(str, f.levels)), f.bits_per_element)
+            for name, f in SCALED_PRESETS.items()
+        ],
+        "scaled",
+    )
+    shared = Text("\nElements that share scales; another rule follows the name, as in mxfp8_e4m3 rceil:\n")
+    parts = [table, shared, scaled, Text("\nAny other format is written out:\n"), Facts(_FORMS, {})]
+    return Output(parts)
 
 
 def _sizes(fmt: Float) -> tuple[float, ...]:
@@ -66,6 +79,8 @@ def one_format(text: str) -> Output:
     """
     fmt = parse(text)
     rows = facts_in_full(fmt)
+    if isinstance(fmt, Scaled):
+        return Output([Text(f"{fmt}\n"), Facts(rows, {"format": str(fmt), "bits_per_element": fmt.bits_per_element})])
     data: dict[str, Any] = {"format": str(fmt), "width_bits": fmt.width_bits, "is_signed": fmt.signed}
     if isinstance(fmt, DynamicFixed):
         return Output([Facts(rows, data | {"point": "dynamic"})])
@@ -105,16 +120,16 @@ def _codes(fmt: Format) -> Table:
 
 
 def _fixed_codes(fmt: Fixed) -> dict[str, int]:
-    mask = fmt.n_codes - 1
     one_raw = 1 << fmt.frac_bits if 0 <= fmt.frac_bits < fmt.width_bits - fmt.signed else None
     raws = {"largest": fmt.max_raw, "one": one_raw, "smallest above 0": 1 if fmt.max_raw else None, "zero": 0}
     if fmt.signed:
         raws |= {"largest below 0": -1, "smallest": fmt.min_raw}
-    return {name: raw & mask for name, raw in raws.items() if raw is not None}
+    codes = {name: int(fmt.encode(fmt.from_raw(np.array(raw)))) for name, raw in raws.items() if raw is not None}
+    return codes | ({"read as zero": fmt.max_raw + 1} if fmt.sign_magnitude else {})
 
 
 def _float_codes(fmt: Float) -> dict[str, int]:
-    smallest_normal = (1 << fmt.fraction_bits) - fmt.lowest_index
+    smallest_normal = (1 << fmt.fraction_bits) - fmt.lowest_index + fmt.hidden_one
     last_subnormal = min(smallest_normal - 1, fmt.max_code)
     codes = {
         "zero": 0 if fmt.zero else None,
@@ -145,7 +160,7 @@ def _separated(fmt: Format, code: int) -> str:
 def _value_of(fmt: Format, code: int) -> Fraction | float:
     """Return the value of a code: exact, or a float that may be an infinity or NaN."""
     if isinstance(fmt, Fixed):
-        raw = code - fmt.n_codes if fmt.signed and code > fmt.max_raw else code
+        raw = int(fmt.to_raw(fmt.decode(np.array([code], np.uint64)))[0])
         return Fraction(raw) * Fraction(2) ** -fmt.frac_bits
     return float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0])
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from rich.text import Text
 
 from emu.backends.registry import backends
 from emu.cli.output import Column, Facts, Output, Table
 from emu.datapath import Mac
-from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
+from emu.hardware import OPTIONAL_ROLES, ROLES, ComputeUnit, Device, Link, device_names, load_device
+from emu.hardware.operand_tables import FACTORS, OperandTables
 from emu.hardware.precision_table import UNITS, LayerTables, PrecisionTable
 from emu.nn import Layer, every
 from emu.training.data_tables import Frames
@@ -51,7 +52,8 @@ def one_device(name_or_path: str | Path) -> Output:
     """Return all of a device: the arithmetic of each role, in the words of its file."""
     device = load_device(name_or_path)
     precision = device.precision
-    stages = {role: precision.stage("", role) for role in ROLES}
+    own = (role for role in OPTIONAL_ROLES if precision.role(role))
+    stages = {role: precision.stage("", role) for role in (*ROLES, *own)}
     roles = Table(
         tuple(Column(key, key) for key in ("role", "format", "rounding", "overflow")),
         [(role, _format(device, role), stage.rounding.value, stage.overflow.value) for role, stage in stages.items()],
@@ -64,6 +66,7 @@ def one_device(name_or_path: str | Path) -> Output:
         "accumulator": _accumulator(device),
         **_adds(mac),
         **_other_units(precision),
+        **_operands(precision.operands),
         "registers": f"positions: {bins}; counters of {precision.register.counter_bits} bits, "
         "which stop at their largest",
         **_points(device),
@@ -95,6 +98,22 @@ def _other_units(precision: PrecisionTable) -> dict[str, str]:
     return {name: ", ".join(f"{key} {value}" for key, value in own.items()) for name, own in words.items()}
 
 
+def _operands(tables: OperandTables | Literal["stored"] | None) -> dict[str, str]:
+    """Return what each product reads where this is not what is stored, and the unit of these operands."""
+    if not isinstance(tables, OperandTables):
+        return {}
+    rows: dict[str, str] = {}
+    for product, factors in FACTORS.items():
+        casts = tables.casts(product)
+        if casts is not None:
+            rows[f"{product} reads"] = "; ".join(f"{name} {cast}" for name, cast in zip(factors, casts, strict=True))
+            unit = tables.units(product)
+            words = [f"{key} {value}" for table in unit for key, value in table.model_dump(exclude_none=True).items()]
+            if words:
+                rows[f"{product} unit"] = ", ".join(words)
+    return rows
+
+
 def _times(tables: LayerTables) -> str:
     """Return in which steps tables hold, "" for all."""
     if not tables.is_timed:
@@ -106,6 +125,9 @@ def _exception(tables: LayerTables) -> str:
     """Return what differs in some layers, in the words of the file."""
     changed: dict[str, Any] = tables.model_dump(exclude_none=True, exclude={"match", "from_step", "until_step"})
     parts: list[str] = []
+    if isinstance(changed.get("operands"), dict):
+        del changed["operands"]
+        parts += [f"{name} {text}" for name, text in _operands(tables.operands).items()]
     for name, value in changed.items():
         words: list[Any] = list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else [value]
         parts.append(f"{name} {' '.join(map(str, words))}")
@@ -212,6 +234,10 @@ def all_models() -> Output:
 
 def one_model(name_or_path: str | Path) -> Output:
     """Return all of a model: its layers with the shapes of their outputs, and how it is trained."""
+    if str(name_or_path).endswith(".onnx"):
+        from emu.cli.graphs import list_onnx
+
+        return list_onnx(Path(name_or_path))
     recipe = load_recipe(name_or_path)
     network, training = build_network(recipe.network), recipe.training
     rows: list[tuple[Any, ...]] = [("input", None, recipe.network.input, None)]

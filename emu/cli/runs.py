@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +177,24 @@ def _free_folder(name: str) -> Path:
     return RUNS / f"{name}-{number}"
 
 
-def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> Output:
-    """Evaluate; return the accuracy and, by tensor, shares of overflow and underflow."""
+def evaluate_weights(
+    weights: Path,
+    model: str | None,
+    device: str | None,
+    backend: str,
+    settings: list[str],
+    of_networks: Mapping[str, object],
+) -> Output:
+    """Evaluate; return the accuracy and, by tensor, shares of overflow and underflow.
+
+    Options of networks in ONNX files, by name, are refused if they are given.
+    """
+    for option, given in of_networks.items():
+        if given is not None:
+            raise ConfigError(
+                f"{option} must be given with a network, an .onnx file, got {weights}; the data of a model are those "
+                "of its recipe, --set data.source=PATH names others"
+            )
     recipe = load_recipe(model, settings) if model else None
     if settings and not model:
         raise ConfigError("--set lays values over a recipe, so --model must be given with it; add --model")
@@ -198,11 +214,11 @@ def _beside_the_run(weights: Path, result: Evaluation, recipe: Recipe | None) ->
     """Return the difference to the run that trained the weights; "" if it was tested on other data, or is no run."""
     if recipe is not None or not (weights / RUN).is_file():
         return ""
-    info = RunFolder(weights).read_json()
-    reached = info.get("metrics", {}).get("test_accuracy")
+    folder = RunFolder(weights)
+    reached = folder.read_result().test_accuracy
     if reached is None:
         return ""
-    return f"   {points(result.test_accuracy - reached)} points to the run on {info['device']['name']}"
+    return f"   {points(result.test_accuracy - reached)} points to the run on {folder.read_setup()[1].name}"
 
 
 def _tensors(counters: CounterTable) -> Table:

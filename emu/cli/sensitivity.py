@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.text import Text
 
 from emu._interrupt import Interrupted
+from emu._paths import from_here
+from emu.cli.options import parts_of
 from emu.cli.output import Output
 from emu.cli.tables import Listing
 from emu.errors import ConfigError
@@ -44,26 +46,19 @@ def options_of(choices: dict[str, Any]) -> SensitivityOptions:
             given[name] = _integers(f"--{name}", given[name])
     for name in ("formats", "roles"):
         if name in given:
-            given[name] = _parts(given[name])
+            given[name] = _given(given[name])
     if "margin" in given:
-        given["margin"] /= 100
+        given["margin"] /= 100  # the option is in points, `SensitivityOptions.margin` a share of 1
     return SensitivityOptions(**given)
 
 
-def _parts(text: str) -> list[str]:
-    """Return the parts of a list with commas; commas within <> belong to a format."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter == "<") - (letter == ">")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
+def _given(text: str) -> list[str]:
+    """Return the parts of a list that are not empty."""
+    return [part for part in parts_of(text) if part]
 
 
 def _integers(option: str, text: str) -> list[int]:
-    parts = _parts(text)
+    parts = _given(text)
     if not parts or not all(part.isdecimal() for part in parts):
         raise ConfigError(f"{option} must be whole numbers with commas between them, got {text!r}; e.g. 8,6,4")
     return [int(part) for part in parts]
@@ -129,13 +124,14 @@ def sensitivity_output(measured: Sensitivity) -> Output:
     if measured.rows:
         names = header(measured)
         rows = [cells(measured, row) for row in measured.ranked()]
+        # columns as `header` orders them: layer, role and format name a change, numbers follow, events stand last
         parts.append(Listing(names, rows, keys=3, numbers=names[3:-1], under=names[-1:]))
     parts += [*failures(measured), *conclusions(measured), *(f"note      {line}" for line in limits(measured))]
     report = measured.path / FILE_NAME
     parts.append(f"report    {report}")
     search = measured.about.get("search") and measured.path / str(measured.about["search"])
     if search:
-        parts.append(f"search    emu search {shlex.quote(str(_from_here(search)))}")
+        parts.append(f"search    emu search {shlex.quote(str(from_here(search)))}")
     data = {
         "accuracy": measured.baseline,
         "is_at_chance": measured.is_at_chance,
@@ -167,8 +163,3 @@ def _plain(measured: Sensitivity, row: Row) -> dict[str, Any]:
         "is_tolerated": measured.is_tolerated(row),
         "failure": row.failure or None,
     }
-
-
-def _from_here(path: Path) -> Path:
-    here = Path.cwd().resolve()
-    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.text import Text
 
+from emu._tables import write_parquet
 from emu.cli.options import SimulateOptions
 from emu.cli.output import Facts, Output
 from emu.cli.tables import Listing
@@ -135,9 +136,8 @@ def _costs(cost: Cost) -> list[Any]:
 
 
 def _parquet(rows: list[dict[str, Any]]) -> bytes:
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(rows), buffer, compression="zstd")
+    write_parquet(import_module("pyarrow").Table.from_pylist(rows), buffer)
     return buffer.getvalue()
 
 

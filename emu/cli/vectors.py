@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-import re
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from emu._config import checked
-from emu.cli.options import VectorOptions
+from emu.cli.options import CheckOptions, UnitOptions, VectorsOptions, parts_of
 from emu.cli.output import Output
+from emu.cli.testbench import options_of_testbench, written_testbench
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.precision import Policy
-from emu.testing.vectors import Description, check_dump, make_vectors, read_vectors, what_they_tell, write_vectors
+from emu.testing.vectors import (
+    Description,
+    Reading,
+    Vectors,
+    count_for_cells,
+    judge,
+    make_vectors,
+    read_dump,
+    read_vectors,
+    vectors_of,
+    what_they_tell,
+    write_vectors,
+)
 from emu.testing.vectors.description import MacTable
+from emu.testing.vectors.dump_check import assigned, check_register
+from emu.testing.vectors.dumps.dump import FLAGS
 from emu.testing.vectors.files import MANIFEST
+from emu.testing.vectors.pool import Pool
 
 #: File of the folder that a simulation writes, unless another is named.
 DUMP = "dump.hex"
-#: Commas between formats, not those in `ap_fixed<16,8>`.
-_BETWEEN_FORMATS = re.compile(r",(?![^<]*>)")
 #: Options of the multiply-accumulate unit, and their keys in its table.
 UNIT = {
     "product": "product",
@@ -28,6 +44,8 @@ UNIT = {
     "mac_rounding": "rounding",
     "mac_overflow": "overflow",
 }
+#: Options of `emu check` that say where operands come from, not how a dump is read or what the unit does.
+_OF_OPERANDS = ("op", "operands", "rbits", "formats", "out_format", "device", "layer")
 
 
 def formats_of(operation: str, formats: str | None, out_format: str | None) -> dict[str, Any]:
@@ -42,10 +60,22 @@ def formats_of(operation: str, formats: str | None, out_format: str | None) -> d
     return with_formats({"operation": operation}, formats, out_format)
 
 
+def table_of(
+    operation: str, formats: str | None, out_format: str | None, device: str | None, layer: str | None
+) -> dict[str, Any]:
+    """Return operation, formats and perhaps a unit: those of the command line, laid over those of a device.
+
+    Raises:
+        ConfigError: a format is missing, or the device has none that stands still.
+    """
+    if device is None:
+        return formats_of(operation, formats, out_format)
+    return with_formats(of_device(operation, device, layer), formats, out_format)
+
+
 def with_formats(table: dict[str, Any], formats: str | None, out_format: str | None) -> dict[str, Any]:
     """Return a description with the formats of the command line laid over its own; one that is None changes nothing."""
-    operands = None if formats is None else [text.strip() for text in _BETWEEN_FORMATS.split(formats)]
-    given = {"formats": operands, "out_format": out_format}
+    given = {"formats": None if formats is None else parts_of(formats), "out_format": out_format}
     return table | {key: value for key, value in given.items() if value is not None}
 
 
@@ -78,42 +108,124 @@ def of_device(operation: str, device: str, layer: str | None) -> dict[str, Any]:
     }
 
 
-def write(table: dict[str, Any], out: Path, style: str, options: VectorOptions) -> Output:
+def with_unit(table: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a description with options of the unit laid over it; one that is None changes nothing."""
+    given = {key: value for key, value in options.items() if value is not None}
+    mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
+    return {**table, "mac": {**table.get("mac", {}), **mac}, **given}
+
+
+def description_of(table: dict[str, Any], options: UnitOptions | Mapping[str, Any]) -> Description:
+    """Return a description with options of the unit laid over it.
+
+    Raises:
+        ConfigError: there is no such unit.
+    """
+    return checked(Description, with_unit(table, options), file="the command line")
+
+
+def write(table: dict[str, Any], out: Path, style: str, options: VectorsOptions) -> Output:
     """Write vectors; return their paths and what they tell.
 
     Args:
         table: operation and formats, and perhaps a stage and a unit.
         out: folder of the files.
-        style: hex or testfloat.
+        style: both, hex or testfloat.
         options: laid over the table; one that is None changes nothing.
     """
-    given = {key: value for key, value in options.items() if value is not None}
-    mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
-    table = {**table, "mac": {**table.get("mac", {}), **mac}, **given}
-    vectors = make_vectors(checked(Description, table, file="the command line"))
-    paths = [Path(path) for path in write_vectors(vectors, out, style)]
-    tells, count = what_they_tell(vectors), vectors.description.count
-    last = f"{count} vectors; check a dump of results with: emu check {out} DUMP"
-    data = {"vectors": count, "files": paths, "tells": tells}
-    return Output([*map(str, paths), *tells, last], data)
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    testbench = options_of_testbench(given, style)
+    description = description_of(table, given)
+    pool = Pool(description)
+    vectors = make_vectors(description, pool)
+    paths = [Path(path) for path in write_vectors(vectors, out, style, everything=pool.everything)]
+    bench = written_testbench(vectors.description, out, testbench)
+    paths += bench.paths
+    tells, count = what_they_tell(vectors, pool.everything), vectors.description.count
+    if (wanted := count_for_cells(description, pool)) > count:
+        tells.append(f"too few vectors for all cells: --count {wanted} has room for them")
+    last = f"{count} vectors; check a dump of results with: emu check {shlex.quote(str(out))} DUMP"
+    data = {"vectors": count, "files": paths, "tells": tells, **bench.data}
+    return Output([*map(str, paths), *tells, *bench.lines, last], data)
 
 
-def check(folder: Path, dump: Path | None, *, any_nan: bool) -> Output:
-    """Compare a dump with vectors; if it differs, return an explanation and exit code 1."""
-    path = dump or folder / DUMP
-    if (folder / MANIFEST).exists() and not path.is_file():
-        raise ConfigError(f"a dump must be a file, a line per vector, got {str(path)!r}, which does not exist; name it")
-    finding = check_dump(folder, path, any_nan=any_nan)
+def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptions) -> Output:
+    """Compare a dump with vectors; if it differs, return an explanation and exit code 1.
+
+    Args:
+        target: folder of the vectors; with `op`, the dump.
+        dump: the dump; None with `op`, and if it has its usual name in the folder.
+        any_nan: whether any NaN is as good as the canonical one.
+        options: how the dump is read; and the operation and its operands, if there is no folder.
+    """
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    names = {field.name for field in fields(Reading)}
+    reading = {key: given.pop(key) for key in list(given) if key in names}
+    register = given.pop("statistics_dump", None)
+    if "op" in given:
+        if dump is not None:
+            raise ConfigError(f"`--op` must stand without a folder, got {target} beside {dump}; name the dump alone")
+        path = target
+        vectors = _given_vectors(path, given, reading)
+    else:
+        if given:
+            option = f"--{next(iter(given)).replace('_', '-')}"
+            raise ConfigError(f"`{option}` must stand beside --op, got it without; a folder says this by itself")
+        path = dump or target / DUMP
+        if (target / MANIFEST).exists() and not path.is_file():
+            raise ConfigError(
+                f"a dump must be a file, a line per vector, got {str(path)!r}, which does not exist; name it"
+            )
+        if target.is_file() and dump is None:
+            raise ConfigError(
+                f"{target} must be a folder of vectors, got a file; add the folder, or --op and --operands"
+            )
+        vectors = read_vectors(target)
+    words = read_dump(path, Reading(**reading, count=vectors.description.count))
+    finding = judge(vectors, words, any_nan=any_nan)
+    counts = check_register(vectors, Path(register), radix=reading.get("radix")) if register is not None else []
+    if finding is None and counts:
+        return Output([f"{path}: every result is right, but the register is not:", *counts],
+                      {"is_right": False, "wrong": 0, "register": counts}, exit_code=1)  # fmt: skip
     if finding is None:
-        tells = what_they_tell(read_vectors(folder))
-        lines = [f"{path}: every result is right, bit for bit", *tells]
-        return Output(lines, {"is_right": True, "wrong": 0, "tells": tells})
+        columns = assigned(words, vectors.description, vectors.description.count)
+        tells = [*_not_compared(vectors.description, columns, register), *what_they_tell(vectors)]
+        what = "result and every flag" if FLAGS in columns else "result"
+        how = "any NaN taken for the canonical one" if any_nan else "bit for bit"
+        lines = [f"{path}: every {what} is right, {how}", *tells]
+        return Output(lines, {"is_right": True, "wrong": 0, "lines": len(words), "tells": tells})
     data = {
         "is_right": False,
         "wrong": finding.wrong,
         "results": finding.count,
         "first_wrong": finding.index,
+        "lines": finding.lines_given,
+        "vectors": finding.vectors,
+        "undriven": finding.undriven,
+        "alignment": finding.alignment,
         "causes": finding.causes,
         "explanation": finding.lines,
+        "register": counts,
     }
-    return Output(finding.lines, data, exit_code=1)
+    return Output([*finding.lines, *counts], data, exit_code=1)
+
+
+def _not_compared(description: Description, columns: Collection[str], register: str | None) -> list[str]:
+    """Return what vectors have and a dump does not."""
+    missing = [name for name in description.result_names if name not in columns]
+    if register is None and description.statistics is not None:
+        missing.append("the register (--statistics-dump)")
+    return [f"not in the dump, and not compared: {', '.join(missing)}"] if missing else []
+
+
+def _given_vectors(dump: Path, given: dict[str, Any], reading: dict[str, Any]) -> Vectors:
+    """Return vectors of the operands that the command line names, or that the dump has beside its results."""
+    source = {key: given.pop(key, None) for key in _OF_OPERANDS}
+    table = table_of(source["op"], source["formats"], source["out_format"], source["device"], source["layer"])
+    operands = (
+        read_dump(dump, Reading(**reading))
+        if source["operands"] is None
+        else [Path(part) for part in source["operands"].split(",")]
+    )
+    rbits = None if source["rbits"] is None else Path(source["rbits"])
+    return vectors_of(with_unit(table, given), operands, rbits=rbits, radix=reading.get("radix"))

@@ -7,7 +7,6 @@ late     a rank that waits itself answers when it is asked; an error names the r
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 import traceback
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from emu.cluster.launcher import started
 from emu.cluster.sigterm import EXIT_CODE, Terminated
-from emu.cluster.transport import RankError
+from emu.cluster.transport import RankError, on_this_machine
 from emu.errors import BackendUnavailable, ConfigError, EmuError
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ class Mpi:
 
     def _set_sentinel(self) -> None:
         """Let the sentinel of the first rank of a machine watch all its ranks, and end the others."""
-        hosts = self.swap([socket.gethostname().encode()] * self.ranks)
-        beside = [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
+        beside = on_this_machine(self)
         if self._sentinel is None:
             return
         is_first = self.rank == beside[0]

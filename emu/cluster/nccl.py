@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from emu.cluster.transport import Channel, RankError
+from emu.cluster.transport import LENGTH_BYTES, Channel, RankError, on_this_machine
 from emu.errors import BackendUnavailable
 
-_LENGTH_BYTES = 8
+#: Seconds between two looks at whether everything has arrived: NCCL itself waits without end. Decides only time.
 _PAUSE_S = 2e-4
 
 
@@ -29,7 +29,7 @@ class Nccl:
     """
 
     def __init__(self, beside: Channel, timeout_s: float) -> None:
-        """Initialise NCCL together with all ranks.
+        """Initialise NCCL together with all ranks; those of a machine divide its GPUs in their order.
 
         Args:
             beside: carries the identifier of the job, and lengths of parcels.
@@ -41,7 +41,8 @@ class Nccl:
         self._beside, self._timeout_s = beside, timeout_s
         self.rank, self.ranks = beside.rank, beside.ranks
         self._cupy, self._nccl = _modules()
-        self._cupy.cuda.Device(self.rank % self._cupy.cuda.runtime.getDeviceCount()).use()
+        of_machine = on_this_machine(beside).index(self.rank)
+        self._cupy.cuda.Device(of_machine % self._cupy.cuda.runtime.getDeviceCount()).use()
         own = np.array(self._nccl.get_unique_id(), np.int8).tobytes() if self.rank == 0 else b""
         identifier = np.frombuffer(beside.swap([own] * self.ranks)[0], np.int8)
         self._communicator = self._nccl.NcclCommunicator(self.ranks, tuple(identifier.tolist()), self.rank)
@@ -53,7 +54,7 @@ class Nccl:
         Raises:
             RankError: a rank has not answered in time.
         """
-        lengths = self._beside.swap([len(parcel).to_bytes(_LENGTH_BYTES, "little") for parcel in parcels])
+        lengths = self._beside.swap([len(parcel).to_bytes(LENGTH_BYTES, "little") for parcel in parcels])
         cupy, byte = self._cupy, self._nccl.NCCL_UINT8
         with self._stream:
             leaving = [cupy.asarray(np.frombuffer(parcel, np.uint8)) for parcel in parcels]

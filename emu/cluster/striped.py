@@ -60,7 +60,8 @@ class StripedRunner(Runner):
                     errors.with_array(errors.array[:, stripe.columns]),
                     weights.with_array(weights.array[stripe.columns]),
                 )
-                yield Operation(operation.name, of_device, operation.options, f"{operation.part}stripe{device}")
+                part = f"{operation.part}stripe{device}"
+                yield Operation(operation.name, of_device, operation.options, part, operation.factors)
 
     @override
     def place(self, array: Any) -> Any:

@@ -8,6 +8,7 @@ Channel     from rank to rank: MPI, NCCL, or `Solo` for a single process
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -16,7 +17,8 @@ from emu.formats.integers import as_integer
 
 #: Bytes by sender and receiver.
 Parcels = Mapping[tuple[int, int], bytes]
-_LENGTH_BYTES = 8
+#: Bytes in which the length of a parcel is sent.
+LENGTH_BYTES = 8
 
 
 class RankError(EmuError):
@@ -102,6 +104,12 @@ class Channel(Protocol):
         ...
 
 
+def on_this_machine(channel: Channel) -> list[int]:
+    """Return the ranks whose processes run on this one's machine, its own among them, ascending; all ranks call it."""
+    names = channel.swap([socket.gethostname().encode()] * channel.ranks)
+    return [rank for rank, name in enumerate(names) if name == names[channel.rank]]
+
+
 class Solo:
     """The channel of a single process."""
 
@@ -163,7 +171,7 @@ class Distributed:
 
 def joined(parts: Sequence[bytes]) -> bytes:
     """Return parts one after the other, preceded by the lengths of all but the last; a single part is unchanged."""
-    lengths = b"".join(len(part).to_bytes(_LENGTH_BYTES, "little") for part in parts[:-1])
+    lengths = b"".join(len(part).to_bytes(LENGTH_BYTES, "little") for part in parts[:-1])
     return lengths + b"".join(parts)
 
 
@@ -180,8 +188,8 @@ def divided(data: bytes, parts: int, rank: int) -> Iterator[bytes]:
     """
     if not parts:
         return
-    start = _LENGTH_BYTES * (parts - 1)
-    lengths = [int.from_bytes(data[i : i + _LENGTH_BYTES], "little") for i in range(0, start, _LENGTH_BYTES)]
+    start = LENGTH_BYTES * (parts - 1)
+    lengths = [int.from_bytes(data[i : i + LENGTH_BYTES], "little") for i in range(0, start, LENGTH_BYTES)]
     rest = len(data) - start - sum(lengths)
     if rest < 0:
         raise RankError(

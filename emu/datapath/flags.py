@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, cast
@@ -134,7 +134,7 @@ class Flags(WithPending, Drawn):
             FormatError: something else than an integer for each flag.
         """
         try:
-            added = [*zip(FLAG_NAMES, map(operator.index, counts), strict=True)]
+            added = [count for _, count in zip(FLAG_NAMES, map(operator.index, counts), strict=True)]
         except (TypeError, ValueError):
             raise FormatError(
                 f"`counts` must be {len(FLAG_NAMES)} integers, those of {', '.join(FLAG_NAMES)}, got {counts!r}; give "
@@ -144,18 +144,14 @@ class Flags(WithPending, Drawn):
 
     def add_counts(self, counts: NDArray[np.int64]) -> None:
         """Add the counts of a kernel, in the order of the attributes."""
-        fetched, pending = self.__dict__, self._pending
-        added = counts.tolist()
-        with pending.lock:
-            for name, count in zip(FLAG_NAMES, added, strict=True):
-                if count:  # most kernels raise few flags
-                    fetched[name] += count
+        self._add(counts.tolist())
 
-    def _add(self, counts: Iterable[tuple[str, int]]) -> None:
+    def _add(self, counts: Sequence[int]) -> None:
         fetched = self.__dict__  # past the fields, whose reads would fetch what is pending
         with self._pending.lock:
-            for name, count in counts:
-                fetched[name] += count
+            for name, count in zip(FLAG_NAMES, counts, strict=True):
+                if count:  # most kernels raise few flags
+                    fetched[name] += count
 
     def _add_counted(self, counted: Counted) -> None:
         self.add_counts(counted.flags)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from emu.datapath.overflow import Overflow, default_rule
 from emu.datapath.rounding import Rounding
-from emu.formats import DynamicFixed, Fixed, Float, Format
+from emu.formats import DynamicFixed, Fixed, Float, Format, Scaled
 from emu.formats.notations import Mode, Modes
 from emu.formats.numerals import exact_number, exact_power, number, power_of_two, two_digits
 
@@ -46,11 +46,58 @@ def fields_of(fmt: Format | DynamicFixed) -> list[Field]:
 # ---- in full ----
 
 
-def facts_in_full(fmt: Format | DynamicFixed) -> dict[str, str]:
+def facts_in_full(fmt: Format | DynamicFixed | Scaled) -> dict[str, str]:
     """Return facts of a format by their names, numbers exact as far as they can be read."""
     if isinstance(fmt, DynamicFixed):
         return _open_facts(fmt)
+    if isinstance(fmt, Scaled):
+        return scaled_facts(fmt)
     return _fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)
+
+
+#: What becomes of a block with a NaN or an infinity.
+_SPECIALS = {
+    "nan_block": "the scale of their block is NaN, and its codes are 0",
+    "ignore_nan": "NaN does not count for the scale; infinities saturate",
+}
+
+
+#: How the steps of a rule are rounded.
+_OPERATIONS = {
+    "exact": "exact",
+    "float32": "rounded once to binary32",
+    "double": "rounded once to binary32, those of the scale and the zero point to binary64",
+}
+
+
+def scaled_facts(fmt: Scaled) -> dict[str, str]:
+    """Return facts of a format whose elements share scales, by their names."""
+    rule, (finest, *outer) = fmt.rule, fmt.levels
+    facts = {
+        "elements": f"{fmt.element}, {fmt.element.width_bits} bits, up to {exact_number(fmt.largest)}",
+        "scales": f"{finest.scale}, one for each {_shared_by(fmt)}",
+    }
+    if fmt.has_zero:
+        facts["zero points"] = f"an element, one for each {_shared_by(fmt)}"
+    for level in outer:
+        facts["outer scales"] = f"{level.scale}, one for each {level.tiling}"
+    facts |= {
+        "bits an element": f"{fmt.bits_per_element:g}" + ("" if fmt.tiling.along else ", and a share of the scales"),
+        "scale rule": f"{rule.name}, of {rule.source}",
+        "": str(rule.steps) if rule.outer is None else f"{rule.outer}; {rule.steps}",
+        "an element": f"{rule.element}, then rounded{', plus z' if fmt.has_zero else ''}",
+        "a number": str(rule.value),
+        "each operation": _OPERATIONS[rule.reads],
+        "NaN, infinities": _SPECIALS[str(finest.special)],
+    }
+    return facts | {"also written": f"block({fmt.element}, {', '.join(map(str, fmt.levels))})"}
+
+
+def _shared_by(fmt: Scaled) -> str:
+    tiling = fmt.tiling
+    if tiling.along is None:
+        return str(tiling)
+    return f"{tiling.along} in a row" if tiling.across == 1 else f"square or tile of {tiling}"
 
 
 def facts_of_modes(modes: Modes) -> dict[str, str]:
@@ -67,7 +114,10 @@ def _origin(mode: Mode) -> str:
     return mode.word if mode.is_named else f"{mode.word} by default, unless another one is given"
 
 
-def _sign_words(fmt: Fixed | DynamicFixed) -> str:
+def sign_words(fmt: Fixed | DynamicFixed) -> str:
+    """Return what becomes of the sign in a fixed-point word."""
+    if fmt.sign_magnitude:
+        return "sign and magnitude"
     return "two's complement" if fmt.signed else "unsigned"
 
 
@@ -78,7 +128,7 @@ def _out_of_range(fmt: Format) -> str:
 def _open_facts(fmt: DynamicFixed) -> dict[str, str]:
     bits = fmt.width_bits
     return {
-        "word": f"{bits} bits, {_sign_words(fmt)}",
+        "word": f"{bits} bits, {sign_words(fmt)}",
         "point": "chosen while the machine runs, per tensor",
         "range": f"with f fraction bits: {'-' if fmt.signed else '0 to '}2**({bits - fmt.signed} - f)"
         f"{' to ' + f'2**({bits - 1} - f)' if fmt.signed else ''}, in steps of 2**-f",
@@ -89,22 +139,30 @@ def _fixed_facts(fmt: Fixed) -> dict[str, str]:
     integer_bits = fmt.width_bits - fmt.frac_bits
     prefix = "" if fmt.signed else "u"
     rows = {
-        "word": f"{fmt.width_bits} bits, {_sign_words(fmt)}, value = raw * 2**{-fmt.frac_bits}",
+        "word": f"{fmt.width_bits} bits, {sign_words(fmt)}, value = raw * 2**{-fmt.frac_bits}",
         "layout": _fixed_layout(fmt),
         "range": f"{exact_number(fmt.min)} to {exact_number(fmt.max)}",
         "ulp": f"{exact_power(-fmt.frac_bits)}, the same everywhere",
         "rounding error": f"at most {exact_power(-fmt.frac_bits - 1)} (nearest)",
-        "values": f"{fmt.n_codes}, one per code; no NaN, no infinity, no -0",
+        "values": f"{_distinct_values(fmt)}; no NaN, no infinity, no -0",
         "out of range": _out_of_range(fmt),
         "carried in": f"{fmt.carrier}" + (" raws" if fmt.carries_raws else ""),
     }
-    if fmt.frac_bits >= 0:
+    if fmt.sign_magnitude:
+        rows["also written"] = f"smfix{fmt.width_bits}f{fmt.frac_bits}"
+    elif fmt.frac_bits >= 0:
         names = [f"{prefix or 's'}fix{fmt.width_bits}_En{fmt.frac_bits}"]
         whole_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
         names += [f"{prefix}Q{whole_bits}.{fmt.frac_bits} (sign not counted)"] if whole_bits >= 0 else []
         names += [f"ap_{prefix}fixed<{fmt.width_bits},{integer_bits}> (truncates and wraps)"]
         rows["also written"] = ", ".join(names)
     return rows
+
+
+def _distinct_values(fmt: Fixed) -> str:
+    if fmt.sign_magnitude:
+        return f"{fmt.n_codes - 1}, one per code, but the sign alone is read as 0, too"
+    return f"{fmt.n_codes}, one per code"
 
 
 def _fixed_layout(fmt: Fixed) -> str:
@@ -114,7 +172,7 @@ def _fixed_layout(fmt: Fixed) -> str:
         return f"{sign}{'i' * (value_bits - fmt.frac_bits)}.{'f' * fmt.frac_bits}"
     if fmt.frac_bits < 0:
         return f"{sign}{'i' * value_bits}, {-fmt.frac_bits} implied zeros before the point"
-    kind = "sign bits" if fmt.signed else "zeros"
+    kind = "sign bits" if fmt.signed and not fmt.sign_magnitude else "zeros"
     return f"{sign}{'f' * value_bits}, {fmt.frac_bits - value_bits} implied {kind} after the point"
 
 
@@ -123,13 +181,15 @@ def _float_facts(fmt: Float) -> dict[str, str]:
     subnormals = ", ".join(flushes) or "supported"
     if not fmt.zero:
         subnormals = "none: the smallest value is normal, and stands for 0"
+    elif fmt.hidden_one:
+        subnormals = "none: the hidden bit is always one, and smaller results become 0"
     elif not fmt.fraction_bits:
         subnormals = "none: no fraction bits"
     rows = {
         "word": f"{fmt.width_bits} bits, exponent bias {fmt.bias}" + ", unsigned" * (not fmt.signed),
         "layout": " ".join(field.letter * field.bits for field in fields_of(fmt) if field.bits),
         "range": f"{exact_number(fmt.min)} to {exact_number(fmt.max)}",
-        "normal from": exact_power(fmt.emin) if fmt.has_normals else "nowhere: all values are subnormal",
+        "normal from": _normal_from(fmt),
         "smallest": exact_number(fmt.smallest_positive),
         "subnormals": subnormals,
         "precision": f"significant bits: {fmt.significand_bits}, about {_digits(fmt):.1f} decimal digits",
@@ -144,6 +204,12 @@ def _float_facts(fmt: Float) -> dict[str, str]:
         "out of range": _out_of_range(fmt),
         "carried in": str(fmt.carrier),
     }
+
+
+def _normal_from(fmt: Float) -> str:
+    if not fmt.has_normals:
+        return "nowhere: all values are subnormal"
+    return exact_number(fmt.smallest_normal) if fmt.hidden_one else exact_power(fmt.emin)
 
 
 def _digits(fmt: Float) -> float:
@@ -168,10 +234,11 @@ def facts_in_short(fmt: Format) -> dict[str, str]:
     """Return the most important facts of a format, by their names."""
     limits = {"range": f"{number(fmt.min)} .. {number(fmt.max)}"}
     if isinstance(fmt, Fixed):
+        two_codes = " of two codes" if fmt.sign_magnitude else ""
         return limits | {
             "ulp": f"{number(fmt.ulp())}, everywhere",
             "point": _point(fmt),
-            "codes": f"{fmt.n_codes:,}, every one a number: no NaN, no infinity, one zero",
+            "codes": f"{fmt.n_codes:,}, every one a number: no NaN, no infinity, one zero" + two_codes,
             "arrays": _carrier(fmt),
         }
     flushes = (("subnormal results to 0", fmt.ftz), ("subnormal operands to 0", fmt.daz))
@@ -199,7 +266,8 @@ def _point(fmt: Fixed) -> str:
 def _smallest_normal(fmt: Float) -> str:
     if not fmt.has_normals:
         return "none: every value is subnormal"
-    return f"{number(fmt.smallest_normal)} = {power_of_two(fmt.emin)}"
+    smallest = number(fmt.smallest_normal)
+    return f"{smallest}, the hidden bit is always one" if fmt.hidden_one else f"{smallest} = {power_of_two(fmt.emin)}"
 
 
 def _special_codes(fmt: Float) -> str:
@@ -226,7 +294,7 @@ def format_sentence(fmt: Format | DynamicFixed) -> str:
     """
     if isinstance(fmt, Float):
         return _float_sentence(fmt)
-    word = f"{_bits(fmt.width_bits)}{'' if fmt.signed else ' unsigned'}"
+    word = f"{_bits(fmt.width_bits)}{'' if fmt.signed else ' unsigned'}{', sign and magnitude' * fmt.sign_magnitude}"
     if isinstance(fmt, DynamicFixed):
         return f"{word}, the point moves while the machine runs"
     last = f"the last one weighs {power_of_two(-fmt.frac_bits)}"
@@ -247,7 +315,7 @@ def _float_sentence(fmt: Float) -> str:
         )
     if fmt.smallest_positive < fmt.smallest_normal:
         parts.append(f"smallest {two_digits(fmt.smallest_positive)}")
-    if fmt.ftz:
+    if fmt.ftz or fmt.hidden_one:
         parts.append("smaller results are flushed to 0")
     has = (("infinity", fmt.infinities), ("NaN", fmt.nans != "none"), ("zero", fmt.zero))
     parts += [f"no {name}" for name, there in has if not there]

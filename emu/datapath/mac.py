@@ -7,18 +7,22 @@ b ──►                   ▲         │
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from emu._drawn import Drawn
-from emu.datapath.order import Blocks, Order, Sequential, parse_order
+from emu.datapath.order import Blocks, Order, Promote, Sequential, parse_order
 from emu.datapath.overflow import Overflow
 from emu.datapath.presets import find_unit
 from emu.datapath.rounding import Rounding
 from emu.datapath.stage import DEFAULT_RANDOM_BITS, OutputStage, overflow_of, require_placed, rounding_of
-from emu.errors import FormatError
+from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Float, Format, parse
+
+#: Where a level of scales enters a product.
+Place = Literal["in_block", "at_promotion", "at_result"]
+PLACES: tuple[Place, ...] = ("in_block", "at_promotion", "at_result")
 
 
 @dataclass(frozen=True, init=False)
@@ -34,10 +38,14 @@ class Mac(Drawn):
             `ap_fixed<32,16>` does, and else `nearest_even`.
         overflow: rule of every product and add; without, the one that the texts bring. None means each format's
             default.
+        scales: where each level of scales of the operands enters, the finest first, as a text with commas: "in_block"
+            (a part of each term of the sum), "at_promotion" (where a run's sum is added to the wider accumulator) or
+            "at_result" (the finished sum is multiplied, rounded to binary32).
 
     Raises:
         FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero,
-            formats that a unit of blocks cannot have, or texts that do not bring the same modes.
+            formats that a unit of blocks cannot have, texts that do not bring the same modes, or scales that enter at a
+            promotion where `order` has none.
 
     Examples:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -51,6 +59,7 @@ class Mac(Drawn):
     order: Order
     rounding: Rounding
     overflow: Overflow | None
+    scales: tuple[Place, ...]
 
     def __init__(
         self,
@@ -59,6 +68,7 @@ class Mac(Drawn):
         order: str | Order = Sequential(),  # noqa: B008 - frozen
         rounding: str | Rounding | None = None,
         overflow: str | Overflow | None = None,
+        scales: str | Iterable[str] = (),
     ) -> None:
         set_field = object.__setattr__
         given = {"product": product, "accumulator": accumulator}
@@ -69,16 +79,41 @@ class Mac(Drawn):
         for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
             if isinstance(fmt, Float) and not fmt.zero:  # sums begin at +0, and may cancel to it
                 raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
+        if isinstance(self.order, (Blocks, Promote)):
+            self._require_exact_products()
         if isinstance(self.order, Blocks):
             self._require_block_formats()
+        set_field(self, "scales", self._places(scales))
         rounding, overflow = common_modes(written, rounding, overflow)
         set_field(self, "rounding", Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding))
+        if isinstance(self.order, Promote) and (self.rounding.draws or self.inner.rounding.draws):
+            raise FormatError(
+                f"a unit that promotes sums must not round stochastically, got {self.rounding.value} and "
+                f"{self.order.rounding}: its runs would draw the same bits; choose another mode"
+            )
         set_field(self, "overflow", None)
         if overflow is not None:
             Overflow.named(overflow)  # an exact unit has no use for the rule, but a misspelt one is still a mistake
         for fmt in (self.product, self.accumulator):
             if fmt != "exact" and overflow is not None:
                 set_field(self, "overflow", Overflow.parse(overflow, fmt))
+
+    def _places(self, given: str | Iterable[str]) -> tuple[Place, ...]:
+        names = [name.strip() for name in given.split(",") if given] if isinstance(given, str) else list(given)
+        for name in names:
+            if name not in PLACES:
+                raise FormatError(f"`scales` must be {', '.join(PLACES)}, got {name!r}{nearest_name(name, PLACES)}")
+        if "at_promotion" in names and isinstance(self.accumulator, Fixed):
+            raise FormatError(
+                f"`scales` must not be at_promotion where the accumulator is {self.accumulator}: scaled sums are no "
+                "integers; choose at_result, or a float accumulator"
+            )
+        if "at_promotion" in names and not isinstance(self.order, Promote):
+            raise FormatError(
+                f"`scales` must not be at_promotion where `order` is {self.order}, which promotes no sums; choose "
+                "in_block, at_result, or the order promote(128, ...)"
+            )
+        return tuple(cast("list[Place]", names))
 
     @classmethod
     def preset(
@@ -94,9 +129,10 @@ class Mac(Drawn):
         product; software that rounds to nearest instead does so in an instruction of its own.
 
         Args:
-            gpu: v100, t4, a100, ada, h100 or b200; a2 and a30 are a100, l40s is ada, h200 is h100.
+            gpu: v100, t4, a100, ada, h100, b200 or rtx-blackwell; a2 and a30 are a100, l40s is ada, h200 is h100.
             inputs: format of both operands: fp16, bf16, tf32, fp8_e4m3, fp8_e5m2, or int8, which stands for
-                fix8f0 and ufix8f0. None is fp16, and int8 if `output` is int32.
+                fix8f0 and ufix8f0; or a scaled format, as mxfp8_e4m3 or nvfp4. None is fp16, and int8 if `output` is
+                int32.
             output: format of addend and result: fp32, fp16, or int32, which stands for fix32f0. None is fp32, and
                 int32 if `inputs` is int8.
             instruction: mma, wgmma, tcgen05, mma.satfinite; None if the GPU's instructions for these formats agree,
@@ -107,18 +143,24 @@ class Mac(Drawn):
 
         Examples:
             >>> Mac.preset("v100").order
-            Blocks(n=4, fraction_bits=23, index_order='consecutive', addend='aligned', min_exponent=None)
+            Blocks(n=4, fraction_bits=23, index_order='consecutive', addend='aligned', min_exponent=None, group=1)
             >>> Mac.preset("h100") == Mac.preset("h100", inputs="fp16", output="fp32", instruction="wgmma")
             True
 
         Source: `emu.datapath.MATRIX_UNITS`, which gives each unit's source and how sure it is.
         """
         unit = find_unit(gpu, inputs, output, instruction)
-        return cls(accumulator=unit.accumulator, order=unit.order, rounding=unit.rounding, overflow=unit.overflow)
+        modes: dict[str, Any] = {"rounding": unit.rounding, "overflow": unit.overflow}
+        return cls(accumulator=unit.accumulator, order=unit.order, **modes, scales=unit.scales)
+
+    def _require_exact_products(self) -> None:
+        name = "promote" if isinstance(self.order, Promote) else "blocks"
+        if self.product != "exact":
+            raise FormatError(f"`product` must be exact where `order` is {name}, got {self.product}; leave it out")
+        if isinstance(self.order, Promote) and self.accumulator == "exact":
+            raise FormatError("`accumulator` must be a format where `order` is promote, got exact; name one, as fp32")
 
     def _require_block_formats(self) -> None:
-        if self.product != "exact":
-            raise FormatError(f"`product` must be exact where `order` is blocks, got {self.product}; leave it out")
         if not isinstance(self.accumulator, Float):
             raise FormatError(
                 f"`accumulator` must be a float format where `order` is blocks, got {self.accumulator}; name one, "
@@ -136,23 +178,53 @@ class Mac(Drawn):
             FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
         """
         fixed = [str(fmt) for fmt in formats if isinstance(fmt, Fixed)]
-        if fixed and isinstance(self.order, Blocks):
+        inner = self.order.order if isinstance(self.order, Promote) else self.order
+        if fixed and isinstance(inner, Blocks):
             raise FormatError(
                 f"operands must be floats where `order` is blocks, got {' and '.join(fixed)}: a block aligns "
                 "exponents; choose another order"
             )
 
+    def require_order(self, *, is_aligned: bool = False) -> None:
+        """Raise unless the adds can be made for a product other than one of matrices, or of operands without scales.
+
+        Args:
+            is_aligned: whether the operands share scales that are part of each term.
+
+        Raises:
+            FormatError: the order promotes sums, or sums groups of products that share scales.
+        """
+        if isinstance(self.order, Promote):
+            raise FormatError(
+                f"`order` here must be another one than promote, got {self.order}, which is of products of matrices; "
+                "write the inner order"
+            )
+        if isinstance(self.order, Blocks) and self.order.group > 1 and not is_aligned:
+            raise FormatError(
+                f"operands must share scales that enter in_block where `order` sums groups, got {self.order}; quantize "
+                "them, as into nvfp4, and give `scales`, or leave out `group`"
+            )
+
     def __repr__(self) -> str:
         overflow = f", overflow={self.overflow.value!r}" if self.overflow else ""
+        scales = f", scales={', '.join(self.scales)!r}" if self.scales else ""
         return (
             f"Mac(product={str(self.product)!r}, accumulator={str(self.accumulator)!r}, order={str(self.order)!r}, "
-            f"rounding={self.rounding.value!r}{overflow})"
+            f"rounding={self.rounding.value!r}{overflow}{scales})"
         )
 
     @property
     def is_exact(self) -> bool:
         """Whether nothing rounds or overflows before the output stage, so that the order is irrelevant."""
         return self.product == "exact" and self.accumulator == "exact"
+
+    @property
+    def inner(self) -> Mac:
+        """The unit that adds up a run of products where `order` promotes sums; else this one."""
+        if not isinstance(self.order, Promote):
+            return self
+        order = self.order
+        return Mac(accumulator=order.accumulator, order=order.order, rounding=order.rounding)
 
     def stage_of(self, fmt: Format) -> OutputStage:
         """Return the rounding stage after the multiplier or the adder, which writes `fmt`."""

@@ -65,5 +65,5 @@ OVERFLOW_NAMES: dict[str, tuple[str, ...]] = {
 #: Lower case -> how a message about the name ends.
 UNCLEAR_OVERFLOWS = {
     **dict.fromkeys(("sat", "saturation", "clip", "clamp"), _LIMITED),
-    "wrap_sm": ": no rule here wraps a sign and a magnitude; choose 'wrap' or 'saturate'",
+    "wrap_sm": ": no rule here wraps two's complement as a sign and a magnitude; choose 'wrap' or 'saturate'",
 }

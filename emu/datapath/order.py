@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -17,6 +18,7 @@ ADDEND_PLACES: tuple[AddendPlace, ...] = ("aligned", "after")
 #: of two float64 numbers, which lie in -2148..2047.
 MAX_BLOCK, MAX_FRACTION_BITS, MAX_EXPONENT = 1024, 256, 4096
 _BLOCKS = re.compile(r"blocks\(([^()]*)\)")
+_PROMOTE = re.compile(r"promote\(([0-9]{1,12}),(.+),([^(),]+),([a-z_]+)\)")
 _LANES = re.compile(r"lanes\(([0-9]{1,12})\)")
 
 
@@ -90,9 +92,12 @@ class Blocks(Order):
             (alternating: 2n) products in a row start from +0, and an IEEE adder, nearest_even whatever the Mac's
             rounding, adds their sum to the running one, which starts as R(addend).
         min_exponent: the exponent to which terms are aligned if all of them lie lower; None: there is no such limit.
+        group: of operands that share scales: so many products in a row, whose scales are the same, are summed exactly
+            and are one term. Its exponent is that of the scales alone. 1: each product is a term.
 
     Raises:
-        FormatError: a number is out of range, a name is unknown, or alternating pairs with an odd `n`.
+        FormatError: a number is out of range, a name is unknown, alternating pairs with an odd `n`, or groups that do
+            not divide `n`.
 
     Examples:
         >>> str(Blocks(16, 25)), str(Blocks(16, 25, "alternating_pairs", "after"))
@@ -107,9 +112,11 @@ class Blocks(Order):
     index_order: IndexOrder = "consecutive"
     addend: AddendPlace = "aligned"
     min_exponent: int | None = None
+    group: int = 1
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
+        set_field(self, "group", as_integer("group", self.group, 1, MAX_BLOCK))
         set_field(self, "n", as_integer("n", self.n, 1, MAX_BLOCK))
         set_field(self, "fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
         if self.min_exponent is not None:
@@ -119,6 +126,11 @@ class Blocks(Order):
         _require_name("addend", self.addend, ADDEND_PLACES)
         if self.index_order == "alternating_pairs" and self.n % 2:
             raise FormatError(f"`n` must be even for alternating pairs, got {self.n}; choose {self.n + 1}")
+        if self.n % self.group or (self.group > 1 and self.index_order != "consecutive"):
+            raise FormatError(
+                f"`group` must divide `n`, and its products lie in a row, got {self.group} of {self.n} "
+                f"{self.index_order} ones; choose a group of {math.gcd(self.n, self.group)}"
+            )
 
     def __str__(self) -> str:
         options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self)[2:] if getattr(self, f.name) != f.default]
@@ -138,13 +150,53 @@ class Blocks(Order):
         return tuple(sorted(range(2 * self.n), key=lambda k: (k % 4 >= 2, k)))
 
 
+@dataclass(frozen=True)
+class Promote(Order):
+    """A unit in a unit: the sum of each run of `n` products, from an absent addend, is added to a wider accumulator.
+
+        run of n products ──► inner order ──► inner accumulator p ──►(+)──► accumulator of the Mac
+                                                     scales s ──►(x)──┘  one rounding of s * p + accumulator
+
+    The inner unit has formats of its own. Of operands that share scales, `s` is the product of the two scales of a run,
+    rounded to binary32; else it is 1.
+
+    Attributes:
+        n: products in a run; a last one may be shorter.
+        order: in which the inner unit adds.
+        accumulator: of the inner unit.
+        rounding: of the inner unit.
+
+    Raises:
+        FormatError: a number out of range, an order that is itself a promotion, or an impossible format or mode.
+
+    Source: DeepSeek-V3 Technical Report, section 3.3.2; docs/concepts/scaled.md.
+    """
+
+    n: int
+    order: Order
+    accumulator: str
+    rounding: str = "nearest_even"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", as_integer("n", self.n, 1, MAX_BLOCK * MAX_BLOCK))
+        if isinstance(self.order, Promote):
+            raise FormatError("`order` inside promote must be another one, got promote; write blocks(32, 13)")
+
+    def __str__(self) -> str:
+        return f"promote({self.n}, {self.order}, {self.accumulator}, {self.rounding})"
+
+
 def _require_name(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise FormatError(f"`{name}` must be {' or '.join(known)}, got {value!r}; leave it out for {known[0]}")
 
 
 def parse_order(order: str | Order) -> Order:
-    """Return the order that `order` names: "sequential", "pairwise", "lanes(n)" or "blocks(n, fraction_bits, ...)".
+    """Return the order that a text names.
+
+    Args:
+        order: "sequential", "pairwise", "lanes(n)", "blocks(n, fraction_bits, ...)", or "promote(n, order, accumulator,
+            rounding)"; or an order.
 
     Raises:
         FormatError: no such order.
@@ -166,9 +218,11 @@ def parse_order(order: str | Order) -> Order:
         return Lanes(int(match[1]))
     if match := _BLOCKS.fullmatch(text):
         return _parse_blocks(match[1], order)
+    if match := _PROMOTE.fullmatch(text):
+        return Promote(int(match[1]), parse_order(match[2]), match[3], match[4])
     raise FormatError(
-        f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}; "
-        "leave it out for sequential"
+        "`order` must be sequential, pairwise, lanes(n), blocks(n, fraction_bits, ...) or promote(n, order, "
+        f"accumulator, rounding), got {order!r}; leave it out for sequential"
     )
 
 

@@ -90,6 +90,16 @@ def default_rule(fmt: Format) -> Overflow:
     return Overflow.IEEE if fmt.infinities or fmt.nans != "none" else Overflow.SATFINITE
 
 
+#: What each rule does to results beyond the range, as a report says it.
+OVERFLOW_WORDS: dict[str, str] = {
+    Overflow.SATURATE: "results beyond the range become the nearest limit",
+    Overflow.SATURATE_SYMMETRIC: "results beyond the range become the nearest limit, the most negative code excluded",
+    Overflow.SATURATE_ZERO: "results beyond the range become 0",
+    Overflow.WRAP: "results beyond the range wrap around, sign included",
+    Overflow.IEEE: "results beyond the range become infinity (IEEE 754)",
+    Overflow.SATFINITE: "results beyond the range become the largest finite value",
+    Overflow.SATPROPAGATE: "finite results beyond the range become the largest finite value, infinities stay",
+}
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
 FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE, Overflow.SATPROPAGATE)
 _NUMBERS = {rule: number for number, rule in enumerate(Overflow)}

@@ -8,8 +8,12 @@ publications share. Lower ones are models without a recording.
 `min_exponent` is the lowest exponent to which terms are aligned. It matters only if all terms of a block lie below it.
 An H100 that was asked for such blocks (docs/gpu.md) has the values here, -133 and -21, and no other published one. In
 all other rows it is of low confidence: no public recording reaches it, and publications disagree (-126 for every unit
-in the first MMA-Sim, the values here in Khattak & Mikaitis and in MMA-Sim 2.1.1). Rows of FP8, those of t4, and fp32
-results of v100 have none, because their terms are never below the published values.
+in the first MMA-Sim, the values here in Khattak & Mikaitis and in MMA-Sim 2.1.1). Rows of FP8, and the fp32 results of
+t4 and v100, have none, because their terms are never below the published values.
+
+Operands that share scales: units of mxf8f6f4 and mxf4 instructions are those of MMA-Sim 2.1.1, whose authors compared
+them with a B200 and an RTX PRO 6000; 6-bit elements they did not. The h100 row of fp8_tile is what DeepGEMM's kernels
+do with four wgmma and one fused multiply-add.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
 MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emu.datapath.order import Blocks, Order, Sequential
+from emu.datapath.order import Blocks, Order, Promote, Sequential
 from emu.errors import FormatError, nearest_first
 
 #: Devices that share a row.
@@ -39,6 +43,7 @@ class MatrixUnit:
         order: the order of the adds.
         source: the publication or recording.
         confidence: "very high", "high", "medium-high" or "medium"; not of `min_exponent`, which is low but for h100.
+        scales: where each level of scales of the operands enters, as `Mac` takes it; "" of operands without scales.
     """
 
     gpu: str
@@ -49,11 +54,13 @@ class MatrixUnit:
     order: Order
     source: str
     confidence: str
+    scales: str = ""
 
     @property
     def rounding(self) -> str:
-        """Mode of every sum: binary32 sums are cut, binary16 ones rounded to nearest; int32 never rounds."""
-        return "toward_zero" if self.output == "fp32" else "nearest_even"
+        """Mode of every sum: binary32 sums are cut, binary16 and promoted ones rounded to nearest; int32 is exact."""
+        cuts = self.output == "fp32" and not isinstance(self.order, Promote)
+        return "toward_zero" if cuts else "nearest_even"
 
     @property
     def overflow(self) -> str | None:
@@ -65,7 +72,7 @@ class MatrixUnit:
     @property
     def arithmetic(self) -> tuple[object, ...]:
         """The arithmetic of the row; rows with the same arithmetic give the same bits."""
-        return self.accumulator, self.order, self.rounding, self.overflow
+        return self.accumulator, self.order, self.rounding, self.overflow, self.scales
 
     def __str__(self) -> str:
         return f"{self.gpu} {self.inputs} -> {self.output} ({self.instruction})"
@@ -84,7 +91,7 @@ _ROWS: tuple[tuple[str, str, str, str, str, Order, str, str], ...] = (
     ("v100", "fp16", "fp32", "mma", "fp32", Blocks(4, 23), KM, "very high"),
     ("v100", "fp16", "fp16", "mma", "fp16", Blocks(4, 23, min_exponent=-19), KM, "very high"),
     ("t4", "fp16", "fp32", "mma", "fp32", Blocks(8, 24), SIM, "medium-high"),
-    ("t4", "fp16", "fp16", "mma", "fp16", Blocks(8, 24), SIM, "medium-high"),
+    ("t4", "fp16", "fp16", "mma", "fp16", Blocks(8, 24, min_exponent=-20), SIM, "medium-high"),
     ("a100", "fp16 bf16", "fp32", "mma", "fp32", Blocks(8, 24, min_exponent=-132), KM, "very high"),
     ("a100", "fp16", "fp16", "mma", "fp16", Blocks(8, 24, min_exponent=-20), KM, "very high"),
     ("a100", "tf32", "fp32", "mma", "fp32", Blocks(4, 24, min_exponent=-132), KM, "very high"),
@@ -120,12 +127,39 @@ _ROWS: tuple[tuple[str, str, str, str, str, Order, str, str], ...] = (
     ("b200", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
 )
 
-#: Every unit of `Mac.preset`.
+#: A block of MX is a step of the sum; its scales are part of each product's exponent.
+MX_STEP = Blocks(32, 25, min_exponent=-133)
+#: Groups of 16 products, whose exponents are those of their scales.
+FP4_STEP = Blocks(64, 35, min_exponent=-139, group=16)
+#: Runs of 128 products: four steps of an FP8 instruction, then a fused multiply-add in binary32.
+PROMOTED = Promote(128, Blocks(32, 13), "e8m13", "toward_zero")
+_EIGHT, _SIX = "mxfp8_e4m3 mxfp8_e5m2 mxfp4_e2m1", "mxfp6_e2m3 mxfp6_e3m2"
+#: gpu, inputs, instructions, accumulator, order, where scales enter, source, confidence; results are binary32
+_SCALED_ROWS: tuple[tuple[str, str, str, str, Order, str, str, str], ...] = (
+    ("b200", _EIGHT, "tcgen05.mxf8f6f4", "fp32", MX_STEP, "in_block", SIM, "high"),
+    ("b200", _SIX, "tcgen05.mxf8f6f4", "fp32", MX_STEP, "in_block", SIM, "medium"),
+    ("b200", "mxfp4_e2m1", "tcgen05.mxf4", "fp32", FP4_STEP, "in_block", SIM, "high"),
+    ("b200", "nvfp4 nvfp4_16x16", "tcgen05.mxf4nvf4", "fp32", FP4_STEP, "in_block, at_result", SIM, "high"),
+    ("rtx-blackwell", _EIGHT, "mma.mxf8f6f4", "fp32", MX_STEP, "in_block", SIM, "high"),
+    ("rtx-blackwell", _SIX, "mma.mxf8f6f4", "fp32", MX_STEP, "in_block", SIM, "medium"),
+    ("rtx-blackwell", "mxfp4_e2m1", "mma.mxf4nvf4", "fp32", FP4_STEP, "in_block", SIM, "high"),
+    ("rtx-blackwell", "nvfp4 nvfp4_16x16", "mma.mxf4nvf4", "fp32", FP4_STEP, "in_block, at_result", SIM, "high"),
+    ("h100", "fp8_tile fp8_tile_128x128", "wgmma", "fp32", PROMOTED, "at_promotion", BOTH, "medium-high"),
+    ("h100", "fp8_tensor fp8_row", "wgmma", "e8m13", Blocks(32, 13), "at_result", BOTH, "medium-high"),
+)
+
+#: Every unit of `Mac.preset` whose operands are single numbers.
 MATRIX_UNITS = tuple(
     MatrixUnit(gpu, operands, output, instruction, accumulator, order, source, confidence)
     for gpu, inputs, output, instructions, accumulator, order, source, confidence in _ROWS
     for operands in inputs.split()
     for instruction in instructions.split()
+)
+#: Every unit of `Mac.preset` whose operands share scales.
+SCALED_MATRIX_UNITS = tuple(
+    MatrixUnit(gpu, operands, "fp32", instruction, accumulator, order, source, confidence, scales)
+    for gpu, inputs, instruction, accumulator, order, scales, source, confidence in _SCALED_ROWS
+    for operands in inputs.split()
 )
 
 
@@ -177,9 +211,10 @@ def _units_of(gpu: str) -> list[MatrixUnit]:
     Raises:
         FormatError: none is known; lists the GPUs that are, the nearest name first.
     """
-    units = [unit for unit in MATRIX_UNITS if unit.gpu == ALIASES.get(str(gpu), gpu)]
+    known_units = MATRIX_UNITS + SCALED_MATRIX_UNITS
+    units = [unit for unit in known_units if unit.gpu == ALIASES.get(str(gpu), gpu)]
     if not units:
-        known = ", ".join(nearest_first(str(gpu), [*dict.fromkeys(unit.gpu for unit in MATRIX_UNITS), *ALIASES]))
+        known = ", ".join(nearest_first(str(gpu), [*dict.fromkeys(unit.gpu for unit in known_units), *ALIASES]))
         raise FormatError(
             f"`gpu` must be one whose matrix unit is known, got {gpu!r}; known, the nearest name first: {known}"
         )

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from emu.datapath.mode_names import AMBIGUOUS_ROUNDINGS, ROUNDING_NAMES
 from emu.errors import FormatError, nearest_name
+from emu.formats import Fixed, Format
 from emu.formats.notations import PREFIXES
 
 MAX_RANDOM_BITS = 32
@@ -103,11 +104,11 @@ class Meaning:
 
     Attributes:
         words: where results go, as a report says it.
-        fixed: steps in fixed point, which is two's complement; a zero is a positive number.
-        floating: steps in floats, which are sign and magnitude; a zero stays, with its sign.
+        fixed: steps in fixed point that is two's complement; a zero is a positive number.
+        floating: steps in floats and in fixed point of sign and magnitude; a zero stays, with its sign.
         stays: whether a float's overflow is the largest value instead of infinity: of positive, of negative results.
         draws: whether random bits u decide. Then the steps round what is behind the last place to r bits, f. The
-            magnitude takes a step if f + u >= 2**r; that of a negative number in fixed point if u < f.
+            magnitude takes a step if f + u >= 2**r; that of a negative number in two's complement if u < f.
         names: its names in standards and other libraries.
     """
 
@@ -119,14 +120,28 @@ class Meaning:
     names: Names
 
     def steps(self, *, is_float: bool) -> Steps:
-        """Return the steps in one family of formats."""
+        """Return the steps in one family of formats; words of sign and magnitude are rounded as floats are."""
         return self.floating if is_float else self.fixed
+
+    def steps_of(self, fmt: Format) -> Steps:
+        """Return the steps in a format."""
+        return self.fixed if is_two_s_complement(fmt) else self.floating
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether two's complement and sign and magnitude are rounded alike."""
+        return not self.draws and self.fixed == self.floating
 
     def looked_at_bits(self, n_rbits: int) -> int:
         """Return how many bits behind the last place decide, beside whether any other is 1."""
         # Without random bits one does: with the sticky bit it tells the four places apart. Random bits are compared
         # with as many dropped ones; modes that round these to nearest first look at one more.
         return n_rbits + (self.fixed.tells_half or self.floating.tells_half) if self.draws else 1
+
+
+def is_two_s_complement(fmt: Format) -> bool:
+    """Return whether a format's negative numbers are in two's complement, or it has none; else the sign is a bit."""
+    return isinstance(fmt, Fixed) and not fmt.sign_magnitude
 
 
 class Rounding(StrEnum):

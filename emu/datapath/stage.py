@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from emu.datapath.overflow import Overflow
 from emu.datapath.rounding import MAX_RANDOM_BITS, Rounding
 from emu.errors import FormatError
-from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+from emu.formats import DynamicFixed, Fixed, Float, Format, Scaled, parse
 from emu.formats.integers import as_integer
 from emu.formats.notations import Mode
-from emu.formats.parse import modes_of
+from emu.formats.parse import modes_of, refuse_scaled
 
 DEFAULT_RANDOM_BITS = 24
 
@@ -109,14 +109,16 @@ def _given_or_brought(
     return given
 
 
-def require_placed(fmt: Format | DynamicFixed) -> Format:
-    """Return `fmt`, a format whose binary point is known.
+def require_placed(fmt: Format | DynamicFixed | Scaled) -> Format:
+    """Return `fmt`, a format whose binary point is known, and whose values have no scales beside them.
 
     Raises:
-        FormatError: `fmt` is a `DynamicFixed`.
+        FormatError: `fmt` is a `DynamicFixed` or a `Scaled`.
     """
     if isinstance(fmt, (Fixed, Float)):
         return fmt
+    if isinstance(fmt, Scaled):
+        refuse_scaled(fmt)
     raise FormatError(
         f"a format in arithmetic must have its binary point in place, got {fmt}; choose one with `.at(frac_bits)`"
     )

@@ -21,15 +21,16 @@ from emu.engine.elementwise import (
     subtract,
 )
 from emu.engine.functions import erf, exp, function, gelu, log, rsqrt, sigmoid, tanh
-from emu.engine.operands import value
 from emu.engine.path import explain
 from emu.engine.planner import Plan
 from emu.engine.products import matmul
 from emu.engine.quantize import quantize
 from emu.engine.records import ProductRecord
 from emu.engine.reductions import average, total
+from emu.engine.requantise import requantise
 from emu.engine.selection import max_pool, relu, relu_gradient, unpool
 from emu.engine.unit import Unit
+from emu.engine.values import value
 
 __all__ = [
     "Options",
@@ -57,6 +58,7 @@ __all__ = [
     "relu",
     "relu_gradient",
     "remainder",
+    "requantise",
     "round_to_integral",
     "rsqrt",
     "sigmoid",

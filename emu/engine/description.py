@@ -174,6 +174,15 @@ class UnitDescription(NamedTuple):
         assert self.address is not None
         return Philox(self.address.seed, self.address.stream, self.address.step)
 
+    def writing(self, stage: OutputStage, flags: Flags | None = None) -> UnitDescription:
+        """Return the unit that writes a result on the way to another one: through `stage`, no register observes it.
+
+        Args:
+            stage: format, rounding mode and overflow rule of what is written.
+            flags: count what happens; None counts nothing.
+        """
+        return self._replace(stage=stage, code=encode_stage(stage), register=None, flags=flags)
+
     def drawn(self, shape: tuple[int, ...], inner: tuple[int, ...] | None = None) -> RandomCode:
         """Return the random numbers of a result as a kernel takes them.
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import namespace
 from emu.backends.gathered import Gathered
+from emu.backends.product import Alignment
 from emu.errors import ShapeError
 from emu.formats import Format
 
@@ -32,6 +33,7 @@ class Matrices(NamedTuple):
         addend: (B or 1, M or 1, N or 1) carriers, or None.
         formats: of the three.
         shape: of the result that the caller gets; it has as many elements as (B, M, N).
+        alignment: exponents of operands that share scales; None of others.
     """
 
     left: Array | Gathered
@@ -39,6 +41,7 @@ class Matrices(NamedTuple):
     addend: Array | None
     formats: Formats
     shape: tuple[int, ...]
+    alignment: Alignment | None = None
 
     @classmethod
     def of(cls, left: Array, right: Array, formats: Formats, addend: Array | None = None) -> Matrices:

@@ -19,47 +19,13 @@ from emu.backends.registry import load
 from emu.datapath import OutputStage, Overflow
 from emu.datapath.stage import require_placed
 from emu.errors import FormatError
-from emu.formats import PRESETS, Fixed, Float, Format, Value, parse
+from emu.formats import PRESETS, Fixed, Float, Format, ScaledValue, Value, parse, parse_number
 from emu.formats.arrays import require_all
 from emu.formats.fixed import FRAC_BITS_LIMIT
 from emu.formats.numbers import as_floats, as_fraction, as_numbers, as_words, shown
 
 Array = NDArray[Any]
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
-    """Return an array with its format, for every operation that takes operands.
-
-    The value holds its own array, which is read-only: what was checked once stays a value of the format.
-
-    Args:
-        array: values of `fmt`, any shape: numbers, a NumPy or CuPy array.
-        fmt: their format.
-        check: whether to check that every number is a value of the format.
-
-    Raises:
-        FormatError: a number is not a value of the format; names the first one.
-
-    Examples:
-        >>> value([0.5, -1.0], "fix8f4")
-        Value([ 0.5, -1. ], 'fix8f4')
-
-    Source: docs/concepts/units.md, "A value".
-    """
-    placed = require_placed(parse(fmt))
-    if isinstance(array, Value) and array.format not in (None, placed):
-        raise FormatError(
-            f"`array` must hold numbers, or be a value of {placed}, got a value of {array.format}; convert it with "
-            "emu.quantize"
-        )
-    carrier, own_format = as_operand(array, placed, "array", check=check)
-    if not is_on_device(carrier):
-        carrier = np.array(carrier)  # it may be the caller's, or what the caller's object gave NumPy
-        if carrier.dtype.kind == "f":
-            carrier[np.isnan(carrier)] = np.nan  # the canonical one: bits of NaN differ from machine to machine
-        carrier.flags.writeable = False
-    return Value(carrier, own_format)
 
 
 def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Array, Format | None]:
@@ -115,7 +81,7 @@ def _of_value(x: Value, fmt: str | Format | None, name: str, *, check: bool) -> 
     """Return array, format, and whether its elements are still to be checked."""
     if x.format is None:
         return x.array, fmt, check
-    if fmt is not None and parse(fmt) != x.format:
+    if fmt is not None and parse_number(fmt) != x.format:
         raise FormatError(
             f"`{name}` is a value of {x.format}, and `{name}_format` says {fmt}; leave `{name}_format` out"
         )
@@ -128,6 +94,11 @@ def in_format(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tu
     Raises:
         FormatError: a plain array without a format; see `as_operand`.
     """
+    if isinstance(x, ScaledValue):
+        raise FormatError(
+            f"`{name}` must be a value whose elements share no scales, got one of {x.format}; give np.asarray({name}) "
+            "and the format to read it in, or multiply matrices"
+        )
     if fmt is None and (not isinstance(x, Value) or x.format is None):
         raise FormatError(
             f"`{name}` must have a format, got an array without one; give emu.value(array, FORMAT), `{name}_format` "
@@ -222,9 +193,12 @@ def _last_place(e: Any) -> int | None:
 
 
 def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
-    """Return an operand's carrier on its device; its values are checked on the host."""
-    # a check needs `contains`, which reads bit patterns by NumPy: an unchecked operand never leaves the device
+    """Return an operand's carrier on its device; its values are checked, and floats become raws, on the host."""
+    # a check needs `contains`, which reads bit patterns by NumPy: an unchecked operand leaves the device only if floats
+    # become raws
     if not check:
+        if isinstance(fmt, Fixed) and fmt.carries_raws and x.dtype.kind == "f":
+            return namespace(x).asarray(_carried(on_host(x), fmt))
         return x if x.dtype == fmt.carrier else _converted(x, fmt.carrier)
     checked = as_operand(on_host(x), fmt, name, check=True)[0]
     return namespace(x).asarray(checked)

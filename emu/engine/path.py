@@ -41,12 +41,14 @@ class Terms(NamedTuple):
         depth: the most products that a result has.
         divisor: positive integer by which the sum is divided.
         is_sparse: whether a result's terms are the stored entries of a sparse matrix.
+        is_aligned: whether operands share scales, so that exponents are given beside them.
     """
 
     formats: Formats
     depth: int
     divisor: int = 1
     is_sparse: bool = False
+    is_aligned: bool = False
 
 
 class Path(NamedTuple):
@@ -64,14 +66,20 @@ class Path(NamedTuple):
 
 
 def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Path:
-    """Return the path that a product of matrices takes on the unit's backend; see `path_of_terms`."""
+    """Return the path that a product of matrices takes on the unit's backend; see `path_of_terms`.
+
+    Of a unit that promotes sums it is the path of each run of products.
+    """
 
     def maxima() -> tuple[float, float]:
         elements = [x.data if isinstance(x, Gathered) else x for x in (matrices.left, matrices.right)]
         a, b = unit.kernels.largest_magnitudes(elements)
         return a, b
 
-    return path_of_terms(unit, Terms(matrices.formats, matrices.left.shape[-1], divisor), maxima)
+    is_aligned = matrices.alignment is not None
+    terms = Terms(matrices.formats, matrices.left.shape[-1], divisor, is_aligned=is_aligned)
+    inner = unit.mac.inner
+    return path_of_terms(unit if inner is unit.mac else unit._replace(mac=inner), terms, maxima)
 
 
 def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Path:
@@ -84,7 +92,8 @@ def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tupl
             and measured numbers could.
 
     Raises:
-        FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
+        FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands; or a unit that promotes
+            sums, or sums groups, was given other operands than matrices, or such that share scales.
     """
     path = _path_by_formats(unit.kernels, unit.code, terms, unit.mac)  # cached: layers repeat the same formats
     if path.plan.path in SETTLED or not may_gain_from_maxima(*terms.formats, unit.mac):
@@ -96,6 +105,7 @@ def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tupl
 @lru_cache(maxsize=1024)
 def _path_by_formats(kernels: Kernels, stage: StageCode, terms: Terms, mac: Mac) -> Path:
     mac.require_operands(*terms.formats[:2])
+    mac.require_order(is_aligned=terms.is_aligned)
     if kernels.name == "reference":
         plan = Plan(DEFINITION, "the reference runs the definition", mac)
     else:
@@ -111,7 +121,9 @@ def _has_dots(kernels: Kernels, terms: Terms) -> bool:
 def _as_computed(plan: Plan, kernels: Kernels, stage: StageCode, terms: Terms) -> Path:
     """Return the path with the way by which the backend computes it, or why the reference must."""
     formats = terms.formats if plan.addend is None else (*terms.formats[:2], plan.addend)
-    code = ProductCode(codes_of_terms(formats), encode_mac(plan.mac), plan.path, terms.depth, terms.divisor)
+    code = ProductCode(
+        codes_of_terms(formats), encode_mac(plan.mac), plan.path, terms.depth, terms.divisor, terms.is_aligned
+    )
     choice = choose(kernels.sparse_ways if terms.is_sparse else kernels.ways, code, stage)
     proof = f"{plan.proof}; {choice.proof}" if choice.proof else plan.proof
     return Path(replace(plan, fallback=choice.fallback, proof=proof), code, choice)

@@ -193,10 +193,10 @@ def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
         # max_raw is the nearer of both limits of two's complement. -1 lies below every bound: whatever the operands, an
         # unsigned accumulator may meet a negative sum.
         limit = mac.accumulator.max_raw if mac.accumulator.signed or not bound.signed else -1
-        wraps = mac.overflow is Overflow.WRAP
-        if wraps or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
+        if bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
             return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
-        why = f"; the accumulator {mac.accumulator} never saturates"
+        never = "wraps" if mac.overflow is Overflow.WRAP else "saturates"
+        why = f"; the accumulator {mac.accumulator} never {never}"
         mac = Mac()
     if dots and bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):
         return Plan("integer_dot", f"{bound}, exact in 64-bit integers in any order{why}", mac)

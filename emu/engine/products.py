@@ -18,16 +18,22 @@ from numpy.typing import NDArray
 from emu.backends.arrays import on_host
 from emu.backends.interface import Write, encode_format, encode_mac
 from emu.backends.product import Product
+from emu.datapath.order import Promote
 from emu.datapath.stage import require_placed
 from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
+from emu.engine.elementwise import write_elementwise
+from emu.engine.integer_products import carriers_of_sums, integer_sums
 from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
 from emu.engine.path import accumulator_of, path_of
 from emu.engine.planner import Plan
+from emu.engine.promotion import write_promoted
+from emu.engine.quantize import write_quantized
 from emu.engine.records import ProductRecord
+from emu.engine.scaled_products import BINARY32, FLOAT32, ScaledProduct, scaled_matrices
 from emu.errors import FormatError
-from emu.formats import Fixed, Format, Value, parse
+from emu.formats import Fixed, Format, ScaledValue, Value, parse
 
 Array = NDArray[Any]
 FormatName = str | Format
@@ -47,7 +53,8 @@ def matmul(
     """Return the matrix product a @ b + addend as a multiply-accumulate unit and its output stage compute it.
 
     Args:
-        a: values of `a_format`, shape `(*batch, M, K)` or `(K,)`; or an `emu.value`.
+        a: values of `a_format`, shape `(*batch, M, K)` or `(K,)`; or an `emu.value`. Of a scaled format, blocks lie
+            along k.
         b: values of `b_format`, shape `(*batch, K, N)` or `(K,)`; shapes as in numpy.matmul.
         out_format: format written.
         a_format: format of `a`; not needed of a value.
@@ -73,6 +80,9 @@ def matmul(
     Source: docs/concepts/flags.md and docs/concepts/products.md.
     """
     unit, out, check = call_of("matmul", out_format, options, PRODUCT_OPTIONS)
+    if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
+        third = as_addend_operand(addend, addend_format, "addend", check=check)
+        return written_to(out, write_scaled_product(unit, a, b, third))
     matrices = matrices_of((a, a_format), (b, b_format), (addend, addend_format), check=check)
     values = write_product(unit, matrices)
     return written_to(out, values)
@@ -121,8 +131,10 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     Raises:
         ShapeError: the shapes do not fit together.
     """
-    left, right, addend, formats, shape = matrices
+    left, right, addend, formats, shape, alignment = matrices
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
+    if isinstance(unit.mac.order, Promote):
+        return write_promoted(unit, matrices, write_product, divisor)
     plan, code, choice = path_of(unit, matrices, divisor)
     if addend is not None and plan.addend is not None:
         addend = rounded_addend(addend, formats[2], plan.addend, unit)
@@ -130,10 +142,62 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     observed = None if unit.register is None else accumulator_of(*formats, sizes[2], unit.mac)
     # kernels number results (B, M, N): in C order the same elements as `shape`
     write = encode_write(unit, shape, observed, lowered, (sizes[0], sizes[1], sizes[3]))
-    outcome = choice.compute(Product(code, left, right, addend), write)
+    outcome = choice.compute(Product(code, left, right, addend, alignment), write)
     if unit.records is not None:
         unit.records.append(ProductRecord(sizes, formats, plan))
     return deliver(unit, outcome, lowered).reshape(shape)
+
+
+def write_scaled_product(
+    unit: UnitDescription, a: Any, b: Any, addend: tuple[Array | None, Format | None] = (None, None)
+) -> Array:
+    """Write a product of operands that share scales, each level of which enters where the unit's Mac says.
+
+    Args:
+        unit: who computes and writes.
+        a: value (*batch, M, K), blocks along K.
+        b: value (*batch, K, N), blocks along K.
+        addend: carriers that broadcast to the result, and their format; or None and None.
+
+    Raises:
+        FormatError: an operand has no scales, blocks do not lie along k, or a level has no place in the Mac.
+        ShapeError: the shapes do not fit together.
+
+    Source: docs/concepts/scaled.md, "A product".
+    """
+    return write_scaled_matrices(unit, scaled_matrices(unit.mac, a, b, addend))
+
+
+def write_scaled_matrices(unit: UnitDescription, product: ScaledProduct) -> Array:
+    """Write a product of operands that share scales, as `scaled_matrices` or `scaled_patches` describes it.
+
+    Args:
+        unit: who computes and writes.
+        product: what is multiplied and added, and what multiplies the sums.
+    """
+
+    def written(by: UnitDescription) -> Array:
+        if product.at_promotion is None:
+            return write_product(by, product.matrices)
+        return write_promoted(by, product.matrices, write_product, scales=product.at_promotion)
+
+    if product.at_result is None:
+        return written(unit)
+    # binary32 holds the sum, and what it is multiplied by: the stage of the result rounds once more
+    wide = unit.writing(BINARY32)
+    if product.integers is None:
+        sums = written(wide)
+    else:
+        sums = write_quantized(wide, *carriers_of_sums(*integer_sums(unit, product.integers, write_product)))
+    array, fmt = product.after
+    if array is None:
+        result = write_elementwise(wide, "multiply", [sums, product.at_result], (FLOAT32, FLOAT32))
+    elif product.integers is None:  # epilogues of matrix units fuse both
+        result = write_elementwise(wide, "fma", [sums, product.at_result, array], (FLOAT32, FLOAT32, fmt))
+    else:  # operators of their own, each rounded
+        multiplied = write_elementwise(wide, "multiply", [sums, product.at_result], (FLOAT32, FLOAT32))
+        result = write_elementwise(wide, "add", [multiplied, array], (FLOAT32, fmt))
+    return write_quantized(unit, result, FLOAT32)
 
 
 def rounded_addend(addend: Array, fmt: Format | None, rounded: Fixed, unit: UnitDescription) -> Array:
@@ -160,6 +224,10 @@ def _plan_matmul(
     addend_format: FormatName | None = None,
     **options: Unpack[ProductOptions],
 ) -> Plan:
+    if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
+        unit = call_of("matmul", "fp32" if out_format is None else out_format, options, PRODUCT_OPTIONS)[0]
+        given = as_addend_operand(addend, addend_format, "addend", check=False)
+        return path_of(unit, scaled_matrices(unit.mac, a, b, given).matrices).plan
     matrices = matrices_of((on_host(a), a_format), (on_host(b), b_format), check=False)
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))

@@ -7,10 +7,14 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous
+from emu.datapath import ScaleCounts
+from emu.datapath.rounding import is_two_s_complement
 from emu.engine.delivery import deliver, encode_write, require_array, require_out, require_writable
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, code_of
-from emu.formats import Fixed, Format
+from emu.engine.scaled import scaled_or, unit_of_elements, write_scaled
+from emu.errors import FormatError
+from emu.formats import Fixed, Format, Scaled
 from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
@@ -22,28 +26,40 @@ MAX_RAW_BITS = 32
 
 def quantize(
     x: Any,
-    fmt: str | Format,
+    fmt: str | Format | Scaled,
     *,
     x_format: str | Format | None = None,
+    axis: int | None = None,
+    pad: bool = False,
+    counts: ScaleCounts | None = None,
+    scale: Any = None,
+    zero: Any = None,
     **options: Unpack[Options],
-) -> Array:
+) -> Any:
     """Round every element of `x` once into `fmt`, apply the overflow rule, and count.
 
     Args:
         x: real numbers, any shape; float16/32/64 or integers, taken at their exact values; or an `emu.value`.
-        fmt: format written.
+        fmt: format written. Elements of a scaled one (`mxfp8_e4m3`) are rounded after they are divided by the scales
+            that its rule gives.
         x_format: format of `x`, needed if its carrier holds raws.
+        axis: of scaled formats: the axis along which blocks lie; None is the last.
+        pad: of scaled formats: whether the last block of a row may be short.
+        counts: of scaled formats: counts blocks that clip, vanish, or have a scale at a limit.
+        scale: of scaled formats: scales in place of those that the rule chooses, as calibration gives them; what
+            broadcasts to the blocks, with the axis last.
+        zero: of formats with zero points, beside `scale`: the elements that stand for 0; None is 0.
         **options: see `emu.engine.Options`: rounding, overflow, random bits, register, flags, backend. `out` may also
             be raws of a fixed-point format in a signed integer dtype at least as wide, or codes in the unsigned dtype
             of `fmt.encode`.
 
     Returns:
         `out`, or a carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the
-        format has none. Infinities: docs/concepts/overflow.md.
+        format has none. Infinities: docs/concepts/overflow.md. In a scaled format a `ScaledValue`: elements and scales.
 
     Raises:
         FormatError: an impossible format, rule or mode, or random bits out of range.
-        ShapeError: `rbits` or `out` has another shape.
+        ShapeError: `rbits` or `out` has another shape, or blocks do not divide an axis.
         BackendUnavailable: the backend cannot compute here.
 
     Exactness: equals the rounding of the real value, once.
@@ -51,9 +67,24 @@ def quantize(
     Examples:
         >>> quantize([1.26, -9.0, 0.03], "fix8f4", backend="reference").tolist()
         [1.25, -8.0, 0.0]
+        >>> quantize([3.0, 900.0], "mxfp8_e4m3", pad=True, backend="reference")
+        ScaledValue([  3., 896.], 'mxfp8_e4m3', axis=-1)
 
     Source: docs/concepts/rounding.md and docs/concepts/overflow.md.
     """
+    fmt = scaled_or(fmt)
+    if isinstance(fmt, Scaled):
+        unit, check = unit_of_elements(fmt, options)
+        array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
+        if scale is None and zero is not None:
+            raise FormatError(f"`zero` must be given with `scale`, got {zero!r} alone; give both, or neither")
+        given = None if scale is None else (scale, zero)
+        return write_scaled(unit, fmt, array, source, -1 if axis is None else axis, pad=pad, counts=counts, given=given)
+    if axis is not None or pad or any(option is not None for option in (counts, scale, zero)):
+        raise FormatError(
+            "`axis`, `pad`, `counts`, `scale` and `zero` must be left out for a format whose elements share no scales, "
+            f"got {fmt}; name a scaled format, as mxfp8_e4m3"
+        )
     unit, out, check = call_of("quantize", fmt, options)
     array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
     target = None if out is None else _require_target(out, array.shape, unit.stage.format)
@@ -96,11 +127,11 @@ def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> A
         return require_out(out, shape, fmt)
     require_writable(out)
     bits = 8 * out.itemsize
-    # raws of a signed format are its codes, extended by the sign: a kernel writes them, if at most 32 bits wide. An
+    # raws of two's complement are its codes, extended by the sign: a kernel writes them, if at most 32 bits wide. An
     # unsigned format's raws fit a signed dtype that is one bit wider; they are made from values afterwards.
     if out.dtype.kind == "i" and isinstance(fmt, Fixed) and fmt.width_bits + (not fmt.signed) <= bits:
         return out if fmt.signed and bits <= MAX_RAW_BITS else None
     if out.dtype == code_dtype_for(fmt.width_bits):
-        whole = isinstance(fmt, Fixed) and fmt.signed and fmt.width_bits == bits <= MAX_RAW_BITS
+        whole = fmt.signed and is_two_s_complement(fmt) and fmt.width_bits == bits <= MAX_RAW_BITS
         return out.view(out.dtype.str.replace("u", "i")) if whole else None
     return require_out(out, shape, fmt)

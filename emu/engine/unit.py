@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self, Unpack
 
 import numpy as np
 
 from emu._drawn import Drawn
 from emu.backends.arrays import on_host
-from emu.datapath import Flags, Mac, OutputStage, RandomSource, Rounding, StatisticsRegister
+from emu.datapath import (
+    Flags,
+    Mac,
+    OutputStage,
+    Overflow,
+    RandomSource,
+    Requantiser,
+    Rounding,
+    StatisticsRegister,
+)
 from emu.datapath.stage import require_placed
 from emu.engine.convolution import patches_and_kernels
 from emu.engine.description import EXACT, UNIT_OPTIONS, UnitDescription, UnitOptions
@@ -17,11 +27,21 @@ from emu.engine.functions import carrier_of_function, write_function
 from emu.engine.operands import as_operand, in_format
 from emu.engine.path import path_of
 from emu.engine.planner import Plan
-from emu.engine.products import matrices_of, write_product
+from emu.engine.products import (
+    as_addend_operand,
+    matrices_of,
+    write_product,
+    write_scaled_matrices,
+    write_scaled_product,
+)
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
+from emu.engine.scaled import scaled_or, unit_of_elements
+from emu.engine.scaled_output import WRAPPING, ScaledOutput, scaled_output
+from emu.engine.scaled_products import scaled_patches
+from emu.engine.sliding import Padding, Slides, Sliding
 from emu.errors import FormatError, nearest_name
-from emu.formats import Format, Value, parse
+from emu.formats import Format, Scaled, ScaledValue, Value, parse, parse_number
 from emu.formats.notations import NO_MODES
 from emu.formats.parse import modes_of
 from emu.formats.value import made_value
@@ -29,19 +49,24 @@ from emu.formats.value import made_value
 #: A unit is frozen; its constructors set attributes past its own `__setattr__`.
 _put = object.__setattr__
 #: What a unit is described by, as `emu.Unit` takes it.
-DESCRIPTION = {"out", "inputs", *UNIT_OPTIONS}
+DESCRIPTION = {"out", "inputs", "axis", "requantise", "scale", "zero", *UNIT_OPTIONS}
 
 
 class Unit(Drawn):
     """A unit of a datapath, described once. All its operations write through the same output stage.
 
-    Every operation takes values (`emu.value`) or plain arrays, and returns a value in the format written. A plain array
-    is in the format `inputs`; without that, elementwise operations take floats and integers at their exact values.
-    A unit is frozen; `replace` returns another one.
+    Every operation takes values (`emu.value`) or plain arrays, and returns a value in the format written, of a scaled
+    format a `ScaledValue`. A plain array is in the format `inputs`; without that, elementwise operations take floats
+    and integers at their exact values. A unit is frozen; `replace` returns another one.
 
     Args:
         out: format written.
         inputs: format of operands that are plain arrays.
+        axis: of scaled formats: the axis along which blocks lie in every result; None is the last.
+        requantise: of integers with a scale: how sums of their products become elements, as `emu.Requantiser` names it;
+            or such a requantiser.
+        scale: of the results of a unit that requantises.
+        zero: their zero point; None is 0.
         **options: `mac`, `rounding`, `overflow`, `n_rbits`, `random`, `register`, `flags`, `backend`, as
             `emu.engine.UnitOptions` says. Every operation draws random bits from the source's beginning; for other bits
             give another stream or step.
@@ -62,22 +87,63 @@ class Unit(Drawn):
     Source: docs/concepts/units.md, "A unit".
     """
 
-    __slots__ = ("_description", "inputs")
+    __slots__ = ("_description", "_operating", "_output", "inputs")
 
     inputs: Format | None
     _description: UnitDescription
+    #: The description by which operations compute; of a scaled format they write binary32, which becomes blocks.
+    _operating: UnitDescription
+    _output: ScaledOutput | None
 
     def __init__(
-        self, out: str | Format, *, inputs: str | Format | None = None, **options: Unpack[UnitOptions]
+        self,
+        out: str | Format | Scaled,
+        *,
+        inputs: str | Format | None = None,
+        axis: int | None = None,
+        requantise: str | Requantiser | None = None,
+        scale: Any = None,
+        zero: Any = None,
+        **options: Unpack[UnitOptions],
     ) -> None:
-        _put(self, "inputs", None if inputs is None else require_placed(parse(inputs)))
-        _put(self, "_description", UnitDescription.of(out, **options))
+        _put(self, "inputs", None if inputs is None else require_placed(parse_number(inputs)))
+        out = scaled_or(out)
+        if isinstance(out, Scaled):
+            output = scaled_output(out, axis, requantise, scale, zero)
+            if output.requantiser is not None:
+                options = _of_requantiser(options)
+            description = unit_of_elements(out, options, "Unit", UNIT_OPTIONS)[0]
+            self._set(description, output.of_operations(description), output)
+            return
+        given = {"axis": axis, "requantise": requantise, "scale": scale, "zero": zero}
+        if names := [name for name, part in given.items() if part is not None]:
+            raise FormatError(
+                f"`{names[0]}` must be left out for a format whose elements share no scales, got {out}; name a scaled "
+                "format, as mxfp8_e4m3 or uint8_affine"
+            )
+        description = UnitDescription.of(out, **options)
+        self._set(description, description, None)
+
+    def _set(self, description: UnitDescription, operating: UnitDescription, output: ScaledOutput | None) -> None:
+        _put(self, "_description", description)
+        _put(self, "_operating", operating)
+        _put(self, "_output", output)
+
+    @property
+    def _requantiser(self) -> Requantiser | None:
+        """What makes elements of integer sums, of a unit that requantises."""
+        return None if self._output is None else self._output.requantiser
+
+    @property
+    def _written(self) -> Format | Scaled:
+        """The format of results."""
+        return self.stage.format if self._output is None else self._output.format
 
     @classmethod
     def of(cls, description: UnitDescription, inputs: Format | None = None) -> Self:
         """Return the unit of a description."""
         unit = object.__new__(cls)
-        _put(unit, "_description", description)
+        unit._set(description, description, None)
         _put(unit, "inputs", inputs)
         return unit
 
@@ -134,17 +200,30 @@ class Unit(Drawn):
             if name not in DESCRIPTION:
                 raise TypeError(f"a unit has no {name!r}{nearest_name(name, DESCRIPTION)}")
         known = self._parts()
+        by = self._requantiser
+        if by is not None and isinstance(changes.get("requantise"), str):
+            changes["requantise"] = replace(by, kind=changes["requantise"], rounding=None)
+        if changes.get("requantise") is not None:
+            known.pop("axis", None)
+            if by is None and self.mac == EXACT:
+                del known["mac"]
+        if self._output is not None and "out" in changes and not isinstance(scaled_or(changes["out"]), Scaled):
+            for name in ("axis", "requantise", "overflow", *(["mac"] if by is not None else [])):
+                known.pop(name, None)
         if "out" in changes and modes_of(changes["out"]) != NO_MODES:
             del known["rounding"], known["overflow"]
         elif "out" in changes and not isinstance(parse(changes["out"]), type(self.stage.format)):
-            del known["overflow"]  # rules of fixed point and of floats differ: the new family's default serves
+            known.pop("overflow", None)  # rules of fixed point and of floats differ: the new family's default serves
         return type(self)(**{**known, **changes})
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts of the description, as the constructor takes them."""
         stage = self.stage
         known: dict[str, Any] = {name: getattr(self, name) for name in ("inputs", "mac", "random", "register", "flags")}
-        known |= {"out": stage.format, "rounding": stage.rounding, "overflow": stage.overflow}
+        if self._output is not None:
+            axis = self._output.axis if self._requantiser is None else None
+            known |= {"requantise": self._requantiser, "axis": axis}
+        known |= {"out": self._written, "rounding": stage.rounding, "overflow": stage.overflow}
         return known | {"n_rbits": stage.n_rbits, "backend": self.backend}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -163,7 +242,10 @@ class Unit(Drawn):
 
     def __repr__(self) -> str:
         stage, default = self.stage, OutputStage.of(self.stage.format)
-        parts = [repr(str(stage.format))]
+        parts = [repr(str(self._written))]
+        if self._output is not None:
+            by = self._requantiser
+            parts += [f"axis={self._output.axis}"] if by is None else [f"requantise={by!r}"]
         parts += [f"inputs={str(self.inputs)!r}"] if self.inputs is not None else []
         parts += [f"mac={self.mac}"] if self.mac != EXACT else []
         parts += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
@@ -180,7 +262,7 @@ class Unit(Drawn):
         """Return a @ b + addend, summed as the unit's Mac sums, rounded once into the format written.
 
         Args:
-            a: shape `(*batch, M, K)` or `(K,)`.
+            a: shape `(*batch, M, K)` or `(K,)`; values of scaled formats have their blocks along K.
             b: shape `(*batch, K, N)` or `(K,)`; shapes as in numpy.matmul.
             addend: what broadcasts to the result: bias, C matrix.
 
@@ -193,8 +275,13 @@ class Unit(Drawn):
 
         Source: docs/concepts/products.md.
         """
+        if self._output is not None and self._requantiser is not None:
+            return _untyped(self._output.matmul(self._description, a, b, _bias_of(addend)))
+        if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
+            third = as_addend_operand(*self._of_unit(addend), "addend", check=True)
+            return self._value(write_scaled_product(self._operating, a, b, third))
         given = self._of_unit(a), self._of_unit(b), self._of_unit(addend)
-        return self._value(write_product(self._description, matrices_of(*given, check=True)))
+        return self._value(write_product(self._operating, matrices_of(*given, check=True)))
 
     def conv2d(
         self,
@@ -203,16 +290,20 @@ class Unit(Drawn):
         bias: Any = None,
         *,
         stride: tuple[int, int] = (1, 1),
-        padding: tuple[int, int] = (0, 0),
+        padding: Padding = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+        groups: int = 1,
     ) -> Value:
         """Return the two-dimensional convolution (cross-correlation) of images with kernels, plus a bias per channel.
 
         Args:
             x: images, `(N, C, H, W)`.
-            w: kernels, `(O, C, KH, KW)`.
+            w: kernels, `(O, C / groups, KH, KW)`.
             bias: one value per output channel, `(O,)`.
             stride: steps down and right.
-            padding: zeros around the image.
+            padding: zeros around the image: for rows and columns, or ((above, below), (left, right)).
+            dilation: distance of a kernel's rows, and of its columns.
+            groups: parts of the channels; the kernels of a part meet its channels alone.
 
         Returns:
             Value of shape `(N, O, OH, OW)`.
@@ -223,22 +314,31 @@ class Unit(Drawn):
 
         Source: docs/concepts/products.md.
         """
+        slide = Sliding.of(stride, padding, dilation, groups)
+        if self._output is not None and self._requantiser is not None:
+            return _untyped(self._output.conv2d(self._description, x, w, _bias_of(bias), slide))
+        if isinstance(x, ScaledValue) or isinstance(w, ScaledValue):
+            third = as_addend_operand(*self._of_unit(bias), "bias", check=True)
+            product = scaled_patches(self._operating.mac, x, w, third, slide)
+            return self._value(write_scaled_matrices(self._operating, product))
         given = self._of_unit(x), self._of_unit(w), self._of_unit(bias)
-        return self._value(write_product(self._description, patches_and_kernels(*given, stride, padding, check=True)))
+        return self._value(write_product(self._operating, patches_and_kernels(*given, slide, check=True)))
 
     def total(self, x: Any, axis: int | tuple[int, ...] | None = None) -> Value:
         """Return the sum of `x` over `axis` (None: over all), a product with ones in C order of the summed axes."""
-        return self._value(write_total(self._description, *self._summed(x), axis))
+        return self._value(write_total(self._by("total"), *self._summed(x), axis))
 
     def average(self, x: Any, axis: int | tuple[int, ...]) -> Value:
         """Return the mean of `x` over `axis`: the unit's sum divided by the count, rounded once."""
-        return self._value(write_total(self._description, *self._summed(x), axis, averaged=True))
+        return self._value(write_total(self._by("average"), *self._summed(x), axis, averaged=True))
 
     # ---- elementwise ------------------------------------------------------------------------------------------------
 
     def quantize(self, x: Any) -> Value:
         """Return `x`, any real numbers or a value, rounded once into the format written; see `emu.quantize`."""
         array, source = as_operand(x, None, "x", check=False)
+        if self._output is not None:
+            return _untyped(self._output.written(self._description, array, source))
         return self._value(write_quantized(self._description, array, source))
 
     def add(self, a: Any, b: Any) -> Value:
@@ -289,8 +389,9 @@ class Unit(Drawn):
 
         Source: docs/concepts/functions.md.
         """
+        unit = self._by(name)
         array, fmt = carrier_of_function(name, *self._of_unit(x), check=True)
-        return self._value(write_function(self._description, name, array, fmt))
+        return self._value(write_function(unit, name, array, fmt))
 
     def exp(self, x: Any) -> Value:
         """Return e to the power x. Source: docs/concepts/functions.md."""
@@ -341,17 +442,71 @@ class Unit(Drawn):
             raise FormatError(f"an operation must be elementwise, got {operation!r}{nearest_name(operation, OPERANDS)}")
         if len(operands) != OPERANDS[operation]:
             raise FormatError(f"`{operation}` must be given {OPERANDS[operation]} operands, got {len(operands)}")
+        unit = self._by(operation)
         taken = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
         arrays, formats = [array for array, _ in taken], tuple([fmt for _, fmt in taken])
-        return self._value(write_elementwise(self._description, operation, arrays, formats))
+        return self._value(write_elementwise(unit, operation, arrays, formats))
+
+    def _keep_events(self) -> None:
+        """Count what happened before results of binary32 became blocks: overflow of sums, division by zero."""
+        flags, events = self._description.flags, self._operating.flags
+        if flags is not None and events is not None:
+            kept = Flags(accumulator_overflow=events.accumulator_overflow, division_by_zero=events.division_by_zero)
+            flags.add(kept.counts())
+            events.reset()
+
+    def _by(self, operation: str) -> UnitDescription:
+        """Return who computes an operation that is neither a product of matrices nor a convolution.
+
+        Raises:
+            FormatError: the unit requantises.
+        """
+        if self._output is not None:
+            self._output.refuse(operation)
+        return self._operating
 
     def _summed(self, x: Any) -> tuple[Any, Any]:
         return in_format(*self._of_unit(x), "x", check=True)
 
-    def _value(self, array: Any) -> Value:
+    def _value(self, array: Any) -> Any:
+        if self._output is not None:
+            self._keep_events()
+            return self._output.written(self._description._replace(register=None), array)
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
         return made_value(array, self.stage.format)
+
+
+def _of_requantiser(options: UnitOptions) -> Any:
+    """Return the options of a unit that requantises: its elements saturate, and sums wrap unless a Mac is given.
+
+    Raises:
+        FormatError: a rounding mode or an overflow rule, which are the requantiser's.
+    """
+    for name, usual in (("rounding", Rounding.NEAREST_EVEN), ("overflow", Overflow.SATURATE)):
+        if options.get(name) not in (None, usual):
+            raise FormatError(
+                f"`{name}` of a unit that requantises must be its requantiser's, got {options.get(name)}; give "
+                "emu.Requantiser(..., rounding=, lowest=, highest=)"
+            )
+    return {
+        **options,
+        "rounding": Rounding.NEAREST_EVEN,
+        "overflow": Overflow.SATURATE,
+        "mac": options.get("mac", WRAPPING),
+    }
+
+
+def _untyped(value: ScaledValue) -> Any:
+    """Return a value of a unit that writes a scaled format; of all others results are `Value`s."""
+    return value
+
+
+def _bias_of(x: Any) -> tuple[Any, Any]:
+    """Return a bias of integer sums, and its format: integers without one have the accumulator's."""
+    if x is None:
+        return None, None
+    return as_operand(x, None, "addend", check=True)
 
 
 def _described(kind: type[Unit], parts: dict[str, Any]) -> Unit:
@@ -368,12 +523,10 @@ def _plan_conv2d(
     x: Any,
     w: Any,
     bias: Any = None,
-    *,
-    stride: tuple[int, int] = (1, 1),
-    padding: tuple[int, int] = (0, 0),
+    **slide: Unpack[Slides],
 ) -> Plan:
     given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
-    return path_of(unit.description, patches_and_kernels(*given, stride, padding, check=False)).plan
+    return path_of(unit.description, patches_and_kernels(*given, Sliding.of(**slide), check=False)).plan
 
 
 for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):

@@ -2,6 +2,11 @@
 
     value = raw * 2**-frac_bits          code = raw mod 2**width_bits
 
+A word of sign and magnitude has the sign in its highest bit, and |raw| in the others:
+
+    fix8f0                  -3 is 1111_1101, -128 is 1000_0000
+    fix8f0 sign-magnitude   -3 is 1000_0011, and 1000_0000 is read as 0
+
 `frac_bits` may be negative (the last bit weighs more than one) or exceed the width (leading fraction bits are implied).
 """
 
@@ -16,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
+from emu.errors import FormatError
 from emu.formats.arrays import (
     as_bool,
     as_float64,
@@ -30,6 +36,8 @@ from emu.formats.numbers import as_codes, as_fraction, as_integers, as_numbers, 
 Array = NDArray[Any]
 
 MAX_WIDTH_BITS = 64
+#: What the text form of a word says that is a sign and a magnitude.
+SIGN_MAGNITUDE = "sign-magnitude"
 #: float64 holds every integer up to here. Larger ones are compared as Python integers: a cast would round them, and a
 #: number between two values could pass for one.
 EXACT_INTEGERS = 2**53
@@ -45,9 +53,12 @@ class Fixed(Drawn):
         width_bits: bits of the word, 1..64, sign bit included.
         frac_bits: fraction bits; negative or above the width is allowed.
         signed: two's complement if true, else unsigned.
+        sign_magnitude: whether a signed word is a sign bit and a magnitude instead. Then the smallest raw is minus the
+            largest one; 0 is written as code 0, and the code that has the sign bit alone is read as 0.
 
     Raises:
-        FormatError: `width_bits` is outside 1..64, a number is not an integer, or `signed` is not a bool.
+        FormatError: `width_bits` is outside 1..64, a number is not an integer, `signed` or `sign_magnitude` is not a
+            bool, or a word of sign and magnitude is unsigned or has 1 bit.
 
     Examples:
         >>> fmt = Fixed(16, 8)
@@ -55,6 +66,9 @@ class Fixed(Drawn):
         (-128.0, 127.99609375, 0.00390625)
         >>> fmt.encode(np.array([1.5, -1.0]))
         array([  384, 65280], dtype=uint16)
+        >>> fmt = Fixed(16, 8, sign_magnitude=True)
+        >>> fmt.min, fmt.encode(np.array([1.5, -1.0])), fmt.decode(0x8000).item()
+        (-127.99609375, array([  384, 33024], dtype=uint16), 0.0)
 
     Source: docs/concepts/formats.md; IEEE 1666 (SystemC) section 7.10 for the aliases.
     """
@@ -62,23 +76,31 @@ class Fixed(Drawn):
     width_bits: int
     frac_bits: int
     signed: bool = True
+    sign_magnitude: bool = False
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         set_field(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
         set_field(self, "frac_bits", as_integer("frac_bits", self.frac_bits, -FRAC_BITS_LIMIT, FRAC_BITS_LIMIT))
         set_field(self, "signed", as_bool("signed", self.signed))
+        set_field(self, "sign_magnitude", as_bool("sign_magnitude", self.sign_magnitude))
+        if self.sign_magnitude:
+            _require_magnitude(self)
 
     def __repr__(self) -> str:
         sign = "" if self.signed else ", signed=False"
-        return f"Fixed({self.width_bits}, {self.frac_bits}{sign})"
+        magnitude = ", sign_magnitude=True" if self.sign_magnitude else ""
+        return f"Fixed({self.width_bits}, {self.frac_bits}{sign}{magnitude})"
 
     def __str__(self) -> str:
-        return f"{'' if self.signed else 'u'}fix{self.width_bits}f{self.frac_bits}"
+        option = f" {SIGN_MAGNITUDE}" if self.sign_magnitude else ""
+        return f"{'' if self.signed else 'u'}fix{self.width_bits}f{self.frac_bits}{option}"
 
     @property
     def min_raw(self) -> int:
         """Smallest raw integer."""
+        if self.sign_magnitude:
+            return -self.max_raw
         return -(1 << (self.width_bits - 1)) if self.signed else 0
 
     @property
@@ -115,7 +137,7 @@ class Fixed(Drawn):
 
     @property
     def n_codes(self) -> int:
-        """Number of codes, all of them values."""
+        """Number of codes, all of them values; of sign and magnitude, two of them 0."""
         return 1 << self.width_bits
 
     @cached_property
@@ -157,8 +179,13 @@ class Fixed(Drawn):
         if values.dtype == object:
             return self._contains_fractions(values)
         floats = values if values.dtype.kind == "f" else as_float64(values)
-        inside = fixed_members(floats, self.frac_bits, self.min_raw, self.max_raw + 1)
+        inside = fixed_members(floats, self.frac_bits, self._limit, self.max_raw + 1, is_open=self.sign_magnitude)
         return self._contains_floats(as_float64(floats)) if inside is None else inside
+
+    @property
+    def _limit(self) -> int:
+        """Smallest raw; of sign and magnitude the integer below it, for floats may not hold that raw."""
+        return -(1 << (self.width_bits - 1)) if self.signed else 0
 
     def _contains_floats(self, wide: NDArray[np.float64]) -> NDArray[np.bool_]:
         # Scaling by a power of two is exact unless it overflows or meets the subnormals: then the way back differs. The
@@ -166,7 +193,8 @@ class Fixed(Drawn):
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             raw = np.ldexp(wide, self.frac_bits)
             back = np.ldexp(raw, -self.frac_bits)
-            inside = (raw >= self.min_raw) & (raw < float(self.max_raw + 1))
+            above = raw > self._limit if self.sign_magnitude else raw >= self._limit
+            inside = above & (raw < float(self.max_raw + 1))
             return np.isfinite(wide) & inside & (raw == np.floor(raw)) & (back == wide)
 
     def _contains_fractions(self, values: Array) -> NDArray[np.bool_]:
@@ -220,8 +248,12 @@ class Fixed(Drawn):
         Raises:
             FormatError: an element is not a value of this format; names the first one.
         """
-        raw = self.to_raw(values).astype(np.uint64, casting="unsafe")  # modulo 2**64: two's complement
-        return (raw & np.uint64(self.n_codes - 1)).astype(self.code_dtype)
+        raw = self.to_raw(values)
+        if self.sign_magnitude:
+            sign = (raw < 0).astype(np.uint64) << np.uint64(self.width_bits - 1)
+            return (np.abs(raw).astype(np.uint64) | sign).astype(self.code_dtype)
+        word = raw.astype(np.uint64, casting="unsafe")  # modulo 2**64: two's complement
+        return (word & np.uint64(self.n_codes - 1)).astype(self.code_dtype)
 
     def decode(self, codes: Array) -> Array:
         """Return the values of `codes` in the carrier dtype. Never produces -0.0.
@@ -232,6 +264,9 @@ class Fixed(Drawn):
         wide = as_codes(self, codes)
         if not self.signed:
             return self.from_raw(wide)
+        if self.sign_magnitude:
+            magnitude = (wide & np.uint64(self.max_raw)).astype(np.int64)
+            return self.from_raw(np.where(wide > np.uint64(self.max_raw), -magnitude, magnitude))
         # sign extension: shift the sign bit to the top of 64 bits, then back as a signed number
         spare = np.uint64(MAX_WIDTH_BITS - self.width_bits)
         return self.from_raw((wide << spare).view(np.int64) >> spare.astype(np.int64))
@@ -244,18 +279,35 @@ class DynamicFixed(Drawn):
     Attributes:
         width_bits: bits of the word, 1..64.
         signed: two's complement if true, else unsigned.
+        sign_magnitude: whether a signed word is a sign bit and a magnitude instead; see `Fixed`.
     """
 
     width_bits: int
     signed: bool = True
+    sign_magnitude: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
         object.__setattr__(self, "signed", as_bool("signed", self.signed))
+        object.__setattr__(self, "sign_magnitude", as_bool("sign_magnitude", self.sign_magnitude))
+        if self.sign_magnitude:
+            _require_magnitude(self)
 
     def __str__(self) -> str:
-        return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
+        option = f" {SIGN_MAGNITUDE}" if self.sign_magnitude else ""
+        return f"{'' if self.signed else 'u'}fix{self.width_bits}f?{option}"
 
     def at(self, frac_bits: int) -> Fixed:
         """Return the fixed-point format with this many fraction bits."""
-        return Fixed(self.width_bits, frac_bits, self.signed)
+        return Fixed(self.width_bits, frac_bits, self.signed, self.sign_magnitude)
+
+
+def _require_magnitude(word: Fixed | DynamicFixed) -> None:
+    """Raise FormatError if a word of sign and magnitude has no sign, or nothing but the sign."""
+    if not word.signed:
+        raise FormatError(
+            "a word of sign and magnitude must be signed, got signed=False; leave out one of `signed` and "
+            "`sign_magnitude`"
+        )
+    if word.width_bits == 1:
+        raise FormatError("`width_bits` of a word of sign and magnitude must be in 2..64, got 1; choose a larger one")

@@ -5,7 +5,10 @@
     field = 0:  (-1)**s * 2**(1 - bias)     * 0.fraction         (subnormal)
 
 An unsigned format has no s. Without exponent bits every code is subnormal. In a format without zero, field 0 has no
-special meaning: 2**(-bias) * 1.fraction.
+special meaning: 2**(-bias) * 1.fraction. In a format whose hidden bit is always one, this is so too, but field 0 with
+fraction 0 is zero:
+
+    e5m10 hidden-one    0x0000 is 0, 0x0001 is 2**-15 * (1 + 2**-10), 0x0400 is 2**-14
 
 Special codes are the highest magnitudes, NaN above infinity. `nans` says which codes are NaN: the whole
 all-ones exponent with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0
@@ -35,7 +38,7 @@ from emu.formats.arrays import (
 from emu.formats.integers import as_integer
 from emu.formats.membership import FloatMembers, float_members
 from emu.formats.numbers import as_codes, as_numbers, nearest_floats
-from emu.formats.special_codes import require_special_codes, require_zero
+from emu.formats.special_codes import require_hidden_one, require_special_codes, require_zero
 
 Array = NDArray[Any]
 NanCodes = Literal["ieee", "top", "negative_zero", "none"]
@@ -58,6 +61,9 @@ class Float(Drawn):
         daz: denormals are zero: subnormal operands count as 0 of their sign.
         signed: whether there is a sign bit.
         zero: whether code 0 is zero. If not (unsigned formats only), it is 2**-bias, and there are no subnormals.
+        hidden_one: whether the hidden bit is one at exponent field 0 too, as in formats inside NVDLA. Then there are no
+            subnormals. As under `ftz`, a result is rounded on the grid around the smallest number, 2**-bias * (1 +
+            2**-fraction_bits), and if it comes out smaller, 2**-bias itself included, it is written as 0 of its sign.
 
     Raises:
         FormatError: a width is out of range, the special codes do not fit, or float64 cannot hold every value.
@@ -71,6 +77,8 @@ class Float(Drawn):
         >>> scale = Float(8, 0, infinities=False, nans="top", signed=False, zero=False)
         >>> scale.min, scale.max
         (5.877471754111438e-39, 1.7014118346046923e+38)
+        >>> Float(5, 10, hidden_one=True).decode(np.array([0, 1, 0x400])).tolist()
+        [0.0, 3.0547380447387695e-05, 6.103515625e-05]
 
     Source: IEEE 754-2019 section 3.4; OCP 8-bit Floating Point Specification 1.0, section 5; OCP Microscaling Formats
     Specification 1.0, section 5.4.1.
@@ -85,18 +93,20 @@ class Float(Drawn):
     daz: bool = False
     signed: bool = True
     zero: bool = True
+    hidden_one: bool = False
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
         put("exponent_bits", as_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS))
         put("fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
         put("bias", self.default_bias if self.bias is None else as_integer("bias", self.bias, -2048, 2048))
-        for name in ("infinities", "ftz", "daz", "signed", "zero"):
+        for name in ("infinities", "ftz", "daz", "signed", "zero", "hidden_one"):
             put(name, as_bool(name, getattr(self, name)))
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
         require_special_codes(self)
         require_zero(self)
+        require_hidden_one(self)
         lowest, highest = self.emin - self.fraction_bits, self._top_exponent
         if lowest < -1074 or highest > 1023:  # the smallest subnormal of float64, and its largest power of two
             raise FormatError(
@@ -134,12 +144,20 @@ class Float(Drawn):
     def emin(self) -> int:
         """Exponent of the smallest normal; if all values are subnormal, that of the power of two above them."""
         assert self.bias is not None
-        return self.zero - self.bias
+        return (self.zero and not self.hidden_one) - self.bias
+
+    @property
+    def has_subnormal_codes(self) -> bool:
+        """Whether exponent field 0 means 0.fraction; else its hidden bit is one."""
+        return self.zero and not self.hidden_one
 
     @property
     def lowest_index(self) -> int:
-        """How many steps code 0 lies above zero: 0, or 2**fraction_bits if zero has no code."""
-        return 0 if self.zero else 1 << self.fraction_bits
+        """How many steps code 0 lies above zero: 0, or 2**fraction_bits if zero has no code.
+
+        Of a format whose hidden bit is always one, code 0 is zero, and the other codes lie as if it were not.
+        """
+        return 0 if self.zero and not self.hidden_one else 1 << self.fraction_bits
 
     @property
     def max_index(self) -> int:
@@ -221,12 +239,14 @@ class Float(Drawn):
     @property
     def smallest_normal(self) -> float:
         """Smallest normal value; if all values are subnormal, the power of two above them."""
+        if self.hidden_one:  # the code of 2**emin is that of zero
+            return math.ldexp((1 << self.fraction_bits) + 1, self.emin - self.fraction_bits)
         return math.ldexp(1.0, self.emin)
 
     @property
     def smallest_positive(self) -> float:
         """Smallest value above zero that an operation can write (the smallest normal under FTZ)."""
-        if self.ftz or self.fraction_bits == 0 or not self.zero:
+        if self.ftz or self.fraction_bits == 0 or not self.has_subnormal_codes:
             return self.smallest_normal
         return math.ldexp(1.0, self.emin - self.fraction_bits)
 
@@ -289,6 +309,8 @@ class Float(Drawn):
         inside = float_members(floats, members)
         if not self.signed:
             inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
+        if self.hidden_one:
+            inside &= (floats == 0) | ~(np.abs(floats) < np.float64(self.smallest_normal))
         if values.dtype.kind in "iuO":  # a number that was rounded on the way to floats is no value
             exact = floats.astype(object) == values.astype(object)
             inside &= exact.astype(bool)
@@ -320,9 +342,10 @@ class Float(Drawn):
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
-        if not self.zero:
+        if self.hidden_one or not self.zero:
             lowest = np.uint64(self.lowest_index)
-            code = np.where(np.isfinite(wide), code, lowest) - lowest
+            numbered = np.isfinite(wide) & ((wide != 0) | (not self.zero))
+            code = np.where(numbered, code, lowest) - lowest
         if self.infinity_code is not None:
             code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
         negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))
@@ -356,12 +379,15 @@ class Float(Drawn):
         field = index >> self.fraction_bits
         fraction = index & ((1 << self.fraction_bits) - 1)
         significand = np.where(field > 0, fraction + (1 << self.fraction_bits), fraction)
+        if self.hidden_one:
+            significand = np.where(code == 0, 0, significand)
         exponent = np.maximum(field, 1) + self.emin - 1
         return np.ldexp(significand.astype(np.float64), (exponent - self.fraction_bits).astype(np.int32))
 
 
 #: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point
-#: Specification 1.0; OCP Microscaling Formats Specification 1.0, section 5.4.1 (scales); IEEE working group P3109,
+#: Specification 1.0; OCP Microscaling Formats Specification 1.0, section 5.3 (elements) and 5.4.1 (scales); the PTX ISA
+#: (ue4m3, the scales of NVFP4); IEEE working group P3109,
 #: Interim Report on Binary Floating-point Formats for Machine Learning (width 8, precision 3 and 4, signed, extended).
 PRESETS: dict[str, Float] = {
     "fp16": Float(5, 10),
@@ -372,6 +398,10 @@ PRESETS: dict[str, Float] = {
     "fp8_e4m3": Float(4, 3, infinities=False, nans="top"),
     "fp8_e5m2": Float(5, 2),
     "fp8_e8m0": Float(8, 0, 127, infinities=False, nans="top", signed=False, zero=False),
+    "fp8_ue4m3": Float(4, 3, infinities=False, nans="top", signed=False),
+    "fp6_e2m3": Float(2, 3, infinities=False, nans="none"),
+    "fp6_e3m2": Float(3, 2, infinities=False, nans="none"),
+    "fp4_e2m1": Float(2, 1, infinities=False, nans="none"),
     "p3109_k8p3": Float(5, 2, 16, nans="negative_zero"),
     "p3109_k8p4": Float(4, 3, 8, nans="negative_zero"),
 }
@@ -386,6 +416,7 @@ def text_of_float(fmt: Float) -> str:
     """
     flushes = [name for name, on in (("ftz", fmt.ftz), ("daz", fmt.daz)) if on]
     plain = replace(fmt, ftz=False, daz=False)
+    flushes += ["hidden-one"] * fmt.hidden_one
     for name, preset in PRESETS.items():
         if plain == preset:
             return " ".join([name, *flushes])

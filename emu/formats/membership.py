@@ -54,7 +54,7 @@ def float_members(x: Array, fmt: FloatMembers) -> Mask:
     return _by_pieces(x, _FloatTest(x.dtype, fmt).test)
 
 
-def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
+def fixed_members(x: Array, frac_bits: int, low: int, end: int, *, is_open: bool = False) -> Mask | None:
     """Return, per element, whether it is an integer in `low`..`end` - 1 times 2**-frac_bits.
 
     None if `frac_bits` is beyond `FLOAT64_POINTS`: the caller must test in another way.
@@ -64,6 +64,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
         frac_bits: bits behind the binary point.
         low: smallest integer, 0 or minus a power of two.
         end: the largest one plus 1, a power of two.
+        is_open: whether `low` itself is left out.
     """
     if abs(frac_bits) > FLOAT32_POINTS:
         x = as_float64(x)
@@ -72,12 +73,14 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
     scale, least, beyond = (x.dtype.type(n) for n in (math.ldexp(1.0, frac_bits), low, end))
     raws, whole, mask = (np.empty(PIECE, dtype) for dtype in (x.dtype, x.dtype, bool))
 
+    compare_low = np.greater if is_open else np.greater_equal
+
     def test(piece: Array, inside: Mask) -> None:
         raw, floor, other = (room[: piece.size] for room in (raws, whole, mask))
         np.multiply(piece, scale, out=raw)
         np.floor(raw, out=floor)
         np.equal(raw, floor, out=inside)
-        for compare, limit in ((np.greater_equal, least), (np.less, beyond)):
+        for compare, limit in ((compare_low, least), (np.less, beyond)):
             inside &= compare(raw, limit, out=other)
         # A product with 2**frac_bits is exact, infinite (and too large), or, below the normal numbers, rounded: then it
         # lies between two integers, or it has become 0.

@@ -185,6 +185,6 @@ def _mode(letter: str, arguments: dict[str, str], default: str, text: str) -> Mo
     if letter == "Q" and word in OVERFLOW_WORDS:
         hint = f", an overflow mode, which comes after the rounding mode; write {prefix}TRN before it"
     elif letter == "O" and word == SIGN_MAGNITUDE_WRAP:
-        hint = ": no overflow rule here wraps a sign and a magnitude; choose another mode"
+        hint = ": no overflow rule here wraps two's complement as a sign and a magnitude; choose another mode"
     what = "rounding" if letter == "Q" else "overflow"
     raise FormatError(f"the {what} mode of {text} must be known, got {name!r}{hint}")

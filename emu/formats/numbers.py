@@ -2,6 +2,7 @@
 
     floats of 16, 32, 64 bits, integers, bools    as they are
     ml_dtypes arrays (bfloat16, float8, int4)     as the float32 or integer that each of them is
+    tensors of PyTorch                            as their numbers, on the host, without gradients
     long doubles, Fraction, Decimal, large int    float64 or 64-bit integers if all fit, else fractions
     masked elements, complex, text, None, dates   refused
 
@@ -147,6 +148,8 @@ def as_fraction(x: Any) -> Fraction | None:
 
 
 def _as_array(x: Any, name: str) -> Any:
+    if type(x).__module__.partition(".")[0] == "torch":
+        x = _of_torch(x)
     try:
         return np.asarray(x)
     except (ValueError, TypeError, OverflowError) as error:
@@ -154,6 +157,18 @@ def _as_array(x: Any, name: str) -> Any:
         trouble = "lists of different lengths" if ragged else type(x).__name__
         remedy = "make all rows of one length" if ragged else "turn it into a NumPy array first"
         raise FormatError(f"`{name}` must be an array of real numbers, got {trouble}; {remedy}") from None
+
+
+def _of_torch(x: Any) -> Any:
+    """Return a tensor of PyTorch as one that NumPy reads: without its gradient, on the host.
+
+    NumPy has no bfloat16 and no float8: float32 holds each of their numbers.
+    """
+    if not hasattr(x, "detach"):
+        return x
+    x = x.detach().cpu()
+    is_narrow = str(x.dtype).startswith(("torch.bfloat16", "torch.float8", "torch.float4"))
+    return x.float() if is_narrow else x.resolve_conj().resolve_neg()
 
 
 def _unmasked(x: Any, name: str, most_axes: int = 64) -> Any:

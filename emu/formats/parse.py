@@ -3,6 +3,9 @@
     fix16f8   ufix8f0   fix8f-2   fix16f?          fixed point; aliases sfix16_En8, Q7.8, Q15, int8, ap_fixed<16,8>
     e5m10     e4m3 finite nans=top bias=7 ftz      floating point; aliases fp16, bf16, e4m3fn, float8_e4m3fnuz, ...
     ue4m3     ue8m0 finite nans=top no-zero        without a sign; p3109_k8p4ue: width, precision, unsigned, extended
+    fix16f8 sign-magnitude   smfix16f8             a sign bit and a magnitude
+    e6m10 hidden-one                               the hidden bit is one at exponent field 0 too, whose code 0 is zero
+    mxfp8_e4m3, block(fp8_e4m3, fp32 1x128 te)     elements that share scales, in `scaled.py`
 
 `str(fmt)` writes it, `parse` reads it back to an equal format. Types of high-level synthesis are in `notations.py`.
 """
@@ -12,14 +15,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import numpy as np
 
 from emu.errors import FormatError, nearest_name
-from emu.formats.fixed import DynamicFixed, Fixed
+from emu.formats.fixed import SIGN_MAGNITUDE, DynamicFixed, Fixed
 from emu.formats.floating import MAX_EXPONENT_BITS, NAN_CODES, PRESETS, Float, NanCodes
 from emu.formats.notations import NO_MODES, Modes, read_template
+from emu.formats.scaled import SCALED_PRESETS, Scaled, parse_scaled
 
 Format: TypeAlias = Fixed | Float
 
@@ -27,8 +31,7 @@ _ALIASES = {
     "binary16": "fp16", "half": "fp16", "float16": "fp16", "f16": "fp16", "bfloat16": "bf16", "binary32": "fp32",
     "float32": "fp32", "float": "fp32", "single": "fp32", "f32": "fp32", "binary64": "fp64", "float64": "fp64",
     "double": "fp64", "f64": "fp64", "fp8e4m3": "fp8_e4m3", "fp8e5m2": "fp8_e5m2", "e4m3fn": "fp8_e4m3",
-    "e8m0fnu": "fp8_e8m0", "e3m2fn": "e3m2 finite nans=none", "e2m3fn": "e2m3 finite nans=none",
-    "e2m1fn": "e2m1 finite nans=none",
+    "e8m0fnu": "fp8_e8m0", "e3m2fn": "fp6_e3m2", "e2m3fn": "fp6_e2m3", "e2m1fn": "fp4_e2m1",
 }  # fmt: skip
 #: Texts that mean several formats, and what to write. NumPy counts bytes: its i8 is 64 bits.
 _AMBIGUOUS = {
@@ -50,9 +53,10 @@ _BARE_ALIASES = {"e8m0": "fp8_e8m0"}
 _FNUZ = re.compile(r"e(\d+)m(\d+)(?:b(\d+))?fnuz")
 _FLOAT = re.compile(r"(u?)e(\d+)m(\d+)")
 _P3109 = re.compile(r"p3109_k(\d+)p(\d+)(s|u|)(e|f|)")
-_FIXED = re.compile(r"(u?)fix(\d+)f(-?\d+|\?)")
+_FIXED = re.compile(r"(u|sm|)fix(\d+)f(-?\d+|\?)")
+_SIGN_MAGNITUDE = re.compile(r"(.+) sign[-_]magnitude")
 #: Words that do not say where the point is, or in another way.
-_NO_POINT = re.compile(r"(u?fix)(\d+)(?:[_.:,-](\d+))?")
+_NO_POINT = re.compile(r"((?:u|sm|)fix)(\d+)(?:[_.:,-](\d+))?")
 _MATLAB = re.compile(r"([su])fix(\d+)(?:_(En|E)(\d+))?")
 _Q = re.compile(r"(u?)q(-?\d+)\.(-?\d+)", re.IGNORECASE)
 #: Fraction bits alone: with a sign bit they fill a word of 8, 16, 32 or 64 bits.
@@ -66,17 +70,19 @@ _DTYPE: type = np.dtype
 _SCALAR: type = np.generic
 #: What libraries put before their names.
 _LIBRARIES = ("torch.", "ml_dtypes.")
-_FORMS = "fix16f8, ufix8f0, fix16f?, e5m10, ue4m3, sfix16_En8, ap_fixed<16,8>, Q7.8 or one of " + ", ".join(PRESETS)
+_FORMS = "fix16f8, ufix8f0, fix16f?, e5m10, ue4m3, sfix16_En8, ap_fixed<16,8>, Q7.8, mxfp8_e4m3 or one of " + ", ".join(
+    PRESETS
+)
 
 
 class _Reading(NamedTuple):
     """What a text says: a format, and modes."""
 
-    format: Format | DynamicFixed
+    format: Format | DynamicFixed | Scaled
     modes: Modes
 
 
-def parse(text: str | Format | DynamicFixed | np.dtype[Any] | type[np.generic]) -> Any:
+def parse(text: str | Format | DynamicFixed | Scaled | np.dtype[Any] | type[np.generic]) -> Any:
     """Return the format that `text` names; a format is returned as it is.
 
     A format has no modes. Those that a text brings, as `ap_fixed<16,8,AP_RND,AP_SAT>`, work where the text itself says
@@ -86,7 +92,8 @@ def parse(text: str | Format | DynamicFixed | np.dtype[Any] | type[np.generic]) 
         text: a text form, alias or preset name; or a dtype of NumPy, ml_dtypes or PyTorch.
 
     Returns:
-        `Fixed`, `Float`, or `DynamicFixed` for a point chosen at run time (`fix16f?`).
+        `Fixed`, `Float`, `DynamicFixed` for a point chosen at run time (`fix16f?`), or `Scaled` for elements that share
+        scales (`mxfp8_e4m3`).
 
     Raises:
         FormatError: no such form, or the format it names is impossible.
@@ -97,7 +104,30 @@ def parse(text: str | Format | DynamicFixed | np.dtype[Any] | type[np.generic]) 
         >>> parse("fp16"), str(parse("e5m10")), parse(np.float16)
         (Float(5, 10), 'fp16', Float(5, 10))
     """
-    return text if isinstance(text, (Fixed, Float, DynamicFixed)) else _read(_text_of(text)).format
+    return text if isinstance(text, (Fixed, Float, DynamicFixed, Scaled)) else _read(_text_of(text)).format
+
+
+def parse_number(text: str | Format | DynamicFixed | Scaled | np.dtype[Any] | type[np.generic]) -> Any:
+    """Return the format of single numbers that `text` names; see `parse`.
+
+    Returns:
+        `Fixed`, `Float` or `DynamicFixed`.
+
+    Raises:
+        FormatError: no such form, an impossible format, or one whose elements share scales.
+    """
+    fmt = parse(text)
+    if isinstance(fmt, Scaled):
+        refuse_scaled(fmt)
+    return fmt
+
+
+def refuse_scaled(fmt: Scaled) -> NoReturn:
+    """Raise FormatError: a format whose elements share scales is none of single numbers."""
+    raise FormatError(
+        f"a format here must be that of single numbers, got {fmt}, whose elements share scales; write the format "
+        f"of its elements, {fmt.element}, or make scaled values with emu.quantize(x, {str(fmt)!r}, axis=-1)"
+    )
 
 
 def modes_of(text: object) -> Modes:
@@ -138,10 +168,11 @@ def _read(text: str) -> _Reading:
         return _Reading(*reading)
     if meant := _AMBIGUOUS.get(name.lower()):
         raise FormatError(f"a format must mean one thing, got {text!r}, which stands for {meant}")
-    fmt = _parse_fixed(name.replace(" ", "")) or _parse_float(name)
+    fmt = parse_scaled(name, parse) or _parse_fixed(name) or _parse_float(name)
     if fmt is None:
-        begins_names = text and any(name.startswith(text) for name in PRESETS)
-        known = PRESETS if begins_names else [*PRESETS, *_ALIASES, *_BARE_ALIASES]
+        presets = [*PRESETS, *SCALED_PRESETS]
+        begins_names = text and any(name.startswith(text) for name in presets)
+        known = presets if begins_names else [*presets, *_ALIASES, *_BARE_ALIASES]
         if point := _without_point(name):
             raise FormatError(f"a fixed-point format must say where its point is, got {text!r}{point}")
         hint = nearest_name(text, known).split("; known")[0]
@@ -151,7 +182,7 @@ def _read(text: str) -> _Reading:
 
 def _without_point(text: str) -> str:
     """Return the end of the message about a fixed-point word without `f` before its fraction bits; "" for others."""
-    match = _NO_POINT.fullmatch(text)
+    match = _NO_POINT.fullmatch(text.removesuffix(f" {SIGN_MAGNITUDE}"))
     if match is None:
         return ""
     word, width, after = match.groups()
@@ -165,9 +196,16 @@ def _without_point(text: str) -> str:
 
 
 def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:
+    if match := _SIGN_MAGNITUDE.fullmatch(text):
+        word = _parse_word(match[1].replace(" ", ""))
+        return word and replace(word, sign_magnitude=True)
+    return _parse_word(text.replace(" ", ""))
+
+
+def _parse_word(text: str) -> Fixed | DynamicFixed | None:
     if match := _FIXED.fullmatch(text):
-        unsigned, width, frac = match.groups()
-        word = DynamicFixed(int(width), not unsigned)
+        kind, width, frac = match.groups()
+        word = DynamicFixed(int(width), kind != "u", kind == "sm")
         return word if frac == "?" else word.at(int(frac))
     if match := _MATLAB.fullmatch(text):
         sign, width, direction, exponent = match.groups()
@@ -264,6 +302,7 @@ def _float_options(options: list[str]) -> dict[str, Any]:
         "ftz": {"ftz": True},
         "daz": {"daz": True},
         "no-zero": {"zero": False},
+        "hidden-one": {"hidden_one": True},
         "no-subnormals": {"ftz": True, "daz": True},
     }
     chosen: dict[str, Any] = {}

@@ -31,6 +31,26 @@ def require_special_codes(fmt: Float) -> None:
         )
 
 
+def require_hidden_one(fmt: Float) -> None:
+    """Raise FormatError if a format whose hidden bit is always one has no fraction, no zero, or flushes subnormals."""
+    if not fmt.hidden_one:
+        return
+    if not fmt.zero:
+        raise FormatError(
+            "a format with `hidden_one` must have a zero, got zero=False, which gives every code a hidden one; leave "
+            "out one of both"
+        )
+    if fmt.is_flushed:
+        raise FormatError(
+            "a format with `hidden_one` must not have `ftz` or `daz`: it has no subnormals; leave both out"
+        )
+    if not fmt.fraction_bits:
+        raise FormatError(
+            "a format with `hidden_one` must have fraction bits, got 0: exponent field 0 holds nothing but zero; leave "
+            "`hidden_one` out"
+        )
+
+
 def require_zero(fmt: Float) -> None:
     """Raise FormatError if a required zero is missing, or if FTZ or DAZ leave no value except zero."""
     if not fmt.zero and fmt.signed:

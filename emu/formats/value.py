@@ -165,6 +165,18 @@ class Value(Drawn):
         """Return the array as NumPy's, for functions of NumPy; floats as they are, raws as integers."""
         return np.array(self.array, dtype=dtype, copy=copy)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return the array as a DLPack capsule, for `torch.from_dlpack` and its like: floats, raws as integers.
+
+        A read-only array is copied: its consumer may write.
+        """
+        array = self.array.copy() if _is_read_only(self.array) else self.array
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where the array lies, as DLPack numbers it."""
+        return self.array.__dlpack_device__()
+
     def __repr__(self) -> str:
         shown = np.array2string(np.asarray(self.array), separator=", ", threshold=20, prefix="Value(")
         fmt = "None" if self.format is None else repr(str(self.format))

@@ -28,7 +28,7 @@ from pydantic import Field, field_validator, model_validator
 from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError
-from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+from emu.formats import DynamicFixed, Fixed, Float, Format, parse_number
 from emu.hardware.quantity import Quantity
 
 Operation = Literal["add", "multiply"]
@@ -58,19 +58,19 @@ class OperationCost(Table):
     @field_validator("format")
     @classmethod
     def _has_point(cls, text: str) -> str:
-        if isinstance(parse(text), DynamicFixed):
+        if isinstance(parse_number(text), DynamicFixed):
             raise ConfigError(f"`format` of a cost must have its point in place, got {text!r}; write fix16f0")
         return text
 
     @property
     def family(self) -> Family:
         """Whether it is an operation of fixed-point or of floating-point words."""
-        return "float" if isinstance(parse(self.format), Float) else "fixed"
+        return "float" if isinstance(parse_number(self.format), Float) else "fixed"
 
     @property
     def size(self) -> int:
         """The size over which the table interpolates: bits of an adder, pairs of bits of a multiplier."""
-        bits = significand_bits(parse(self.format))
+        bits = significand_bits(parse_number(self.format))
         return bits if self.operation == "add" else bits * bits
 
 

@@ -22,10 +22,12 @@ from pydantic import Field, model_validator
 from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, FormatError
+from emu.hardware.arithmetic_tables import RoleTable
 from emu.hardware.cost_table import BASE_TABLE
 from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.interconnect import Crossbar, Link, Topology, require_connected
-from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
+from emu.hardware.operand_tables import OperandTables
+from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, EVERY_ROLE, ROLES, PrecisionTable
 from emu.hardware.quantity import Count, Latency, Rate, Share, Tiles
 
 #: Kinds of compute units; see `ComputeUnit`.
@@ -214,8 +216,14 @@ class Device(Table):
     def has_open_points(self) -> bool:
         """Whether the format of a role leaves its point to dynamic fixed point."""
         tables = [self.precision, *self.precision.layers]
-        role_tables = (table.role(role) for table in tables for role in ROLES)
+        role_tables = (table.role(role) for table in tables for role in EVERY_ROLE)
         return any(role_table is not None and role_table.word is not None for role_table in role_tables)
+
+    @property
+    def has_delayed_scales(self) -> bool:
+        """Whether scales of cast operands follow from earlier steps, in some layer."""
+        tables = [self.precision, *self.precision.layers]
+        return any(isinstance(table.operands, OperandTables) and table.operands.delayed for table in tables)
 
     def with_dynamic_point(self, over: DynamicPoint | None, *, origin: str) -> Device:
         """Return this device with a recipe's `[dynamic_point]` over its own.

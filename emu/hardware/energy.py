@@ -16,8 +16,9 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from emu.datapath import Mac, OutputStage, Rounding
-from emu.datapath.order import Blocks
+from emu.datapath.order import Blocks, Promote
 from emu.formats import Fixed, Float, Format
+from emu.formats.scaled import bits_of, element_of
 from emu.hardware.cost_table import Column, CostTable, Family, exactly, significand_bits
 from emu.hardware.device import HOST, STATISTICS, Device
 from emu.hardware.machine import Demand, register_bytes
@@ -104,6 +105,7 @@ class Datapath(NamedTuple):
 
 def uses_of(demand: Demand, path: Datapath) -> list[Use]:
     """Return the parts of a datapath that an operation uses, without the memory."""
+    demand = _of_elements(demand)
     largest = max([demand.results, *(size for _, size in demand.operands)])
     if demand.passes and path.on_host:
         return _host_uses(demand, path.host_format, largest)
@@ -123,7 +125,7 @@ def uses_of(demand: Demand, path: Datapath) -> list[Use]:
 def memory_bytes(demand: Demand) -> int:
     """Return the bytes that the memory moves: each operand is read once, each result written once."""
     parts = [*demand.operands, (demand.result_format, demand.results)]
-    return demand.index_bytes + sum(-(-fmt.width_bits * size // 8) for fmt, size in parts if fmt is not None)
+    return demand.index_bytes + sum(int(-(-bits_of(fmt) * size // 8)) for fmt, size in parts if fmt is not None)
 
 
 def byte_pj(table: CostTable, level: str) -> Fraction:
@@ -187,6 +189,13 @@ def has_host(device: Device) -> bool:
 # ---- parts ----
 
 
+def _of_elements(demand: Demand) -> Demand:
+    """Return a demand whose operands and results have the formats of elements, where these share scales."""
+    operands = tuple((fmt and element_of(fmt), size) for fmt, size in demand.operands)
+    result = demand.result_format
+    return demand._replace(operands=operands, result_format=result and element_of(result))
+
+
 def _formats(demand: Demand) -> list[Format]:
     """Return the formats of an operation's words: those of operands that are not constants, else of its result."""
     read = [fmt for fmt, size in demand.operands if fmt is not None and size > 1]
@@ -240,6 +249,16 @@ def _reduction_uses(demand: Demand, mac: Mac, *, multiplies: bool) -> list[Use]:
 def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int, list[Use]]:
     """Return the bits of the accumulator, and the uses of the adder in front of it."""
     accumulator, times = mac.accumulator, demand.multiply_adds
+    if isinstance(mac.order, Promote):
+        # the inner unit adds each product, and each run ends with a multiplication and an add in the wider accumulator
+        assert accumulator != "exact"
+        runs = -(-times // mac.order.n)
+        bits, uses = _adder_uses(summed, mac.inner, demand)
+        if isinstance(accumulator, Fixed):
+            return bits + accumulator.width_bits, [*uses, Use(ADDER, "add", "fixed", accumulator.width_bits, runs)]
+        size = significand_bits(accumulator)
+        outer = [Use(MULTIPLIER, "multiply", "float", size * size, runs), Use(ADDER, "add", "float", size, runs)]
+        return bits + accumulator.width_bits, uses + outer
     if accumulator == "exact":
         terms = -(-times // max(demand.results, 1)) + (len(demand.operands) > 2)
         bits = exact_bits(summed, terms)

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError, EmuWarning
-from emu.formats import Fixed, Format, parse
+from emu.formats import Fixed, Format, Scaled, parse
 from emu.formats.integers import as_integer
+from emu.formats.scaled import bits_of
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, ComputeUnit, Device
 from emu.hardware.precision_table import PrecisionTable
 from emu.hardware.waves import Product, Way, ways_of
@@ -290,7 +291,7 @@ class Machine:
 
     @staticmethod
     def _bytes(parts: Sequence[tuple[Format | None, int]]) -> int:
-        return sum(-(-_bits(fmt) * size // 8) for fmt, size in parts)
+        return sum(int(-(-_bits(fmt) * size // 8)) for fmt, size in parts)
 
     def host_bytes(self, demand: Demand) -> tuple[int, int]:
         """Return the bytes that an operation on the host sends up and down: floats are on the host already."""
@@ -384,8 +385,8 @@ def _format_of(text: str | None) -> Format | None:
     return None if text is None else parse(text)
 
 
-def _bits(fmt: Format | None) -> int:
-    return 0 if fmt is None else fmt.width_bits
+def _bits(fmt: Format | Scaled | None) -> float:
+    return 0 if fmt is None else bits_of(fmt)
 
 
 def _rounded_up(amount: int, per_second: float) -> int:

@@ -18,14 +18,14 @@ from emu.datapath.mac import common_modes
 from emu.datapath.order import parse_order
 from emu.datapath.stage import require_placed
 from emu.errors import EmuError, FormatError
-from emu.formats import DynamicFixed, parse
+from emu.formats import DynamicFixed, parse, parse_number
 from emu.formats.parse import modes_of
 
 
 def known_format(text: str | None) -> str | None:
     """Return the text of a format, `exact` or None; checked."""
     if text is not None and text != "exact":
-        parse(text)
+        parse_number(text)
     return text
 
 
@@ -81,7 +81,7 @@ def with_named_modes(data: Any, format_keys: tuple[str, ...]) -> Any:
 def _is_format(text: object) -> bool:
     """Return whether `text` names a format; if it should and does not, the key's own check raises."""
     try:
-        return isinstance(text, str) and parse(text) is not None
+        return isinstance(text, str) and parse_number(text) is not None
     except FormatError:
         return False
 
@@ -104,5 +104,5 @@ def any_format_for(overflow: str | None) -> str:
 
 def placed_at(fmt: str, point: int) -> str:
     """Return the text of a format; `point` replaces the question mark of an open point."""
-    parsed = parse(fmt) if fmt != "exact" else None
+    parsed = parse_number(fmt) if fmt != "exact" else None
     return str(parsed.at(point)) if isinstance(parsed, DynamicFixed) else fmt

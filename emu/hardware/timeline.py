@@ -1,7 +1,7 @@
 """A timeline of events on units, memories and links, which a viewer shows as Chrome trace events.
 
-A resource of a node does one thing at a time. A booking gives its earliest time. The event begins when all its
-resources are free, and uses each as long as it needs. Times are integers, picoseconds from the beginning.
+A resource of a node does one thing at a time. A booking gives its earliest time. The event begins when its resource is
+free. Times are integers, picoseconds from the beginning.
 
 Source: Chrome's "Trace Event Format" (complete events, metadata); Perfetto and chrome://tracing open it.
 """
@@ -80,7 +80,6 @@ class Timeline:
         *,
         after: int = 0,
         kind: str = "work",
-        beside: Mapping[str, int] | None = None,
         node: int = 0,
         **details: Any,
     ) -> int:
@@ -92,18 +91,13 @@ class Timeline:
             duration_ps: how long it takes.
             after: picoseconds before which it cannot begin.
             kind: see `Event`.
-            beside: resources that it needs at the same time, and how long it uses each; the event lasts as long as the
-                longest of all.
-            node: node of the resources.
+            node: node of the resource.
             **details: see `Event`.
         """
-        durations = {resource: duration_ps, **(beside or {})}
-        begin = max(after, *(self.free(used, node) for used in durations))
-        for used, used_ps in durations.items():
-            if used_ps or used == resource:
-                self.events.append(Event(used, name, begin, used_ps, kind, details, node))
-            self._free[node, used] = begin + used_ps
-        return begin + max(durations.values())
+        event = Event(resource, name, max(after, self.free(resource, node)), duration_ps, kind, details, node)
+        self.events.append(event)
+        self._free[node, resource] = event.end_ps
+        return event.end_ps
 
     def resources(self) -> list[str]:
         """Return the resources in the order of first use."""

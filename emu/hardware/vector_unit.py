@@ -458,7 +458,7 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
         drops = min(drops, MAX_SHIFT)
         kept, rest, half = kept >> drops, kept & ((1 << drops) - 1), 1 << (drops - 1)
         remainder = (rest > 0) + (rest >= half).astype(np.int64) + (rest > half)
-    increments = np.array(rounding.meaning.fixed.table)
+    increments = np.array(rounding.meaning.steps_of(target).table)
     rounded = kept + increments[remainder + 4 * (kept & 1) + 8 * (words < 0)]
     signed = np.where(words < 0, -rounded, rounded)
     return np.where(beyond, np.where(words > 0, high, low), np.clip(signed, low, high))

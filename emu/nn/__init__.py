@@ -5,6 +5,7 @@ layers.py         Linear, SparseLinear, Conv2d, pooling, activations
 normalisation.py  BatchNorm, LayerNorm, Dropout
 sequences.py      Embedding, Position, Attention
 blocks.py         Residual: two ways that are added
+wired.py          steps that a graph connects, for networks from elsewhere
 network.py        a sequence of layers and a loss
 initialisers.py   seeded, the same bits on every machine
 

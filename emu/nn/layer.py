@@ -37,6 +37,7 @@ class Parameter:
         fan_in: inputs that contribute to one output.
         fan_out: outputs to which one input contributes.
         by_rows: whether a step reads and changes only some of its rows: those of inputs that are not 0.
+        is_table: whether its rows are looked up or added, and it is never multiplied as a matrix.
     """
 
     part: Literal["weight", "bias"]
@@ -45,6 +46,7 @@ class Parameter:
     fan_in: int
     fan_out: int
     by_rows: bool = False
+    is_table: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,10 @@ class Layer:
     def moments(self) -> tuple[Moment, ...]:
         """Return the layer's own running moments, without those of its parts."""
         return ()
+
+    def first_values(self, part: str) -> Any:
+        """Return the first values of a parameter or moment, an array; None if its rule draws them."""
+        return None
 
     def parts(self) -> tuple[Layer, ...]:
         """Return the layers inside this one, in the order in which they are applied."""

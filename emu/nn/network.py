@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from emu.autodiff import Graph, Tensor
 from emu.errors import ConfigError
@@ -84,3 +87,8 @@ class Network:
             output = graph.apply("reshape", output, layer=LOSS_LAYER, shape=(rows, output.shape[-1]))
             labels = graph.apply("reshape", labels, layer=LOSS_LAYER, shape=(rows,))
         return graph.apply(self.loss, output, labels, layer=LOSS_LAYER)
+
+
+def answers_of(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Return where each row has its largest value, its first one if there are several; -1 for a row with NaN."""
+    return np.where(np.isnan(outputs).any(axis=-1), -1, outputs.argmax(axis=-1))

@@ -40,7 +40,8 @@ class Embedding(Layer):
 
     @override
     def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("weight", (self.tokens, self.features), self.initialiser, self.features, self.features),)
+        shape, fans = (self.tokens, self.features), (self.features, self.features)
+        return (Parameter("weight", shape, self.initialiser, *fans, is_table=True),)
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
@@ -60,7 +61,8 @@ class Position(Layer):
 
     @override
     def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("weight", (self.length, self.features), self.initialiser, self.features, self.features),)
+        shape, fans = (self.length, self.features), (self.features, self.features)
+        return (Parameter("weight", shape, self.initialiser, *fans, is_table=True),)
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from emu.backends.arrays import on_host
-from emu.datapath.format_facts import facts_in_short, fields_of
-from emu.formats import DynamicFixed, Fixed, Float, Format, Value
+from emu.datapath.format_facts import facts_in_short, fields_of, scaled_facts
+from emu.formats import DynamicFixed, Fixed, Float, Format, Scaled, ScaledValue, Value
 from emu.notebook.parts import (
     BLUE,
     GREEN,
@@ -49,6 +49,25 @@ def _(fmt: DynamicFixed) -> Html:
 @picture.register
 def _(fmt: Float) -> Html:
     return column(title("floating point", str(fmt)), _bits(fmt, None), facts(facts_in_short(fmt).items()))
+
+
+@picture.register
+def _(fmt: Scaled) -> Html:
+    return column(title("elements that share scales", str(fmt)), facts(scaled_facts(fmt).items()))
+
+
+@picture.register
+def _(value: ScaledValue) -> Html:
+    levels = zip(value.format.levels, value.scales, strict=True)
+    shapes = {f"scales of each {level.tiling}": f"{level.scale}, {scales.shape}" for level, scales in levels}
+    shown = {"blocks along axis": str(value.axis)} | shapes
+    if value.zero is not None:
+        shown["zero points"] = f"int32, {value.zero.shape}"
+    return column(
+        title("scaled value", f"{value.format}, shape {value.shape}"),
+        facts(shown.items()),
+        element("pre", np.array2string(np.asarray(value), separator=", ", threshold=MOST_ELEMENTS)),
+    )
 
 
 @picture.register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emu.datapath import StatisticsRegister
-from emu.formats import DynamicFixed, Format, parse
+from emu.formats import DynamicFixed, Format, parse_number
 from emu.notebook.parts import chart
 from emu.report.chart import coloured, specification
 from emu.report.html import Html
@@ -19,7 +19,7 @@ def plot_register(register: StatisticsRegister, fmt: str | Format | DynamicFixed
     """Return the histogram of a register as a chart of Altair; see `emu.StatisticsRegister.plot`."""
     import altair as alt
 
-    drawn = bars(register, None if fmt is None else parse(fmt))
+    drawn = bars(register, None if fmt is None else parse_number(fmt))
     # rows stay in the chart, so that the user can combine charts
     with alt.data_transformers.enable(consolidate_datasets=False):
         spec = coloured(drawn.to_dict())

@@ -1,4 +1,8 @@
-"""Convolutions, and their gradients by images and by kernels."""
+"""Convolutions, and their gradients by images and by kernels.
+
+Each has the options of `emu.engine.sliding.Sliding`: `stride` and `padding`, and `dilation` and `groups` where they are
+not 1.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +11,79 @@ from typing import Any
 
 from emu.backends.arrays import namespace
 from emu.backends.gathered import Gathered
-from emu.engine.convolution import convolved_size, patches_of
 from emu.engine.matrices import Matrices
 from emu.engine.products import write_product
+from emu.engine.sliding import Sliding
 from emu.formats import Value
 from emu.operations.asked import Asked, Options, Shape, size_of
 from emu.operations.operands import carrier
 from emu.operations.row import PRODUCTS, DoneBy, Role, Row
 
 
-def _conv2d(role: Role, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
-    return role.unit(w.format, x.format).conv2d(x, w, bias, stride=stride, padding=padding)
+def _conv2d(role: Role, x: Value, w: Value, bias: Value | None = None, **slide: Any) -> Value:
+    return role.unit(w.format, x.format).conv2d(x, w, bias, **slide)
 
 
-def _conv2d_float64(xp: Any, x: Any, w: Any, bias: Any = None, *, stride: Any, padding: Any) -> Any:
-    y = xp.tensordot(_columns(xp, x, w.shape[2:], stride, padding), w, axes=((3, 4, 5), (1, 2, 3))).transpose(
-        0, 3, 1, 2
-    )
+def _conv2d_float64(xp: Any, x: Any, w: Any, bias: Any = None, **slide: Any) -> Any:
+    how = Sliding.of(**slide)
+    columns = _columns(xp, x, w.shape[2:], how)
+    share = w.shape[0] // how.groups
+    parts = [
+        xp.tensordot(part, w[share * group : share * (group + 1)], axes=((3, 4, 5), (1, 2, 3)))
+        for group, part in enumerate(xp.split(columns, how.groups, axis=3))
+    ]
+    y = xp.concatenate(parts, axis=3).transpose(0, 3, 1, 2)
     return y if bias is None else y + bias[:, None, None]
 
 
-def _columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any) -> Any:
+def _columns(xp: Any, x: Any, kernel: Any, how: Sliding) -> Any:
     """Return (N, OH, OW, C, KH, KW): every patch of a padded image."""
-    x = xp.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
-    rows, columns = ((x.shape[2 + i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
+    x = xp.pad(x, ((0, 0), (0, 0), *how.padding))
+    rows, columns = Sliding(how.stride, dilation=how.dilation).sizes(x.shape[2:], kernel)
+    stride, apart = how.stride, how.dilation
     picked = [
         [
             x[:, :, i : i + stride[0] * (rows - 1) + 1 : stride[0], j : j + stride[1] * (columns - 1) + 1 : stride[1]]
-            for j in range(kernel[1])
+            for j in range(0, kernel[1] * apart[1], apart[1])
         ]
-        for i in range(kernel[0])
+        for i in range(0, kernel[0] * apart[0], apart[0])
     ]
     return xp.stack([xp.stack(row, axis=-1) for row in picked], axis=-2).transpose(0, 2, 3, 1, 4, 5)
 
 
 def _conv2d_asks(operands: Sequence[Shape], options: Options) -> Asked:
     x, w = operands[:2]
-    sizes = (convolved_size(x[2 + i], w[2 + i], options["stride"][i], options["padding"][i]) for i in (0, 1))
-    shape = (x[0], w[0], *sizes)
+    shape = (x[0], w[0], *Sliding.of(**options).sizes((x[2], x[3]), (w[2], w[3])))
     return Asked(shape, size_of(shape) * size_of(w[1:]))
 
 
-def _input_gradient(role: Role, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
+def _input_gradient(role: Role, g: Value, w: Value, *, shape: Any, **slide: Any) -> Value:
     """The errors, spread by the stride and padded, convolved with the flipped kernels.
 
     So each result is one sum of products, in the order in which a Mac adds them.
     """
-    kernel = w.shape[2:]
-    spread = namespace(g.array).zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
+    how = Sliding.of(**slide)
+    extent = how.extent((w.shape[2], w.shape[3]))
+    spread = namespace(g.array).zeros((*g.shape[:2], shape[2] + extent[0] - 1, shape[3] + extent[1] - 1), g.array.dtype)
     source, target = zip(
-        *(_overlap(g.shape[2 + i], spread.shape[2 + i], stride[i], kernel[i] - 1 - padding[i]) for i in (0, 1)),
+        *(
+            _overlap(g.shape[2 + i], spread.shape[2 + i], how.stride[i], extent[i] - 1 - how.padding[i][0])
+            for i in (0, 1)
+        ),
         strict=True,
     )
     spread[:, :, target[0], target[1]] = g.array[:, :, source[0], source[1]]
-    flipped = w.with_array(w.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
-    return _conv2d(role, g.with_array(spread), flipped, stride=(1, 1), padding=(0, 0))
+    flipped = w.with_array(_exchanged(w.array, how.groups)[:, :, ::-1, ::-1])
+    return _conv2d(role, g.with_array(spread), flipped, dilation=how.dilation, groups=how.groups)
+
+
+def _exchanged(w: Any, groups: int) -> Any:
+    """Return kernels (O, C / groups, KH, KW) as those of the way back: (C, O / groups, KH, KW)."""
+    if groups == 1:
+        return w.transpose(1, 0, 2, 3)
+    outputs, channels, *kernel = w.shape
+    grouped = w.reshape(groups, outputs // groups, channels, *kernel)
+    return grouped.transpose(0, 2, 1, 3, 4).reshape(groups * channels, outputs // groups, *kernel)
 
 
 def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, slice]:
@@ -72,41 +94,65 @@ def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, sli
     return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
 
 
-def _input_gradient_float64(xp: Any, g: Any, w: Any, *, shape: Any, stride: Any, padding: Any) -> Any:
-    padded = xp.zeros((shape[0], shape[1], shape[2] + 2 * padding[0], shape[3] + 2 * padding[1]), dtype=g.dtype)
+def _input_gradient_float64(xp: Any, g: Any, w: Any, *, shape: Any, **slide: Any) -> Any:
+    how = Sliding.of(**slide)
+    (above, below), (left, right) = how.padding
+    padded = xp.zeros((shape[0], shape[1], above + shape[2] + below, left + shape[3] + right), dtype=g.dtype)
+    errors, kernels = xp.split(g, how.groups, axis=1), xp.split(w, how.groups, axis=0)
+    (down, along), apart = how.stride, how.dilation
     for i in range(w.shape[2]):
         for j in range(w.shape[3]):
-            part = xp.tensordot(g, w[:, :, i, j], axes=((1,), (0,))).transpose(0, 3, 1, 2)
+            parts = [
+                xp.tensordot(part, kernel[:, :, i, j], axes=((1,), (0,))).transpose(0, 3, 1, 2)
+                for part, kernel in zip(errors, kernels, strict=True)
+            ]
+            rows, columns = i * apart[0], j * apart[1]
             padded[
                 :,
                 :,
-                i : i + stride[0] * (g.shape[2] - 1) + 1 : stride[0],
-                j : j + stride[1] * (g.shape[3] - 1) + 1 : stride[1],
-            ] += part
-    return padded[:, :, padding[0] : padding[0] + shape[2], padding[1] : padding[1] + shape[3]]
+                rows : rows + down * (g.shape[2] - 1) + 1 : down,
+                columns : columns + along * (g.shape[3] - 1) + 1 : along,
+            ] += xp.concatenate(parts, axis=1)
+    return padded[:, :, above : above + shape[2], left : left + shape[3]]
 
 
 def _input_gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:
     w, shape = operands[1], tuple(options["shape"])
-    return Asked(shape, size_of(shape) * w[0] * size_of(w[2:]))
+    return Asked(shape, size_of(shape) * w[0] // options.get("groups", 1) * size_of(w[2:]))
 
 
-def _weight_gradient(role: Role, x: Value, g: Value, *, kernel: Any, stride: Any, padding: Any) -> Value:
+def _weight_gradient(role: Role, x: Value, g: Value, *, kernel: Any, **slide: Any) -> Value:
     """One product per weight, k running over images, then output rows and columns."""
-    inputs = patches_of(carrier(x), tuple(kernel), stride, padding).joined().transposed()
-    errors = Gathered.of_axes(carrier(g), (1,), (0, 2, 3))
-    shape = (g.shape[1], x.shape[1], *kernel)
+    how = Sliding.of(**slide)
+    inputs = how.joined_patches(carrier(x), tuple(kernel))
+    errors = _errors_of_groups(carrier(g), how.groups)
+    shape = (g.shape[1], x.shape[1] // how.groups, *kernel)
     matrices = Matrices(errors, inputs, None, (g.format, x.format, None), shape)
     return role.value(write_product(role.unit(g.format, x.format).description, matrices))
 
 
-def _weight_gradient_float64(xp: Any, x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any) -> Any:
-    return xp.tensordot(g, _columns(xp, x, kernel, stride, padding), axes=((0, 2, 3), (0, 1, 2)))
+def _errors_of_groups(g: Any, groups: int) -> Gathered:
+    """Return errors (N, O, OH, OW) as one matrix for each group: O / groups rows, N * OH * OW columns."""
+    whole = Gathered.of_axes(g, (1,), (0, 2, 3))
+    if groups == 1:
+        return whole
+    share = whole.rows.size // groups
+    return Gathered(whole.data, groups, int(whole.rows[share] - whole.rows[0]), whole.rows[:share], whole.columns)
+
+
+def _weight_gradient_float64(xp: Any, x: Any, g: Any, *, kernel: Any, **slide: Any) -> Any:
+    how = Sliding.of(**slide)
+    columns = _columns(xp, x, kernel, how)
+    parts = [
+        xp.tensordot(errors, part, axes=((0, 2, 3), (0, 1, 2)))
+        for errors, part in zip(xp.split(g, how.groups, axis=1), xp.split(columns, how.groups, axis=3), strict=True)
+    ]
+    return xp.concatenate(parts, axis=0)
 
 
 def _weight_gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:
     x, g = operands
-    shape = (g[1], x[1], *options["kernel"])
+    shape = (g[1], x[1] // options.get("groups", 1), *options["kernel"])
     return Asked(shape, size_of(shape) * g[0] * size_of(g[2:]))
 
 

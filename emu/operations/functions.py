@@ -20,13 +20,18 @@ def _function(role: Role, x: Value, *, function: str) -> Value:
 def _function_float64(xp: Any, x: Any, *, function: str) -> Any:
     if function == "gelu":
         return x * _normal_share(xp, x)
+    if function == "erf":
+        return _error_function(xp, x)
     return 1 / (1 + xp.exp(-x)) if function == "sigmoid" else getattr(xp, function)(x)
 
 
 def _normal_share(xp: Any, x: Any) -> Any:
     """Return the share of the normal distribution below x."""
-    error = xp.asarray([math.erf(float(z) / math.sqrt(2)) for z in x.ravel()]).reshape(x.shape)
-    return (1 + error) / 2
+    return (1 + _error_function(xp, x / math.sqrt(2))) / 2
+
+
+def _error_function(xp: Any, x: Any) -> Any:
+    return xp.asarray([math.erf(float(z)) for z in x.ravel()]).reshape(x.shape)
 
 
 def _sigmoid_slope(role: Role, y: Value) -> Value:

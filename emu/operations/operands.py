@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from emu.engine.operands import as_operand
 from emu.formats import PRESETS, Value
 
-FP32 = PRESETS["fp32"]
+FP32, FP64 = PRESETS["fp32"], PRESETS["fp64"]
 
 
 def number(x: float) -> Value:
     """Return a number as an operand: float32 if that is exact, else float64."""
     single = np.array(x, np.float32)
-    return Value(single, FP32) if single == x else Value(np.array(x, np.float64), PRESETS["fp64"])
+    return Value(single, FP32) if single == x else Value(np.array(x, np.float64), FP64)
 
 
 def rounded(x: float) -> Value:

@@ -19,10 +19,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from emu.datapath import OutputStage
+from emu.datapath import Cast, OutputStage
 from emu.engine import Unit
-from emu.formats import Format, Value
-from emu.operations.asked import Rule
+from emu.formats import Format, ScaledValue, Value
+from emu.operations.asked import Options, Rule
 
 
 class Role(Protocol):
@@ -55,6 +55,10 @@ class Role(Protocol):
 
     def value(self, array: object) -> Value:
         """Return what the stage wrote as a value."""
+        ...
+
+    def cast(self, x: Value, cast: Cast, axis: int) -> ScaledValue:
+        """Return a stored tensor as an operand of the product that gives the result."""
         ...
 
 
@@ -141,6 +145,8 @@ class Row:
             unless the operation chooses some.
         only_chooses: whether it looks at each element of its first operand and chooses some: each of them takes a lane,
             not each result, and nothing is written that could have a binary point.
+        is_counted: whether the register of a role may count what it writes.
+        format_of: options -> format of what it writes, if this is not the role's; None where it is.
     """
 
     name: str
@@ -154,11 +160,13 @@ class Row:
     takes_any_format: bool = False
     made: Callable[[Any, Any], Value] = Value
     only_chooses: bool = False
+    is_counted: bool = True
+    format_of: Callable[[Options], Any] | None = None
 
     @cached_property  # asked at every operation
     def is_observed(self) -> bool:
         """Whether a register counts what it writes."""
-        return self.done_by is not DoneBy.MOVE
+        return self.is_counted and self.done_by is not DoneBy.MOVE
 
     @property
     def is_product(self) -> bool:

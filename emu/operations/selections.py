@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from emu import engine
 from emu.backends.arrays import namespace
-from emu.engine.convolution import convolved_size
-from emu.engine.convolution import windows_of as positions_of_windows
+from emu.engine.sliding import Sliding
 from emu.formats import Value
 from emu.operations.asked import Asked, Options, Shape, as_first, as_second
 from emu.operations.elementwise import quantize
@@ -32,55 +33,80 @@ def _select(role: Role, g: Value, x: Value) -> Value:
     return selected(role, g.with_array(engine.relu_gradient(g.array, x.array, backend=role.backend)))
 
 
-def windows_of(x: Any, window: int, stride: int) -> Any:
-    """Return the windows of images (N, C, H, W) as (N, C, OH, OW, window * window)."""
-    rows, columns = ((size - window) // stride + 1 for size in x.shape[2:])
-    xp = namespace(x)
+def sliding(options: Options) -> Sliding:
+    """Return how the windows of pooling slide; see `emu.autodiff.pooling`."""
+    return Sliding(options["stride"], options.get("padding", Sliding().padding), options.get("dilation", (1, 1)))
+
+
+def windows_of(x: Any, options: Options, border: float = 0) -> Any:
+    """Return the windows of images (N, C, H, W) as (N, C, OH, OW, elements of a window)."""
+    how, window = sliding(options), options["window"]
+    rows, columns = how.sizes(x.shape[2:], window)
+    x, xp = how.padded(x, border), namespace(x)
+    (down, along), apart = how.stride, how.dilation
     parts = [
-        x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
-        for i in range(window)
-        for j in range(window)
+        x[:, :, i : i + down * (rows - 1) + 1 : down, j : j + along * (columns - 1) + 1 : along]
+        for i in range(0, window[0] * apart[0], apart[0])
+        for j in range(0, window[1] * apart[1], apart[1])
     ]
     return xp.stack(parts, axis=-1)
 
 
-def _max_pool(role: Role, x: Value, *, window: int, stride: int) -> Value:
+def _lowest(dtype: Any) -> float:
+    """Return what is below every number of a carrier, or equal to its lowest."""
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def _max_pool(role: Role, x: Value, **options: Any) -> Value:
     """The largest value of each window, and its index, for the backward pass."""
-    sizes = tuple(convolved_size(size, window, stride, 0) for size in x.shape[2:])
+    how, window = sliding(options), options["window"]
+    how.require(x.shape, window, "window")
+    sizes = how.sizes((x.shape[2], x.shape[3]), window)
     best, index = (
         array.reshape(*x.shape[:2], *sizes)
-        for array in engine.max_pool(positions_of_windows(x.array, window, stride), backend=role.backend)
+        for array in engine.max_pool(how.windows(x.array, window, _lowest(x.array.dtype)), backend=role.backend)
     )
     written = selected(role, x.with_array(best))
     return Value((written.array, index), written.format)
 
 
-def _max_pool_float64(xp: Any, x: Any, *, window: int, stride: int) -> Any:
-    windows = windows_of(x, window, stride)
+def _max_pool_float64(xp: Any, x: Any, **options: Any) -> Any:
+    windows = windows_of(x, options, -np.inf)
     return windows.max(axis=-1), windows.argmax(axis=-1)
 
 
 def _max_pool_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    x, window, stride = operands[0], options["window"], options["stride"]
-    return Asked((*x[:2], *(convolved_size(size, window, stride, 0) for size in x[2:])))
+    x = operands[0]
+    return Asked((*x[:2], *sliding(options).sizes((x[2], x[3]), options["window"])))
 
 
-def _unpool(role: Role, g: Value, x: Value, *, saved: Any, window: int, stride: int) -> Value:
+def _unpool(role: Role, g: Value, x: Value, *, saved: Any, **options: Any) -> Value:
     """Gradients of maxima at their positions, zeros elsewhere; windows do not overlap."""
-    positions = positions_of_windows(x.array, window, stride)
-    moved = engine.unpool(g.array, saved, positions, backend=role.backend, check=False)
-    return g.with_array(moved.reshape(x.shape))
+    how = sliding(options)
+    moved = engine.unpool(g.array, saved, how.windows(x.array, options["window"]), backend=role.backend, check=False)
+    return g.with_array(_without_border(moved.reshape(_padded_shape(x.shape, how)), x.shape, how))
 
 
-def _unpool_float64(xp: Any, g: Any, x: Any, *, saved: Any, window: int, stride: int) -> Any:
-    spread = xp.zeros(x.shape, dtype=g.dtype)
-    for index in range(window * window):
+def _padded_shape(shape: Shape, how: Sliding) -> Shape:
+    return (*shape[:2], *(size + sum(pads) for size, pads in zip(shape[2:], how.padding, strict=True)))
+
+
+def _without_border(padded: Any, shape: Shape, how: Sliding) -> Any:
+    (above, _), (left, _) = how.padding
+    return padded if padded.shape == shape else padded[:, :, above : above + shape[2], left : left + shape[3]]
+
+
+def _unpool_float64(xp: Any, g: Any, x: Any, *, saved: Any, **options: Any) -> Any:
+    how, window = sliding(options), options["window"]
+    spread = xp.zeros(_padded_shape(x.shape, how), dtype=g.dtype)
+    for index in range(window[0] * window[1]):
+        firsts = (place * apart for place, apart in zip(divmod(index, window[1]), how.dilation, strict=True))
         rows, columns = (
             slice(first, first + stride * (size - 1) + 1, stride)
-            for first, size in zip(divmod(index, window), g.shape[2:], strict=True)
+            for first, stride, size in zip(firsts, how.stride, g.shape[2:], strict=True)
         )
         spread[:, :, rows, columns] = xp.where(saved == index, g, 0.0)
-    return spread
+    return _without_border(spread, x.shape, how)
 
 
 ROWS = (

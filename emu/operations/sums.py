@@ -45,7 +45,8 @@ def _squared_norm_float64(xp: Any, x: Any, factor: Any = 1.0) -> Any:
 
 
 def _squared_norm_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked((), size_of(operands[0]), 1)
+    """A pass that squares and adds; a factor takes a pass of its own."""
+    return Asked((), multiply_adds=size_of(operands[0]), passes=len(operands))
 
 
 ROWS = (

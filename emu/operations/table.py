@@ -6,6 +6,8 @@ from typing import NoReturn
 
 from emu.errors import EmuError, nearest_name
 from emu.operations import (
+    casts,
+    choices,
     convolution,
     dropout,
     elementwise,
@@ -27,11 +29,13 @@ FAMILIES = (
     convolution,
     sums,
     selections,
+    choices,
     embedding,
     dropout,
     softmax,
     normalisation,
     losses,
+    casts,
 )
 
 

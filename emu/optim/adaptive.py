@@ -30,7 +30,7 @@ from typing_extensions import override
 from emu.autodiff import Runner, Value
 from emu.formats import Format
 from emu.formats.integers import as_integer
-from emu.optim.optimiser import Optimiser, ParameterState, UpdateRunner, scalar, zeros
+from emu.optim.optimiser import Optimiser, ParameterState, UpdateRunner, move_master, scalar, zeros
 
 MOMENT = "moment"
 
@@ -62,6 +62,10 @@ class AdaGrad(Optimiser):
     def is_still(self) -> bool:
         """True without decay: a step is the gradient, 0, over a root of past squares."""
         return not self.weight_decay
+
+    @override
+    def roles(self, state: ParameterState) -> frozenset[str]:
+        return frozenset((MOMENT,))
 
     @override
     def apply(
@@ -113,6 +117,10 @@ class Adam(Optimiser):
         return False
 
     @override
+    def roles(self, state: ParameterState) -> frozenset[str]:
+        return frozenset((MOMENT,))
+
+    @override
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
@@ -130,10 +138,7 @@ class Adam(Optimiser):
         size = parameter.run("fma", MOMENT, root, scalar(widened), scalar(self.eps * scale), step=".size")
         direction = parameter.run("divide", MOMENT, slots["mean"], size, step=".direction")
         update = parameter.run("multiply", "update", direction, scalar(-rate / (1 - power(self.beta1, step + 1))))
-        if self.weight_decay:
-            decay = scalar(-rate * self.weight_decay)
-            update = parameter.run("fma", "update", state.master, decay, update, step=".decay")
-        state.master = parameter.run("add", "master", state.master, update)
+        move_master(parameter, update, rate, self.weight_decay)
 
 
 def power(base: float, exponent: int) -> float:

@@ -49,6 +49,10 @@ class GradientDescent(Optimiser):
         return not self.momentum and not self.weight_decay
 
     @override
+    def roles(self, state: ParameterState) -> frozenset[str]:
+        return frozenset(("momentum",))
+
+    @override
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:

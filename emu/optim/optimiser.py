@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ class ParameterState:
         master: high-precision copy.
         slots: arrays that the optimiser keeps beside it, by name.
         by_rows: whether its gradients may have only some of its rows.
+        is_table: whether its rows are read one by one, and it is never multiplied as a matrix.
     """
 
     layer: str
@@ -34,11 +35,17 @@ class ParameterState:
     master: Value
     slots: dict[str, Value] = field(default_factory=dict[str, Value])
     by_rows: bool = False
+    is_table: bool = False
 
     @property
     def name(self) -> str:
         """Name in checkpoints and hashes: `layer.part`."""
         return f"{self.layer}.{self.part}"
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether its layer multiplies by it: a weight of two or more axes, the first of which is the outputs'."""
+        return self.part == "weight" and len(self.master.shape) > 1 and not self.is_table
 
     def rows(self, chosen: Any) -> ParameterState:
         """Return a copy of the rows whose numbers are `chosen`: an optimiser moves them, and `put` writes them back."""
@@ -70,6 +77,9 @@ def _written(whole: Value, chosen: Any, rows: Value) -> Value:
 class Optimiser(Protocol):
     """Moves parameters along their gradients."""
 
+    def require(self, states: Sequence[ParameterState]) -> None:
+        """Raise ConfigError if the optimiser cannot move these parameters, those of a whole network."""
+
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
         """Create the optimiser's own arrays for a parameter.
 
@@ -81,12 +91,16 @@ class Optimiser(Protocol):
 
     @property
     def slot_powers(self) -> Mapping[str, int]:
-        """The power of the gradient that each slot holds: 1 for a mean, 2 for a mean of squares."""
+        """The power of the gradient that each slot of any parameter holds: 1 for a mean, 2 for a mean of squares."""
         ...
 
     @property
     def is_still(self) -> bool:
         """Whether an element whose gradient is 0 stays as it is."""
+        ...
+
+    def roles(self, state: ParameterState) -> frozenset[str]:
+        """Return the roles that a step of a parameter may write, besides `update` and `master`."""
         ...
 
     def apply(
@@ -117,6 +131,22 @@ class UpdateRunner:
         return self.runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
 
 
+def move_master(parameter: UpdateRunner, update: Value, rate: float, weight_decay: float) -> None:
+    """Add an update to a parameter's master, less the share of the master that decays apart from the gradient.
+
+    Args:
+        parameter: runs the operations; its state's master is replaced.
+        update: what the gradient gives, in role `update`.
+        rate: learning rate of this step.
+        weight_decay: lambda, times rate and parameter; 0 for none.
+    """
+    state = parameter.state
+    if weight_decay:
+        decay = scalar(-rate * weight_decay)
+        update = parameter.run("fma", "update", state.master, decay, update, step=".decay")
+    state.master = parameter.run("add", "master", state.master, update)
+
+
 def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runner: Runner) -> None:
     """Change a parameter's slots to the values that they would have if all gradients had been `ratio` times as large.
 
@@ -126,10 +156,10 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
         ratio: the new scale over the one they carry.
         runner: the datapath; the slots keep their formats.
     """
-    for slot, power in powers.items():
+    for slot in list(state.slots):
         # momentum has a role of its own; all other slots are moments (`emu.precision.policy`)
         role = "momentum" if slot == "momentum" else "moment"
-        factor = scalar(ratio**power)
+        factor = scalar(ratio ** powers[slot])
         state.slots[slot] = UpdateRunner(runner, state).run(
             "multiply", role, state.slots[slot], factor, step=f".{slot} scale"
         )

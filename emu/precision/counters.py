@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from emu.datapath import Flags, StatisticsRegister
+from emu.datapath import Flags, ScaleCounts, StatisticsRegister
 
 Key = tuple[str, str]
+#: What blocks are counted of: layer, role of a product's result, what is cast for it.
+CastKey = tuple[str, str, str]
 
 
 @dataclass
@@ -49,12 +51,17 @@ class Counters:
         return cls(StatisticsRegister.from_dict(data["register"]), Flags(*data["flags"]))
 
 
+#: Ends the keys of counts of blocks in plain data.
+_SCALES = "/scales"
+
+
 class CounterTable:
-    """Counters by (layer, role), made when first needed."""
+    """Counters by (layer, role), made when first needed; and counts of blocks that are cast for products."""
 
     def __init__(self, make_register: Callable[[], StatisticsRegister]) -> None:
         self._make_register = make_register
         self._counters: dict[Key, Counters] = {}
+        self._scales: dict[CastKey, ScaleCounts] = {}
 
     def of(self, layer: str, role: str) -> Counters:
         """Return the counters of one role of one layer."""
@@ -62,6 +69,14 @@ class CounterTable:
         if key not in self._counters:
             self._counters[key] = Counters(self._make_register())
         return self._counters[key]
+
+    def scales_of(self, layer: str, role: str, factor: str) -> ScaleCounts:
+        """Return the counts of blocks that are cast for the product that gives `role` of `layer`."""
+        return self._scales.setdefault((layer, role, factor), ScaleCounts())
+
+    def scales(self) -> list[tuple[CastKey, ScaleCounts]]:
+        """Return keys and counts of blocks in the order of first use."""
+        return list(self._scales.items())
 
     def items(self) -> list[tuple[Key, Counters]]:
         """Return keys and counters in the order of first use."""
@@ -71,21 +86,30 @@ class CounterTable:
         """Add every counter of another table."""
         for (layer, role), counters in other.items():
             self.of(layer, role).merge(counters)
+        for key, counts in other.scales():
+            self.scales_of(*key).add(counts)
 
     def reset(self) -> None:
         """Set every count to 0; keys and positions stay."""
         for counters in self._counters.values():
             counters.register.reset()
             counters.flags.reset()
+        for counts in self._scales.values():
+            counts.reset()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON) that `load` reads back, in the order of first use."""
-        return {f"{layer}/{role}": counters.to_dict() for (layer, role), counters in self._counters.items()}
+        counted = {f"{layer}/{role}": counters.to_dict() for (layer, role), counters in self._counters.items()}
+        return counted | {f"{'/'.join(key)}{_SCALES}": counts.to_dict() for key, counts in self._scales.items()}
 
     def load(self, data: dict[str, Any]) -> None:
         """Replace everything by what `to_dict` wrote."""
-        self._counters = {}
+        self._counters, self._scales = {}, {}
         for key, counters in data.items():
+            if key.endswith(_SCALES):
+                layer, role, factor = key.removesuffix(_SCALES).rsplit("/", 2)
+                self._scales[layer, role, factor] = ScaleCounts.from_dict(counters)
+                continue
             layer, role = key.rsplit("/", 1)
             self._counters[layer, role] = Counters.from_dict(counters)
 

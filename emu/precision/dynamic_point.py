@@ -29,6 +29,7 @@ from emu.hardware.precision_table import LayerTables
 from emu.operations import OPERATIONS
 from emu.precision.agreement import Agreement, Tensor
 from emu.precision.counters import Counters, CounterTable
+from emu.precision.delayed_scales import DelayedScales
 from emu.precision.point_rules import next_point
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
@@ -197,6 +198,7 @@ class DynamicPointRunner(Runner):
         backend: str = "auto",
         counters: CounterTable | None = None,
         profile: Profile | None = None,
+        scales: DelayedScales | None = None,
         frozen_at: int | None = None,
     ) -> None:
         """Take a policy whose formats leave points open.
@@ -208,11 +210,12 @@ class DynamicPointRunner(Runner):
             backend: backend that computes.
             counters: registers and flags by layer and role; None observes nothing.
             profile: where the time goes; None measures nothing.
+            scales: delayed scales of cast operands; None takes those of their own numbers.
             frozen_at: training step after which the points stay as they are (evaluation); None lets them move.
         """
         self.points, self.counters, self._frozen_at, self._profile = points, counters, frozen_at, profile
         self._step = 0
-        options: dict[str, Any] = {"seed": seed, "backend": backend, "profile": profile}
+        options: dict[str, Any] = {"seed": seed, "backend": backend, "profile": profile, "scales": scales}
         # one runner for each way in which results are counted
         self._plain = DatapathRunner(policy, counters=counters, **options)
         self._first, self._again, self._tensors = (CounterTable(policy.register) for _ in range(3))
@@ -281,7 +284,8 @@ class DynamicPointRunner(Runner):
             return self._in_float.run(operation, role, layer)
         if OPERATIONS[operation.name].keeps_format:
             fmt = operation.operands[0].format
-            if isinstance(fmt, Fixed) and (fmt.width_bits, fmt.signed) == (word.width_bits, word.signed):
+            own = (word.width_bits, word.signed, word.sign_magnitude)
+            if isinstance(fmt, Fixed) and (fmt.width_bits, fmt.signed, fmt.sign_magnitude) == own:
                 return self._plain.run(operation, role, layer, fmt.frac_bits)
         tensor = self.points.agreement.key_of_point(Tensor(layer, role, operation.part), self.node)
         point = self.points.at(tensor, word)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emu.datapath import Mac, OutputStage
+from emu.datapath import Cast, Mac, OutputStage, ScaleCounts
+from emu.datapath.cast import Magnitudes
 from emu.engine import Unit
+from emu.engine.casts import stage_of_cast, write_cast
 from emu.engine.description import EXACT, UnitDescription
 from emu.engine.records import ProductRecord
-from emu.formats import Format, Value
+from emu.formats import Format, ScaledValue, Value
 from emu.formats.value import made_value
 from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
@@ -25,6 +27,8 @@ class LayerRole:
         backend: backend that computes.
         step: training step, part of every random number's address.
         log: gets a record of each product on the way to the result; None keeps none.
+        scales: gets the counts of blocks of what is cast; None counts none.
+        magnitudes: what the scale of what is cast follows from; None is its own numbers.
         passes: passes of the host, one for each intermediate result; the runner sets it to 0 before each operation.
     """
 
@@ -61,6 +65,8 @@ class LayerRole:
         self._policy, self._layer, self._role = policy, layer, role
         self._counted_as = layer if counted_as is None else counted_as
         self._seed, self._stream_number, self._counters = seed, stream_number, counters
+        self.scales: ScaleCounts | None = None
+        self.magnitudes: Magnitudes | None = None
         self._units: dict[tuple[Format, ...], Unit] = {}
         self._host_units: dict[str, Unit] = {}
         if counters is not None:
@@ -108,6 +114,12 @@ class LayerRole:
     def reduced(self) -> Unit:
         """Return the unit that writes the result as a pairwise sum of intermediate results."""
         return Unit.of(self.unit().description._replace(mac=self._policy.reduction(self._layer)))
+
+    def cast(self, x: Value, cast: Cast, axis: int) -> ScaledValue:
+        """Return a stored tensor as an operand of the product that gives the result, its blocks along an axis."""
+        address = (self._seed, self._stream_number(RESULT), self.step)
+        unit = UnitDescription.at(stage_of_cast(cast), address, self.backend)
+        return write_cast(unit, cast, x, axis, self.scales, self.magnitudes)
 
     def _new_unit(self, name: str, stage: OutputStage, mac: Mac) -> Unit:
         address = (self._seed, self._stream_number(name), self.step)

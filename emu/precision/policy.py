@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from emu.datapath import Mac, OutputStage, StatisticsRegister
-from emu.formats import DynamicFixed, Fixed, Float, Format
+from emu.datapath import Cast, Mac, OutputStage, StatisticsRegister
+from emu.formats import DynamicFixed, Fixed, Float, Format, Scaled
 from emu.hardware import PrecisionTable
+from emu.hardware.operand_tables import PRODUCT_OF
 from emu.hardware.precision_table import LayerTables
 
 #: Roles without a table of their own, and the role whose format they have: the slope of an activation function has that
@@ -38,6 +39,8 @@ class Policy:
         self._word = lru_cache(maxsize=None)(self._find_word)
         self._mac = lru_cache(maxsize=None)(table.mac_of)
         self._open = lru_cache(maxsize=None)(table.has_open_accumulator)
+        self._cast_mac = lru_cache(maxsize=None)(table.mac_of_casts)
+        self._casts = lru_cache(maxsize=None)(self._find_casts)
         self._reduction = lru_cache(maxsize=None)(self._find_reduction)
 
     def at(self, step: int) -> Policy:
@@ -68,7 +71,7 @@ class Policy:
     def _find_word(self, layer: str, role: str) -> DynamicFixed | None:
         return self.table.word(layer, DERIVED_ROLES.get(role, role))
 
-    def mac(self, layer: str, *operands: Format, role: str = "activation") -> Mac:
+    def mac(self, layer: str, *operands: Format | Scaled, role: str = "activation") -> Mac:
         """Return the multiply-accumulate unit that computes products of `layer`.
 
         Args:
@@ -77,10 +80,24 @@ class Policy:
             role: role of the result: errors and gradients may have a unit of their own.
         """
         own = role if role in BACKWARD_ROLES else "activation"
+        if any(isinstance(fmt, Scaled) for fmt in operands):
+            return self._cast_mac(layer, own)
         if not self._open(layer, own):
             return self._mac(layer, own)
         # the fraction bits of a product are those of its factors together
         return self._mac(layer, own, sum(f.frac_bits for f in operands if isinstance(f, Fixed)))
+
+    def casts(self, layer: str, role: str) -> tuple[Cast, Cast] | None:
+        """Return how the factors of a layer's product are cast; None if it reads stored tensors.
+
+        Args:
+            layer: the layer's name.
+            role: role of the result.
+        """
+        return self._casts(layer, role)
+
+    def _find_casts(self, layer: str, role: str) -> tuple[Cast, Cast] | None:
+        return self.table.casts(layer, PRODUCT_OF[role]) if role in PRODUCT_OF else None
 
     def reduction(self, layer: str) -> Mac:
         """Return the unit of reductions in the `loss` role: pairwise, in its format (docs/concepts/roles.md)."""

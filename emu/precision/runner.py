@@ -14,7 +14,9 @@ from emu.autodiff import Operation, Runner, Value
 from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.operations import OPERATIONS
+from emu.precision.casting import CAST, with_casts
 from emu.precision.counters import CounterTable
+from emu.precision.delayed_scales import DelayedScales, OperandKey
 from emu.precision.layer_role import LayerRole
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
@@ -28,6 +30,7 @@ class DatapathRunner(Runner):
         policy: formats, rounding, units; may be exchanged between steps.
         counters: registers and flags; None observes nothing (evaluation).
         profile: where the time goes; None measures nothing.
+        scales: delayed scales of cast operands; None takes those of their own numbers.
         step: training step, part of every random number's address.
         node: node of a cluster, part of the address, too.
     """
@@ -40,9 +43,11 @@ class DatapathRunner(Runner):
         backend: str = "auto",
         counters: CounterTable | None = None,
         profile: Profile | None = None,
+        scales: DelayedScales | None = None,
         again: bool = False,
     ) -> None:
         self.policy, self.counters, self.profile, self._again = policy, counters, profile, again
+        self.scales = scales
         self.seed, self.backend, self.step, self.node = seed, backend, 0, 0
         self._roles: dict[tuple[Policy, str, str, str, bool, int, int], LayerRole] = {}
 
@@ -55,6 +60,7 @@ class DatapathRunner(Runner):
 
         `point` is how many fraction bits the result has if its format leaves them open.
         """
+        operation = with_casts(self, self.policy, operation, role, layer)
         row = OPERATIONS[operation.name]
         key = (self.policy, layer, role, operation.part, row.is_observed, point, self.node)
         layer_role = self._roles.get(key)
@@ -62,6 +68,8 @@ class DatapathRunner(Runner):
             layer_role = self._role(layer, role, operation.part, observed=row.is_observed, point=point)
             self._roles[key] = layer_role
         layer_role.step = self.step
+        if operation.name == CAST:
+            self._prepare_cast(layer_role, operation, role, layer)
         profile = self.profile
         if profile is None:
             return row.datapath(layer_role, *operation.operands, **operation.options)
@@ -69,6 +77,14 @@ class DatapathRunner(Runner):
         value = row.datapath(layer_role, *operation.operands, **operation.options)
         profile.add(layer, role, operation, profile.clock() - began, value, layer_role.passes, again=self._again)
         return value
+
+    def _prepare_cast(self, layer_role: LayerRole, operation: Operation, role: str, layer: str) -> None:
+        """Say where a cast's counts go, and what its scale follows from if it is delayed."""
+        if self.counters is not None:
+            layer_role.scales = self.counters.scales_of(layer, role, operation.part.rpartition(".")[2])
+        scaling = operation.options["cast"].scaling
+        if self.scales is not None and scaling is not None:
+            layer_role.magnitudes = self.scales.magnitudes(OperandKey(layer, role, operation.part), scaling)
 
     @override
     def place(self, array: Any) -> Any:

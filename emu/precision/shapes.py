@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from emu.autodiff import Operation, Runner, Value
+from emu.engine.scaled_products import require_places
 from emu.errors import FormatError
-from emu.formats import DynamicFixed
+from emu.formats import DynamicFixed, Scaled
+from emu.formats.scaled import element_of
 from emu.hardware import Demand
 from emu.operations import OPERATIONS, DoneBy, Row
 from emu.operations.asked import Shape, size_of
+from emu.precision.casting import with_casts
 from emu.precision.policy import Policy
 
 
@@ -61,7 +64,8 @@ class ShapeArray:
         return ShapeArray(self._array.transpose(tuple(axes)).shape, self.dtype)
 
     def __getitem__(self, index: Any) -> ShapeArray:
-        chosen = index._array if isinstance(index, ShapeArray) else index
+        parts = cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,))
+        chosen = tuple(map(_index, parts))
         return ShapeArray(self._array[chosen].shape, self.dtype)
 
     def __setitem__(self, index: Any, value: object) -> None:
@@ -86,6 +90,10 @@ class ShapeArray:
         return _Namespace
 
 
+def _index(index: Any) -> Any:
+    return index._array if isinstance(index, ShapeArray) else index  # pyright: ignore[reportPrivateUsage]
+
+
 class _Namespace:
     """The functions of an array's namespace that rules of autodiff and states of parameters call."""
 
@@ -102,6 +110,11 @@ class _Namespace:
         shape = list(parts[0].shape)
         shape.insert(axis % (len(shape) + 1), len(parts))
         return ShapeArray(tuple(shape), parts[0].dtype)
+
+    @staticmethod
+    def concatenate(parts: Sequence[ShapeArray], axis: int) -> ShapeArray:
+        whole = [np.empty(part.shape, bool) for part in parts]
+        return ShapeArray(np.concatenate(whole, axis).shape, parts[0].dtype)
 
     @staticmethod
     def zeros(shape: Shape, dtype: Any) -> ShapeArray:
@@ -131,13 +144,15 @@ class ShapeRunner(Runner):
         Raises:
             FormatError: the layer's unit does not multiply operands of these formats.
         """
+        operation = with_casts(self, self.policy, operation, role, layer)
         row, operands = OPERATIONS[operation.name], operation.operands
         if row.done_by is DoneBy.UNIT:
             self._require_taken(operation, role, layer)
         asked = row.asks([value.shape for value in operands], operation.options)
         fmt = self._format(row, operands[0].format, role, layer)
+        fmt = fmt if row.format_of is None else row.format_of(operation.options)
         read = tuple([(value.format, value.array.size) for value in operands])
-        written = ShapeArray(asked.shape, fmt.carrier)
+        written = ShapeArray(asked.shape, element_of(fmt).carrier)
         beside = row.beside(written, operands)
         result = row.made((written, *beside) if beside else written, fmt)
         indices = sum(value.index_bytes for value in operands) + result.made_index_bytes
@@ -148,7 +163,11 @@ class ShapeRunner(Runner):
     def _require_taken(self, operation: Operation, role: str, layer: str) -> None:
         formats = [value.format for value in operation.operands[:2] if value.format is not None]
         try:
-            self.policy.mac(layer, *formats, role=role).require_operands(*formats)
+            mac = self.policy.mac(layer, *formats, role=role)
+            scaled = [fmt for fmt in formats if isinstance(fmt, Scaled)]
+            if len(scaled) > 1:
+                require_places(mac, scaled[0], scaled[1])
+            mac.require_operands(*formats)
         except FormatError as error:
             raise FormatError(f"{error} (layer '{layer}', {operation.name} that gives its {role})") from None
 
@@ -173,4 +192,6 @@ class ShapeRunner(Runner):
 
 
 def _has_word(fmt: Any, word: DynamicFixed) -> bool:
-    return (getattr(fmt, "width_bits", None), getattr(fmt, "signed", None)) == (word.width_bits, word.signed)
+    mine = tuple(getattr(fmt, name, None) for name in ("width_bits", "signed"))
+    own_kind = getattr(fmt, "sign_magnitude", False) == word.sign_magnitude
+    return own_kind and mine == (word.width_bits, word.signed)

@@ -17,6 +17,7 @@ from emu.report.diagnosis import (
 from emu.report.evidence import Evidence
 from emu.report.html import Html, definitions, element, join, paragraph
 from emu.report.outcome import Outcome
+from emu.report.page import SELF_CONTAINED
 from emu.report.words import accuracy, decibels, family_limit_in_words, percent
 from emu.training.remarks import remarks
 
@@ -163,6 +164,4 @@ def footer(evidence: Evidence) -> Html:
     """Return the version of emu that trained the run, and a sentence that the page needs no other file."""
     version = evidence.run.info.get("emu_version")
     wrote = f"Run by emu {version}. " if version else ""
-    return paragraph(
-        wrote + "This page holds everything it shows: it makes no network request and needs no other file."
-    )
+    return paragraph(wrote + SELF_CONTAINED)

@@ -41,9 +41,16 @@ class LeadingBits:
     scalars: dict[str, NDArray[np.int64]]
     ends: int | None = None
 
-    def sees(self, top: int) -> bool:
-        """Return whether the register tells results of magnitude 2**top or more from smaller ones."""
-        return self.ends is None or self.ends >= top or not self.scalars["above"].any()
+    def beyond(self, top: int) -> int | None:
+        """Return the number of results of magnitude 2**top or more; None if the register's positions end below them."""
+        above = int(self.scalars["above"].sum())
+        if above and self.ends is not None and self.ends < top:
+            return None
+        return int(self.counts[:, max(top - self.lowest, 0) :].sum()) + above
+
+    def below(self, bottom: int) -> int:
+        """Return the number of nonzero results of magnitude below 2**bottom."""
+        return int(self.counts[:, : max(bottom - self.lowest, 0)].sum() + self.scalars["below"].sum())
 
     def merged(self, most: int) -> LeadingBits:
         """Return the history in at most `most` intervals; neighbouring intervals are added."""

@@ -71,7 +71,12 @@ def definitions(pairs: Iterable[tuple[str, str]], class_: str | None = None) -> 
 
 
 def table(
-    caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numeric_from: int = 1, stacks: bool = False
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numeric_from: int | None = 1,
+    stacks: bool = False,
 ) -> Html:
     """Return a table whose first column has the headers of its rows, in a region that the keyboard can scroll.
 
@@ -79,7 +84,7 @@ def table(
         caption: caption of the table.
         header: column names.
         rows: rows of cells, as many as column names.
-        numeric_from: first column of numbers, which are aligned at the right.
+        numeric_from: first column of numbers, which are aligned at the right; None if no column holds numbers alone.
         stacks: whether a narrow screen shows each row as a small card instead of scrolling sideways.
     """
     head = element(
@@ -96,7 +101,7 @@ def table(
     return element("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
 
 
-def _row(header: Sequence[str], row: Sequence[str], numeric_from: int) -> Html:
+def _row(header: Sequence[str], row: Sequence[str], numeric_from: int | None) -> Html:
     first = element("th", row[0], scope="row")
     rest = (
         element("td", cell, class_=_side(i, numeric_from), data_label=header[i])
@@ -105,8 +110,8 @@ def _row(header: Sequence[str], row: Sequence[str], numeric_from: int) -> Html:
     return element("tr", first, *rest)
 
 
-def _side(column: int, numeric_from: int) -> str | None:
-    return "number" if column >= numeric_from else None
+def _side(column: int, numeric_from: int | None) -> str | None:
+    return "number" if numeric_from is not None and column >= numeric_from else None
 
 
 def disclosure(summary: str, *children: str) -> Html:

@@ -24,6 +24,8 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
+#: What a reader of a page may rely on.
+SELF_CONTAINED = "This page holds everything it shows: it makes no network request and needs no other file."
 _WITHOUT_SCRIPT = (
     "The charts on this page are drawn by a script inside it; without scripts, the tables below each chart hold the "
     "numbers."

@@ -16,11 +16,9 @@ trace.json          -> RunData.trace
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from emu._config import checked
 from emu._files import read_json
+from emu._tables import arrow_errors, read_parquet
 from emu.errors import ConfigError
 from emu.report.words import ROLES
 from emu.training.folders.status import is_trained, with_status
@@ -206,6 +205,7 @@ class RunData:
     flags = _TableOfRun("flag counts per step and tensor")
     snr = _TableOfRun("signal-to-noise in dB per step and tensor")
     profile = _TableOfRun("calls and seconds per step, layer, role and operation")
+    scales = _TableOfRun("counts of blocks that are cast for products, per step, layer, product and factor")
     exponents = _TableOfRun("exponents of float32's errors and gradients, per measured step")
     loss_scaling = _TableOfRun("what happened to the scale of the loss, event by event")
     points = _TableOfRun("binary points of tensors, move by move")
@@ -325,13 +325,11 @@ def read_columns(path: Path, required: tuple[str, ...]) -> Columns:
     """
     if not path.is_file():
         raise ConfigError(f"{path.name} is not in this run folder, so there is nothing to show here; {_REMEDY}.")
-    pyarrow: Any = import_module("pyarrow")
-    parquet: Any = import_module("pyarrow.parquet")
     try:
-        read = parquet.read_table(io.BytesIO(path.read_bytes()))
+        read = read_parquet(path)
         names = read.column_names
         columns: Columns = {name: _values(read.column(name)) for name in names}
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+    except arrow_errors() as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise _DamagedError(
             f"{path.name} could not be read ({reason}), so there is nothing to show here; {_REMEDY}."

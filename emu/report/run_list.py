@@ -23,10 +23,10 @@ from emu.report.outcome import outcome_of
 from emu.report.page import Section, asset, page
 from emu.report.run_data import RunData, read_columns, table_of
 from emu.report.words import NO_NUMBER, accuracy, integer
-from emu.training.folders.run_folder import RUN
+from emu.training.folders.progress import METRICS
+from emu.training.folders.run_folder import RUN, runs_in
 from emu.training.folders.status import is_trained, with_status
 
-_METRICS = "metrics.parquet"
 #: Most runs whose files are remembered until they change.
 _REMEMBERED = 4096
 
@@ -100,11 +100,6 @@ _COLUMNS = (
 _FIRST = "started"
 
 
-def runs_in(folder: Path) -> list[Path]:
-    """Return the folders of runs in a folder, by name."""
-    return sorted(path.parent for path in folder.glob(f"*/{RUN}"))
-
-
 def listed_runs(folder: Path) -> list[ListedRun]:
     """Return the runs in a folder, by name. One that cannot be read has the status "unreadable"."""
     return [_listed(run) for run in runs_in(folder)]
@@ -112,7 +107,7 @@ def listed_runs(folder: Path) -> list[ListedRun]:
 
 def _listed(folder: Path) -> ListedRun:
     has_process = is_trained(folder)  # asked before the files are read: a run may end between
-    read = _read(folder, _stamp(folder / RUN), _stamp(folder / _METRICS))
+    read = _read(folder, _stamp(folder / RUN), _stamp(folder / METRICS))
     if read is None:
         return ListedRun(folder.name, NO_NUMBER, NO_NUMBER, "unreadable")
     run = RunData(with_status(read.info, has_process), read.tables)
@@ -148,7 +143,7 @@ def _read(folder: Path, *stamps: tuple[int, int]) -> RunData | None:
     short: dict[str, Any] = {name: info[name] for name in kept if name in info}
     short["recipe"], short["device"] = _shortened(info.get("recipe")), _shortened(info.get("device"))
     try:
-        tables = {_METRICS: read_columns(folder / _METRICS, ("step", "train_loss"))}
+        tables = {METRICS: read_columns(folder / METRICS, ("step", "train_loss"))}
     except ConfigError:  # not written yet, or being copied
         tables = {}
     return RunData(short, tables)

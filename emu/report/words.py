@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emu.datapath.format_facts import format_sentence
-from emu.datapath.overflow import default_rule
+from emu.datapath.overflow import OVERFLOW_WORDS, default_rule
 from emu.datapath.rounding import Rounding
 from emu.errors import FormatError
-from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+from emu.formats import DynamicFixed, Fixed, Float, Format, parse_number
 from emu.formats.numerals import number, two_digits
 
 #: Roles in the order a reader meets them: forward, backward, update.
@@ -27,15 +27,6 @@ ROLE_MEANINGS = {
     "master": "the parameters the optimiser keeps, rounded to role weight for the passes",
 }
 
-_OVERFLOW = {
-    "saturate": "results beyond the range become the nearest limit",
-    "saturate_symmetric": "results beyond the range become the nearest limit, the most negative code excluded",
-    "saturate_zero": "results beyond the range become 0",
-    "wrap": "results beyond the range wrap around, sign included",
-    "ieee": "results beyond the range become infinity (IEEE 754)",
-    "satfinite": "results beyond the range become the largest finite value",
-    "satpropagate": "finite results beyond the range become the largest finite value, infinities stay",
-}
 #: Text of a table's cell that has no number.
 NO_NUMBER = "\u2013"
 
@@ -162,7 +153,7 @@ def parse_or_none(text: str | None) -> Format | DynamicFixed | None:
     if not text:
         return None
     try:
-        return parse(text)
+        return parse_number(text)
     except FormatError:
         return None
 
@@ -189,7 +180,7 @@ def overflow_in_words(name: str | None, text: str | None = None) -> str:
     if name is None:
         fmt = parse_or_none(text)
         name = default_rule(fmt).value if isinstance(fmt, Fixed | Float) else "saturate"
-    return _OVERFLOW.get(name, str(name))
+    return OVERFLOW_WORDS.get(name, str(name))
 
 
 def mac_in_words(mac: Mapping[str, Any] | str | None) -> str:

@@ -109,8 +109,8 @@ class Space:
         for assignment, keys in self._assignments:
             for key, parts in zip(assignment.keys, keys, strict=True):
                 _require_sound(key, parts, network)
-        for values in self._alone():
-            self.setup(values)
+        first, *_ = [self.setup(values) for values in self._alone()]  # all are checked
+        self._unchanged = first.changes
 
     def _alone(self) -> list[Values]:
         """Return the values of the first trial, and each of them with one choice or end of one variable."""
@@ -142,8 +142,7 @@ class Space:
 
     def changed(self, setup: Setup) -> dict[str, Value]:
         """Return key -> value of what a trial has otherwise than the device as it is."""
-        start = self.setup(self.search.starts()).changes
-        return {key: value for key, value in setup.changes.items() if value != start[key]}
+        return {key: value for key, value in setup.changes.items() if value != self._unchanged[key]}
 
     def _recipe_with(self, settings: Mapping[str, Any]) -> Recipe:
         if not settings:

@@ -10,7 +10,7 @@ from typing import Any
 
 from emu._config import checked
 from emu.errors import ConfigError
-from emu.formats import DynamicFixed, Format, parse
+from emu.formats import DynamicFixed, Format, parse_number
 from emu.hardware import Device, PrecisionTable
 from emu.hardware.precision_texts import can_have
 from emu.precision import Policy
@@ -46,12 +46,12 @@ class Change:
     @property
     def bits(self) -> int:
         """Width of the format that is tried."""
-        return parse(self.format).width_bits
+        return parse_number(self.format).width_bits
 
     @property
     def own_bits(self) -> int:
         """Width of the format that the device has."""
-        return parse(self.own).width_bits
+        return parse_number(self.own).width_bits
 
     def plain(self) -> dict[str, Any]:
         """Return plain data (JSON); `Change.of` is the change again."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.formats import parse
+from emu.formats import parse_number
 from emu.report.guessing import chance_of
 from emu.report.sensitivity import build_sensitivity_report, read_sensitivity
 from emu.report.sensitivity.rows import EVALUATION, ROWS, SENSITIVITY, TRAINING, Row, Sensitivity, Together
@@ -196,7 +196,7 @@ class Measuring:
             "chance": chance_of(question.recipe.model_dump(mode="json")),
             "baseline": {str(seed): metrics["test_accuracy"] for seed, metrics in self._baselines.items()},
             "margin": options.margin,
-            "formats": [str(parse(text)) for text in options.formats],
+            "formats": [str(parse_number(text)) for text in options.formats],
             "asked": [[change.layer, change.role, change.format] for change in self.changes],
             "energy_of": self._saving.unit,
             "why_no_energy": self._saving.why_not,

@@ -59,7 +59,8 @@ def narrower(fmt: Format | DynamicFixed, width_bits: int, measured: int | None =
     own = None if isinstance(fmt, DynamicFixed) else fmt.width_bits - fmt.signed - fmt.frac_bits
     if measured is None:
         measured = magnitude_bits // 2 if own is None else own  # an open point begins in the middle of its word
-    return Fixed(width_bits, magnitude_bits - (measured if own is None else min(own, measured)), fmt.signed)
+    frac_bits = magnitude_bits - (measured if own is None else min(own, measured))
+    return Fixed(width_bits, frac_bits, fmt.signed, fmt.sign_magnitude)
 
 
 def _narrower_float(fmt: Float, width_bits: int, measured: int | None) -> Float:
@@ -70,7 +71,7 @@ def _narrower_float(fmt: Float, width_bits: int, measured: int | None) -> Float:
     exponent_bits = width_bits - fmt.signed - fraction_bits
     # codes for infinity and NaN would be a large part of so few; OCP's 6- and 4-bit floats have none either
     narrow = Float(exponent_bits, fraction_bits, infinities=False, nans="none", ftz=fmt.ftz, daz=fmt.daz,
-                   signed=fmt.signed)  # fmt: skip
+                   signed=fmt.signed, hidden_one=fmt.hidden_one)  # fmt: skip
     if measured is None:
         return narrow
     # a value below 2**measured has its leading bit at measured - 1 or below

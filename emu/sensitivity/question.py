@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError, FormatError, nearest_name
-from emu.formats import DynamicFixed, parse
+from emu.formats import DynamicFixed, parse_number
 from emu.hardware import Device, PrecisionTable, load_device
 from emu.hardware.precision_table import ROLES
 from emu.jobs.engine import LOCAL
@@ -81,7 +81,7 @@ class SensitivityOptions:
                 raise ConfigError(f"--roles must be roles that {how}, {', '.join(written)}, got {role!r}{hint}")
         for text in self.formats:
             try:
-                fmt = parse(text)
+                fmt = parse_number(text)
             except FormatError as error:
                 raise ConfigError(f"--formats must be formats, got {text!r}: {error}") from None
             if isinstance(fmt, DynamicFixed):
@@ -219,9 +219,9 @@ def _is_chosen(layer: str, globs: Sequence[str]) -> bool:
 def _formats(own: Any, options: SensitivityOptions, measured: int | None, *, is_trained: bool) -> list[str]:
     """Return the texts of the formats that are tried for a tensor, the widest first."""
     if options.formats:
-        texts = [str(parse(text)) for text in options.formats]
+        texts = [str(parse_number(text)) for text in options.formats]
         return [text for text in dict.fromkeys(texts) if text != str(own)]
     widths = sorted({width for width in options.bits if width < own.width_bits}, reverse=True)
     if isinstance(own, DynamicFixed) and is_trained:
-        return [str(DynamicFixed(width, own.signed)) for width in widths]
+        return [str(replace(own, width_bits=width)) for width in widths]
     return [str(narrower(own, width, measured)) for width in widths]

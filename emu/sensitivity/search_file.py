@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
+from emu._paths import from_here
 from emu.errors import ConfigError
-from emu.formats import DynamicFixed, Fixed, parse
+from emu.formats import DynamicFixed, Fixed, parse_number
 from emu.hardware import load_device
 from emu.report.sensitivity.rows import Row, Sensitivity
 from emu.report.study.difference import points
@@ -66,9 +67,9 @@ def _placed(rows: Any) -> list[Change]:
     """Return the changes that move the points of fixed-point formats, and leave their widths."""
     changes: list[Change] = []
     for row in rows:
-        own, narrow = parse(row.own), parse(row.format)
+        own, narrow = parse_number(row.own), parse_number(row.format)
         if isinstance(own, Fixed) and isinstance(narrow, Fixed) and own.signed == narrow.signed:
-            placed = Fixed(own.width_bits, own.width_bits - _integer_bits(narrow), own.signed)
+            placed = replace(own, frac_bits=own.width_bits - _integer_bits(narrow))
             changes.append(Change(row.layer, row.role, row.passes, row.own, str(placed)))
     return changes
 
@@ -92,7 +93,7 @@ def _head(question: Question, options: SensitivityOptions, measured: Sensitivity
         f'name = "{re.sub(r"[^A-Za-z0-9._-]", "-", measured.path.name)}-search"',
         f'description = "Together, how narrow may they be that are narrow alone: {question.recipe.name}?"',
         f"model = {json.dumps(model)}",
-        f"device = {json.dumps(str(_shown(measured.path / DEVICE_FILE)))}",
+        f"device = {json.dumps(str(from_here(measured.path / DEVICE_FILE)))}",
         f"baseline = {json.dumps(device)}",
         f"seeds = {[first + i for i in range(_SEEDS)]}",
         f"trials = {1 + variables + len(MIXTURES) + _PROPOSED}",
@@ -133,10 +134,10 @@ def _variable(name: str, best: Row, rows: Sequence[Row]) -> list[str]:
 
 def _text_of_width(row: Row) -> str | None:
     """Return the text of a row's format with its width replaced by {}; None if a width does not say the format."""
-    own, narrow = parse(row.own), parse(row.format)
+    own, narrow = parse_number(row.own), parse_number(row.format)
     if isinstance(own, DynamicFixed):
-        return f"{'' if own.signed else 'u'}fix{{}}f?"
-    if isinstance(own, Fixed) and isinstance(narrow, Fixed) and own.signed == narrow.signed:
+        return f"{'sm' if own.sign_magnitude else '' if own.signed else 'u'}fix{{}}f?"
+    if isinstance(own, Fixed) and isinstance(narrow, Fixed) and own.signed == narrow.signed and not own.sign_magnitude:
         # the keys `rounding` and `overflow` of device.toml stand in place of the modes of this notation
         return f"ap_{'' if own.signed else 'u'}fixed<{{}}, {_integer_bits(narrow)}>"
     return None
@@ -153,12 +154,6 @@ def _free(name: str, taken: Sequence[str]) -> str:
     )
 
 
-def _shown(path: Path) -> Path:
-    """Return a path as a search is to name it: from the current folder, if it is inside."""
-    here = Path.cwd().resolve()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
 def _model_of(question: Question, settings: dict[str, Any], home: RunFolder) -> str:
     """Return the name by which the recipe is loaded, or the path of a file that is written for it."""
     for name in dict.fromkeys((question.asked.get("model", question.recipe.name), question.recipe.name)):
@@ -170,7 +165,7 @@ def _model_of(question: Question, settings: dict[str, Any], home: RunFolder) -> 
             return name
     recipe: Recipe = question.recipe
     home.write_text(MODEL_FILE, toml_of(recipe, f"The recipe of {question.name}."))
-    return str(_shown(home.path / MODEL_FILE))
+    return str(from_here(home.path / MODEL_FILE))
 
 
 def _baseline_of(question: Question, home: RunFolder) -> str:
@@ -182,4 +177,4 @@ def _baseline_of(question: Question, home: RunFolder) -> str:
         except ConfigError:
             continue
     home.write_text(BASELINE_FILE, toml_of(question.device, f"The device of {question.name}."))
-    return str(_shown(home.path / BASELINE_FILE))
+    return str(from_here(home.path / BASELINE_FILE))

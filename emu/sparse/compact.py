@@ -16,7 +16,7 @@ from emu.backends.pattern import Indices
 from emu.engine import add, multiply
 from emu.engine.delivery import require_array, require_writable
 from emu.errors import FormatError, ShapeError
-from emu.formats import Fixed, Float, Format, parse
+from emu.formats import Fixed, Float, Format, parse_number
 from emu.formats.integers import as_integer
 from emu.formats.numbers import as_numbers
 from emu.sparse.structure import as_indices
@@ -114,7 +114,7 @@ def update_rows(
     expected = (gradient.height, gradient.values.shape[1])
     if w.shape != expected:
         raise ShapeError(f"`w` must have the gradient's shape {expected}, got {w.shape}; choose another `height`")
-    carrier = parse(w_format).carrier
+    carrier = parse_number(w_format).carrier
     if w.dtype != carrier:
         raise ShapeError(
             f"`w` must be a {carrier} array, the carrier of {w_format}, got {w.dtype}; make it by emu.value(w, FORMAT)"

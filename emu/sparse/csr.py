@@ -25,7 +25,7 @@ from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.registry import load
 from emu.engine.operands import as_operand
 from emu.errors import ShapeError
-from emu.formats import Format, parse
+from emu.formats import Format, parse_number
 from emu.sparse.structure import as_indices, require_canonical, require_fitting, require_single, rows_and_columns
 
 Array = NDArray[Any]
@@ -60,7 +60,7 @@ class CSR:
 
     def __post_init__(self) -> None:
         """Take copies, and check that they fit together: compiled loops would read beyond their ends."""
-        put, fmt = partial(object.__setattr__, self), parse(self.format)
+        put, fmt = partial(object.__setattr__, self), parse_number(self.format)
         data = as_operand(self.data, fmt, "data", check=False)[0]
         put("format", fmt)
         put("data", data.copy() if is_on_device(data) else frozen(np.array(data)))
@@ -111,7 +111,7 @@ class CSR:
                 `canonical`, one that is out of order or there twice.
             FormatError: a value that the format does not hold.
         """
-        parsed = parse(fmt)
+        parsed = parse_number(fmt)
         values = as_operand(data, parsed, "data", check=check)[0]
         matrix = cls(values, indices, indptr, shape, parsed)
         if canonical:
@@ -136,7 +136,7 @@ class CSR:
             >>> CSR.from_dense([[0, 2, 0], [1, 0, 3]], "fix8f0").unique_columns.tolist()
             [0, 1, 2]
         """
-        values, parsed = as_operand(x, parse(fmt), "x", check=check)
+        values, parsed = as_operand(x, parse_number(fmt), "x", check=check)
         assert parsed is not None
         values = on_host(values)
         if values.ndim != 2:
@@ -241,7 +241,7 @@ class CSR:
             ShapeError: not one value per entry.
             FormatError: a value that the format does not hold.
         """
-        parsed = parse(fmt)
+        parsed = parse_number(fmt)
         values = as_operand(data, parsed, "data", check=check)[0]
         if values.shape != self.indices.shape:
             raise ShapeError(f"`data` must have one element per entry, shape {self.indices.shape}, got {values.shape}")

@@ -26,7 +26,7 @@ from emu.engine.path import Path, Terms, accumulator_of, path_of_terms
 from emu.engine.products import as_addend_operand, rounded_addend
 from emu.engine.records import ProductRecord
 from emu.errors import ShapeError
-from emu.formats import Format, Value, parse
+from emu.formats import Format, Value, parse, parse_number
 from emu.sparse.compact import Compact
 from emu.sparse.csr import CSR
 
@@ -93,7 +93,7 @@ def compact_matmul(
     """Return the rows of x w that have entries; arguments as of `matmul`, an addend's rows being these."""
     _require_sparse(x)
     values = _written(x, x.by_used_rows, _matrix_of(w, w_format, "w", x.shape[1], options), out_format, options)
-    return Compact.of_result(x.unique_rows, values, x.shape[0], parse(out_format), options.get("out"))
+    return Compact.of_result(x.unique_rows, values, x.shape[0], parse_number(out_format), options.get("out"))
 
 
 def transposed_matmul(
@@ -132,7 +132,7 @@ def transposed_matmul(
     _require_sparse(x)
     pattern = x.by_columns(options.get("backend", "auto"))
     values = _written(x, pattern, _matrix_of(dy, dy_format, "dy", x.shape[0], options), out_format, options)
-    return Compact.of_result(x.unique_columns, values, x.shape[1], parse(out_format), options.get("out"))
+    return Compact.of_result(x.unique_columns, values, x.shape[1], parse_number(out_format), options.get("out"))
 
 
 def _written(x: CSR, pattern: Pattern, dense: Value, out_format: str | Format, options: SparseOptions) -> Array:

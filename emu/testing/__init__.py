@@ -18,6 +18,7 @@ from emu.testing.contract.check import Report, check_backend
 from emu.testing.order_probe import probe_order
 from emu.testing.order_tree import OrderTree, order_tree
 from emu.testing.random_formats import formats
+from emu.testing.scaled_strategies import block_numbers, scaled_values
 from emu.testing.strategies import arrays, codes, values
 from emu.testing.units import macs
 
@@ -27,6 +28,7 @@ __all__ = [
     "Report",
     "arrays",
     "assert_bits_equal",
+    "block_numbers",
     "bulk_arrays",
     "check_backend",
     "codes",
@@ -34,5 +36,6 @@ __all__ = [
     "macs",
     "order_tree",
     "probe_order",
+    "scaled_values",
     "values",
 ]

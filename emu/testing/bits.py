@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from emu.errors import FormatError
-from emu.formats import Fixed, Float, Format, parse
+from emu.formats import Fixed, Float, Format, parse_number
 from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
             f"dtypes must be equal to compare bits, got {actual.dtype} and {expected.dtype}; "
             "name the format with `fmt=`"
         )
-    known: Format = _format_of(actual.dtype) if fmt is None else parse(fmt)
+    known: Format = _format_of(actual.dtype) if fmt is None else parse_number(fmt)
     ours, theirs = codes_of("actual", actual, known), codes_of("expected", expected, known)
     differs = differing(known, ours, theirs, actual, expected)
     if differs.any():
@@ -83,7 +83,7 @@ def differing(fmt: Format, ours: Array, theirs: Array, actual: Array, expected: 
 
 def _format_of(dtype: np.dtype[Any]) -> Format:
     if dtype.name in _FLOAT_DTYPES:
-        return parse(_FLOAT_DTYPES[dtype.name])
+        return parse_number(_FLOAT_DTYPES[dtype.name])
     if dtype.kind in "iu":
         return Fixed(8 * dtype.itemsize, 0, signed=dtype.kind == "i")
     if dtype.kind == "b":
@@ -153,10 +153,11 @@ def describe_code(fmt: Format, code: int, element: Any = None) -> str:
         '0xe8  1 110.1000  -1.5'
     """
     digits = -(-fmt.width_bits // 4)
-    return f"0x{code:0{digits}x}  {_fields(fmt, code)}  {_value(fmt, code, element)}"
+    return f"0x{code:0{digits}x}  {fields_of(fmt, code)}  {_value(fmt, code, element)}"
 
 
-def _fields(fmt: Format, code: int) -> str:
+def fields_of(fmt: Format, code: int) -> str:
+    """Return a code in binary with field separators, as `describe_code` has it."""
     bits = f"{code:0{fmt.width_bits}b}"
     if isinstance(fmt, Float):
         sign, field = f"{bits[0]}|" * fmt.signed, fmt.signed + fmt.exponent_bits
@@ -187,6 +188,6 @@ def _distance(fmt: Format, ours: int, theirs: int) -> str:
 def _ordinal(fmt: Format, code: int) -> int:
     """Return the position of a code among the format's values: neighbours differ by 1."""
     sign = 1 << (fmt.width_bits - fmt.signed)
-    if isinstance(fmt, Float):
+    if isinstance(fmt, Float) or fmt.sign_magnitude:
         return -(code - sign) if code & sign else code
     return code - 2 * sign if fmt.signed and code & sign else code

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ShapeError
-from emu.formats import Float, Format, parse
+from emu.formats import Float, Format, parse_number
 from emu.formats.integers import as_integer
 from emu.testing.hard import Places, hard_reals, hard_values
 from emu.testing.random_formats import load
@@ -53,7 +53,7 @@ def bulk_arrays(
         (64, 64)
     """
     st = load("hypothesis.strategies")
-    known: Format = parse(fmt)
+    known: Format = parse_number(fmt)
     fill = hard_values if representable else hard_reals
 
     is_fixed = not isinstance(shape, st.SearchStrategy)

@@ -98,6 +98,9 @@ def negated(fmt: Format, code: NDArray[np.uint64]) -> NDArray[np.uint64]:
     if isinstance(fmt, Float) and fmt.signed:
         sign = np.uint64(fmt.sign_code)
         return code ^ sign if fmt.has_negative_zero else np.where(code & ~sign == 0, code, code ^ sign)
+    if isinstance(fmt, Fixed) and fmt.sign_magnitude:  # of the sign alone, which is read as 0, too
+        magnitude = code & np.uint64(fmt.max_raw)
+        return np.where(magnitude == 0, code, code ^ np.uint64(fmt.max_raw + 1))
     return (~code + np.uint64(1)) & np.uint64(fmt.n_codes - 1) if fmt.signed else code
 
 
@@ -160,7 +163,7 @@ def last_index(fmt: Format) -> int:
 
 def normal_index(fmt: Format) -> int:
     """Return the index of the smallest normal value, or of where it would be; 0 in fixed point, which has no others."""
-    return 1 << fmt.fraction_bits if isinstance(fmt, Float) else 0
+    return (1 << fmt.fraction_bits) + fmt.hidden_one if isinstance(fmt, Float) else 0
 
 
 def magnitudes(fmt: Format, index: NDArray[np.uint64], halves: Any) -> NDArray[np.float64]:
@@ -206,7 +209,8 @@ def edge_codes(fmt: Format) -> list[int]:
     lowest = fmt.lowest_index if isinstance(fmt, Float) else 0
     magnitudes_ = [i - lowest for i in edge_indices(fmt) if lowest <= i <= last_index(fmt)]
     if isinstance(fmt, Fixed):
-        negatives = [fmt.n_codes - i for i in magnitudes_ if i > 0] + [1 << (fmt.width_bits - 1)]
+        sign = 1 << (fmt.width_bits - 1)  # alone it is the lowest number, or, beside a magnitude, read as 0
+        negatives = [sign | i if fmt.sign_magnitude else fmt.n_codes - i for i in magnitudes_ if i > 0] + [sign]
         return [*magnitudes_, *(sorted(negatives) if fmt.signed else [])]
     positive = [*magnitudes_, *(c for c in (fmt.infinity_code, fmt.nan_code) if c is not None)]
     return sorted({*positive, *(c | fmt.sign_code for c in positive if fmt.signed)})

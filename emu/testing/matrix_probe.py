@@ -20,7 +20,7 @@ from emu.backends.cuda.device import Device
 from emu.datapath import Blocks, Mac
 from emu.engine import matmul, quantize
 from emu.errors import FormatError
-from emu.formats import Float, Format, parse
+from emu.formats import Float, Format, parse_number
 
 Codes = NDArray[Any]
 #: Rows and columns of an instruction's tile, threads of a warp.
@@ -54,12 +54,12 @@ class Instruction:
     @property
     def operand_format(self) -> Format:
         """Format of the operands' values."""
-        return parse(self.inputs)
+        return parse_number(self.inputs)
 
     @property
     def result_format(self) -> Format:
         """Format of addend and result."""
-        return parse(self.output)
+        return parse_number(self.output)
 
     @property
     def shift(self) -> np.uint64:

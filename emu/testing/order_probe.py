@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError, ShapeError
-from emu.formats import Format, parse
+from emu.formats import Format, parse_number
 from emu.formats.integers import as_integer, as_pair
 from emu.testing.order_masks import Masks, Probe, factors_of, guesses, range_of
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
@@ -96,14 +96,14 @@ def probe_order(
     if not callable(product):
         raise FormatError(f"`product` must be a function of two arrays, got {product!r}; give one such as np.dot")
     shape = None if shape is None else as_pair("shape", shape, 1)
-    a, b = parse(a_format), parse(a_format if b_format is None else b_format)
+    a, b = parse_number(a_format), parse_number(a_format if b_format is None else b_format)
     if not (a.signed or b.signed):
         raise FormatError(f"`a_format` or `b_format` must be signed, got {a} and {b}: the masks are M and -M")
-    probe = Probe(product, k, a, b, None if addend_format is None else parse(addend_format), shape)
+    probe = Probe(product, k, a, b, None if addend_format is None else parse_number(addend_format), shape)
     if probe.n_terms == 1:
         return OrderTree(1, frozenset(), has_addend=False)
     reasons: list[str] = []
-    for masks in guesses(probe, None if accumulator is None else parse(accumulator)):
+    for masks in guesses(probe, None if accumulator is None else parse_number(accumulator)):
         try:
             return _recovered(_Measurement.calibrated(probe, masks))
         except (_Unfit, NoTree) as error:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from emu.datapath.order import Blocks, Lanes, Order, Sequential, parse_order
-from emu.errors import ShapeError
+from emu.datapath.order import Blocks, Lanes, Order, Promote, Sequential, parse_order
+from emu.errors import FormatError, ShapeError
 from emu.formats.integers import as_integer
 from emu.testing.order_drawing import draw_svg, draw_text
 
@@ -169,6 +169,11 @@ def order_tree(order: str | Order, k: int, *, addend: bool = False) -> OrderTree
     """
     k = as_integer("k", k, 1, error=ShapeError)
     known = parse_order(order)
+    if isinstance(known, Promote) or (isinstance(known, Blocks) and known.group > 1):
+        raise FormatError(
+            f"`order` of a tree must add all terms in one format, got {known}; give the one inside it, or one without "
+            "groups"
+        )
     builder = _Builder(k + addend)
     start = [k] if addend else []
     if isinstance(known, Blocks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emu.errors import FormatError
@@ -38,6 +39,7 @@ def formats(
     unsigned: bool = True,
     flushing: bool = True,
     zeroless: bool = True,
+    unusual: bool = True,
 ) -> SearchStrategy[Format]:
     """Return a strategy of random formats.
 
@@ -51,6 +53,7 @@ def formats(
         unsigned: also draw unsigned formats.
         flushing: also draw float formats with FTZ or DAZ.
         zeroless: also draw unsigned float formats without zero.
+        unusual: also draw fixed-point formats of sign and magnitude, and float formats whose hidden bit is always one.
 
     Raises:
         ImportError: hypothesis is not installed.
@@ -64,9 +67,9 @@ def formats(
     families: list[Any] = []
     widest_fixed = max_width_bits if raws else min(max_width_bits, MAX_FIXED_CARRIER_BITS)
     if fixed and min_width_bits <= widest_fixed:
-        families.append(_fixed_formats(st, min_width_bits, widest_fixed, raws, unsigned))
+        families.append(_fixed_formats(st, min_width_bits, widest_fixed, raws, unsigned, unusual))
     if floats and max(min_width_bits, 3) <= max_width_bits:
-        kinds = {"unsigned": unsigned, "flushing": flushing, "zeroless": zeroless and unsigned}
+        kinds = {"unsigned": unsigned, "flushing": flushing, "zeroless": zeroless and unsigned, "unusual": unusual}
         families.append(_float_formats(st, max(min_width_bits, 3), max_width_bits, **kinds))
         named = [f for f in PRESETS.values() if min_width_bits <= f.width_bits <= max_width_bits]
         named = [f for f in named if (f.signed or unsigned) and (f.zero or kinds["zeroless"])]
@@ -81,21 +84,27 @@ def formats(
     return st.one_of(*families)
 
 
-def _fixed_formats(st: Any, low: int, high: int, raws: bool, unsigned: bool) -> Any:
+def _fixed_formats(st: Any, low: int, high: int, raws: bool, unsigned: bool, unusual: bool) -> Any:
     def draw_format(draw: Any) -> Fixed:
         width_bits = draw(st.integers(low, high))
         signed = not unsigned or draw(st.booleans())
         if not raws and not signed:
             width_bits = max(low, min(width_bits, MAX_FIXED_CARRIER_BITS - 1))
-        fmt = Fixed(width_bits, draw(st.integers(-POINT_MARGIN, width_bits + POINT_MARGIN)), signed)
+        frac_bits = draw(st.integers(-POINT_MARGIN, width_bits + POINT_MARGIN))
+        fmt = Fixed(width_bits, frac_bits, signed, _now_and_then(st, draw, unusual and signed and width_bits > 1))
         return load("hypothesis").reject() if fmt.carries_raws and not raws else fmt
 
     return st.composite(draw_format)()
 
 
-def _float_formats(st: Any, low: int, high: int, *, unsigned: bool, flushing: bool, zeroless: bool) -> Any:
-    def now_and_then(draw: Any, wanted: bool) -> bool:
-        return wanted and draw(st.booleans()) and draw(st.booleans())
+def _now_and_then(st: Any, draw: Any, wanted: bool) -> bool:
+    return wanted and draw(st.booleans()) and draw(st.booleans())
+
+
+def _float_formats(
+    st: Any, low: int, high: int, *, unsigned: bool, flushing: bool, zeroless: bool, unusual: bool
+) -> Any:
+    now_and_then = partial(_now_and_then, st)
 
     def draw_format(draw: Any) -> Float:
         signed = not now_and_then(draw, unsigned)
@@ -106,9 +115,11 @@ def _float_formats(st: Any, low: int, high: int, *, unsigned: bool, flushing: bo
         nans = draw(st.sampled_from([n for n in NAN_CODES if _can_be(n, exponent_bits, signed)]))
         infinities = draw(st.booleans()) and (nans != "ieee" or fraction_bits > 0)
         bias = (1 << exponent_bits >> 1) - 1 + draw(st.sampled_from([0, 0, 0, 1, -1, 3]))
-        flushes = {name: now_and_then(draw, flushing and zero and exponent_bits > 1) for name in ("ftz", "daz")}
+        options = {name: now_and_then(draw, flushing and zero and exponent_bits > 1) for name in ("ftz", "daz")}
+        may_be_hidden = unusual and zero and fraction_bits > 0 and not any(options.values())
+        options |= {"signed": signed, "zero": zero, "hidden_one": now_and_then(draw, may_be_hidden)}
         try:
-            return Float(exponent_bits, fraction_bits, bias, infinities, nans, **flushes, signed=signed, zero=zero)
+            return Float(exponent_bits, fraction_bits, bias, infinities, nans, **options)
         except FormatError:  # the exponents leave the range of float64, or special values take all codes
             return load("hypothesis").reject()
 

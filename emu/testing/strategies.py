@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.formats import Format, parse
+from emu.formats import Format, parse_number
 from emu.testing.hard import LARGEST_FLOAT, edge_codes, edge_indices, last_index, magnitude, negated
 from emu.testing.random_formats import load
 
@@ -35,7 +35,7 @@ def codes(fmt: str | Format, shape: Any = None) -> SearchStrategy[Any]:
         shape: None for one integer; else a shape, or a strategy of shapes.
     """
     st = load("hypothesis.strategies")
-    known: Format = parse(fmt)
+    known: Format = parse_number(fmt)
     code = st.one_of(
         st.sampled_from(edge_codes(known)), _carries(st, known.n_codes - 1), st.integers(0, known.n_codes - 1)
     )
@@ -68,7 +68,7 @@ def values(
         infinity: infinities may come up (if `representable`: if the format has them).
     """
     st = load("hypothesis.strategies")
-    known: Format = parse(fmt)
+    known: Format = parse_number(fmt)
     if representable:
         return codes(known).map(partial(_value_of, known)).filter(partial(_is_wanted, nan=nan, infinity=infinity))
 
@@ -97,7 +97,7 @@ def arrays(
         infinity: infinities may come up, as in `values`.
     """
     st = load("hypothesis.strategies")
-    known: Format = parse(fmt)
+    known: Format = parse_number(fmt)
     dtype = known.carrier if representable else np.dtype(np.float64)
     elements = values(known, representable=representable, nan=nan, infinity=infinity)
     plain = load("hypothesis.extra.numpy").arrays(dtype, shape, elements=elements)

@@ -17,12 +17,14 @@ from emu.errors import ConfigError
 from emu.hardware import Device, DynamicPoint, load_device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
+from emu.precision.delayed_scales import DelayedScales
 from emu.precision.dynamic_point import Points
+from emu.precision.functions import require_functions
 from emu.training.data import Dataset, load_dataset
 from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.folders.tensor_files import read_safetensors
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.workbench.build import build_network, require_functions, require_network
+from emu.training.workbench.build import build_network, require_network
 from emu.training.workbench.model import MOMENTS, Model, written
 
 Array = NDArray[Any]
@@ -129,6 +131,8 @@ class Trained:
         model = self._model(policy, backend)
         if device.has_open_points:
             model.points = _points(self.path, self.device, policy)
+        if device.has_delayed_scales:
+            model.scales = _scales(self.path, self.device)
         counters = CounterTable(policy.register)
         settings: dict[str, Any] = {
             "seed": self.recipe.training.seed,
@@ -177,7 +181,7 @@ def _setup(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Re
 def _last_step(path: Path, recipe: Recipe) -> int:
     """Return the training step whose formats are used for the weights: the run's last one, or the recipe's."""
     if (path / RUN).is_file():
-        return max(int(RunFolder(path).read_json().get("steps", 1)) - 1, 0)
+        return max(RunFolder(path).read_result().steps - 1, 0)
     return (recipe.training.steps or 1 << 62) - 1  # of a recipe in epochs: later than any change of formats
 
 
@@ -192,6 +196,15 @@ def _points(path: Path, device: Device, policy: Policy) -> Points:
         update={"schedule": "always_redo", "pretraining_steps": 1 << 62}
     )
     return Points(table, policy)
+
+
+def _scales(path: Path, device: Device) -> DelayedScales | None:
+    """Return the delayed scales with which a run ended; None for other weights, whose operands have current scales."""
+    if not (path / RUN).is_file() or RunFolder(path).read_setup()[1] != device:
+        return None
+    scales = DelayedScales()
+    scales.load(RunFolder(path).load_checkpoint()[1]["delayed_scaling"])
+    return scales
 
 
 def _policy_of_run(path: Path) -> Policy | None:

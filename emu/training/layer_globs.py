@@ -9,7 +9,7 @@ from emu.errors import ConfigError
 from emu.nn import Layer, every
 
 #: Roles of parameters. The other roles are of what every layer writes.
-PARAMETER_ROLES = ("weight", "bias", "gradient", "update", "master")
+PARAMETER_ROLES = ("weight", "bias", "gradient", "update", "master", "orthogonal")
 
 
 def require_parameters(glob: str, role: str, layers: Sequence[Layer], where: str) -> None:

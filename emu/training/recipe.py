@@ -1,6 +1,6 @@
 """A recipe: a network, its data and how it is trained, in one TOML file.
 
-    [network]      input, classes, loss, [[network.layers]]
+    [network]      input, classes, loss, [[network.layers]]; or graph, an ONNX file
     [data]         kind: images, text, frames, svmlight or ngrams, and what each needs
     [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule], [training.stop]
     [precision]    laid over the device's
@@ -17,18 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import override
 
-from emu import nn
+from emu import nn, optim
 from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
 from emu._paths import content_names, find_content, shown
 from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import Device, DynamicPoint, PrecisionTable
+from emu.interop.onnx.trace import Source
 from emu.nn import every
 from emu.nn.layer import Shape, shapes_along
 from emu.precision.loss_scaling import LossScaling, NoScaling
@@ -64,23 +67,80 @@ def _is_idle(value: object) -> bool:
     return value is None or isinstance(value, NoScaling)
 
 
+def _is_empty(items: Sequence[object]) -> bool:
+    return not items
+
+
+def _source_of(path: str) -> Source:
+    """Return an ONNX file, read once as long as it stays as it is."""
+    file = Path(path)
+    state = file.stat() if file.is_file() else None
+    return _read_source(file, state and (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=8)
+def _read_source(path: Path, state: object) -> Source:
+    source = Source(path)
+    if len(source.inputs) != 1:
+        raise ConfigError(
+            f"`graph` of [network] must have one input, got {', '.join(item.name for item in source.inputs)} in "
+            f"{path}; export the network with one"
+        )
+    return source
+
+
 class Network(Table):
-    """Layers in order.
+    """Layers in order, or a graph.
 
     Attributes:
         input: shape of one input: channels, rows, columns of an image; length of a sequence of tokens; features.
         classes: number of classes, the width of the last layer.
         loss: what is minimised, a mean over the batch; `mse` and `euclidean` take one-hot targets.
         layers: layers with unique names; a layer without a name gets its type and a running number.
+        graph: an ONNX file in place of layers; its weights are where training begins. It says `input` and `classes`.
+        graph_sha256: hash of the file and its external data, which a run notes and then insists on.
     """
 
     input: Items[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=3)
     classes: int = Field(ge=2)
     loss: Literal["softmax_cross_entropy", "mse", "euclidean"] = "softmax_cross_entropy"
-    layers: Items[AnyLayer] = Field(min_length=1)
+    layers: Items[AnyLayer] = Field(default=(), exclude_if=_is_empty)
+    graph: str | None = Field(default=None, exclude_if=_is_idle)
+    graph_sha256: str | None = Field(default=None, exclude_if=_is_idle)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_graph(cls, data: Any) -> Any:
+        table = dict(cast("Mapping[str, Any]", data)) if isinstance(data, Mapping) else {}
+        if not isinstance(table.get("graph"), str):
+            return cast(object, data)
+        if table.get("layers"):
+            raise ConfigError("[network] must have `graph` or `layers`, got both; remove one of them")
+        source = _source_of(table["graph"])
+        if table.get("graph_sha256") not in (None, source.sha256):
+            raise ConfigError(
+                f"`graph` of [network] must be the file that the run was begun with, got {source.path} with the hash "
+                f"{source.sha256} in place of {table['graph_sha256']}; restore the file"
+            )
+        wired = source.wired()
+        own: dict[str, Any] = {"input": list(wired.shapes[0][1:]), "classes": wired.result[-1] if wired.result else 0}
+        for key, value in own.items():
+            given: Any = table.setdefault(key, value)
+            if (list(cast("tuple[int, ...]", given)) if isinstance(given, tuple) else given) != value:
+                raise ConfigError(
+                    f"`{key}` of [network] must be {value}, which {source.path} says, got {given}; remove it"
+                )
+        return {**table, "graph": str(source.path.resolve()), "graph_sha256": source.sha256}
 
     @model_validator(mode="after")
     def _consistent(self) -> Network:
+        if self.graph is not None:
+            nn.Network(self.built()).require_own_names()
+            return self
+        if not self.layers:
+            raise ConfigError(
+                "[network] must have `layers`, or an ONNX file as `graph`, got neither; add [[network.layers]]"
+            )
         object.__setattr__(self, "layers", named(self.layers, RESERVED_NAMES))
         last, shape = self.layers[-1], self.shapes()[-1]
         if shape[-1] != self.classes or len(shape) > 2:
@@ -97,6 +157,8 @@ class Network(Table):
         Raises:
             ConfigError: a layer cannot take its input; names the layer and both shapes.
         """
+        if self.graph is not None:
+            return (_source_of(self.graph).wired(),)
         return build_layers(self.layers, self.input)
 
     def shapes(self) -> tuple[Shape, ...]:
@@ -109,9 +171,22 @@ class _OptimiserTable(Table):
 
     Attributes:
         fused: whether simulated time counts the update of a parameter as one pass over memory; bits stay.
+        moves_parts: whether a part of a parameter can be moved without the rest of it.
+        decays_gradient: whether decay is added to the gradient, and so meets the loss scale.
     """
 
+    moves_parts: ClassVar[bool] = True
+    decays_gradient: ClassVar[bool] = True
     fused: bool = Field(default=False, exclude_if=lambda fused: not fused)
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether every parameter has momentum."""
+        return False
+
+    def built(self) -> optim.Optimiser:
+        """Return the optimiser."""
+        raise NotImplementedError
 
 
 class Sgd(_OptimiserTable):
@@ -120,6 +195,10 @@ class Sgd(_OptimiserTable):
     name: Literal["sgd"]
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
+
+    @override
+    def built(self) -> optim.Optimiser:
+        return optim.GradientDescent(weight_decay=self.weight_decay)
 
 
 class Momentum(_OptimiserTable):
@@ -130,6 +209,15 @@ class Momentum(_OptimiserTable):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
 
+    @property
+    @override
+    def has_momentum(self) -> bool:
+        return self.momentum > 0
+
+    @override
+    def built(self) -> optim.Optimiser:
+        return optim.GradientDescent(self.momentum, self.weight_decay)
+
 
 class AdaGrad(_OptimiserTable):
     """Gradients divided by the root of the sum of their squares so far."""
@@ -139,10 +227,15 @@ class AdaGrad(_OptimiserTable):
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
 
+    @override
+    def built(self) -> optim.Optimiser:
+        return optim.AdaGrad(self.eps, self.weight_decay)
+
 
 class Adam(_OptimiserTable):
     """Running means of gradients over the root of those of their squares; weight decay apart from the gradient."""
 
+    decays_gradient = False
     name: Literal["adam"]
     learning_rate: float = Field(gt=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -150,8 +243,55 @@ class Adam(_OptimiserTable):
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
 
+    @override
+    def built(self) -> optim.Optimiser:
+        return optim.Adam(self.beta1, self.beta2, self.eps, self.weight_decay)
 
-Optimiser: TypeAlias = Annotated[Sgd | Momentum | AdaGrad | Adam, Field(discriminator="name")]
+
+class Muon(_OptimiserTable):
+    """Momentum of matrices made orthogonal by products; Adam for everything else; weight decay apart from the gradient.
+
+    Attributes:
+        learning_rate: rate of matrices.
+        momentum: share of a matrix's previous direction.
+        iterations: of the products.
+        adam_layers: globs of layers whose matrices Adam moves, such as the first and the last.
+        adam_learning_rate: rate of Adam; the schedule changes it as it changes `learning_rate`.
+        beta1: of Adam.
+        beta2: of Adam.
+        eps: of Adam.
+    """
+
+    moves_parts = False
+    decays_gradient = False
+    name: Literal["muon"]
+    learning_rate: float = Field(gt=0)
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    iterations: int = Field(default=5, ge=1, le=100)
+    weight_decay: float = Field(default=0.0, ge=0)
+    adam_layers: Items[Annotated[str, Field(min_length=1)]] = ()
+    adam_learning_rate: float = Field(default=3e-4, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+
+    @model_validator(mode="after")
+    def _is_not_fused(self) -> Muon:
+        if self.fused:
+            raise ConfigError(
+                "`fused` of optimiser 'muon' must be false, got true: a matrix is multiplied again and again, which is "
+                "not one pass over memory; remove it"
+            )
+        return self
+
+    @override
+    def built(self) -> optim.Optimiser:
+        adam = optim.Adam(self.beta1, self.beta2, self.eps, self.weight_decay)
+        own = (self.learning_rate, self.momentum, self.weight_decay, self.iterations)
+        return optim.Muon(*own, self.adam_layers, self.adam_learning_rate, adam)
+
+
+Optimiser: TypeAlias = Annotated[Sgd | Momentum | AdaGrad | Adam | Muon, Field(discriminator="name")]
 
 
 class Constant(Table):
@@ -291,7 +431,7 @@ class Recipe(Table):
         compensation = self.loss_scaling.compensation
         if "gradient" in compensation:
             return self
-        decays = not isinstance(self.training.optimiser, Adam) and self.training.optimiser.weight_decay > 0
+        decays = self.training.optimiser.decays_gradient and self.training.optimiser.weight_decay > 0
         for target, used, key in (
             ("clip_threshold", self.training.clip_norm is not None, "training.clip_norm"),
             ("clip_threshold", self.clipping is not None, "clipping"),
@@ -307,12 +447,23 @@ class Recipe(Table):
     @model_validator(mode="after")
     def _has_momentum(self) -> Recipe:
         optimiser = self.training.optimiser
-        if self.clipping and self.clipping.reads_momentum and not getattr(optimiser, "momentum", 0):
+        if self.clipping and self.clipping.reads_momentum and not optimiser.has_momentum:
             raise ConfigError(
-                "rule 'momentum' of [clipping] must be used with an optimiser that has momentum, got "
-                f"{optimiser.name!r}; choose `training.optimiser.name` 'momentum', or another rule"
+                "rule 'momentum' of [clipping] must be used with an optimiser that has momentum of every parameter, "
+                f"got {optimiser.name!r}; choose `training.optimiser.name` 'momentum', or another rule"
             )
         return self
+
+    @model_validator(mode="after")
+    def _updates_are_whole(self) -> Recipe:
+        optimiser, cluster = self.training.optimiser, self.cluster
+        if optimiser.moves_parts or cluster is None or cluster.model_parallel == 1 or cluster.model_split == "layers":
+            return self
+        raise ConfigError(
+            f"optimiser {optimiser.name!r} must have each parameter whole on one device, got `model_parallel` "
+            f"{cluster.model_parallel} of [cluster], whose devices each move the stripe of a parameter that they have; "
+            "set `model_split` to 'layers', or choose another optimiser"
+        )
 
     @model_validator(mode="after")
     def _globs_match(self) -> Recipe:
@@ -353,7 +504,7 @@ class Recipe(Table):
 
     def decisive(self) -> dict[str, Any]:
         """Return, as plain data (JSON), what decides the bits of a run."""
-        return self.model_dump(mode="json", exclude={"cluster": {"transport", "timeout_s"}})
+        return self.model_dump(mode="json", exclude={"cluster": {"transport", "timeout_s"}, "network": {"graph"}})
 
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:
         """Return the recipe with the values of some key paths replaced.

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,12 +98,11 @@ class Study(Drawn, Table):
 
     def cases(self) -> Iterator[Case]:
         """Yield all runs, seed by seed: so a study that is interrupted has complete comparisons for some seeds."""
-        for grid in self.grid:
-            for seed in grid.seeds:
-                for model in grid.models:
-                    for setting in grid.settings:
-                        for device in grid.devices:
-                            yield Case(model, device, setting, seed)
+        for seed in dict.fromkeys(seed for grid in self.grid for seed in grid.seeds):
+            for grid in self.grid:
+                times = range(grid.seeds.count(seed))  # a seed that a grid lists twice is refused later
+                for _, model, setting, device in product(times, grid.models, grid.settings, grid.devices):
+                    yield Case(model, device, setting, seed)
 
 
 @dataclass(frozen=True, eq=False)

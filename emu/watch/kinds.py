@@ -22,12 +22,13 @@ from emu._config import checked
 from emu.errors import ConfigError
 from emu.report.build import FILE_NAME, run_page
 from emu.report.comparison import comparison_page, read_compared
-from emu.report.run_list import list_page, runs_in
+from emu.report.run_list import list_page
 from emu.report.search import read_search, search_page
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.study.page import study_page
 from emu.training.folders.claim import CLAIM_FILES
-from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.progress import METRICS
+from emu.training.folders.run_folder import RUN, RunFolder, is_unfinished, runs_in
 from emu.training.folders.status import is_trained
 from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS, StudyFolder
 from emu.training.study import STUDY, Study
@@ -126,7 +127,7 @@ KINDS = (
     Kind(
         "folder",
         f"*/{RUN}",
-        (f"*/{RUN}", "*/metrics.parquet"),
+        (f"*/{RUN}", f"*/{METRICS}"),
         list_page,
         state_of_runs,
         runs_in=("",),
@@ -171,4 +172,4 @@ def kind_of(folder: Path) -> Kind | None:
 
 def _is_foreign(path: Path) -> bool:
     """Return whether a file or folder is none of those that are made before the file that identifies a kind."""
-    return path.name not in (*CLAIM_FILES, RUNS, ATTEMPTS, FAILURES, CLAIMS)
+    return not is_unfinished(path) and path.name not in (*CLAIM_FILES, RUNS, ATTEMPTS, FAILURES, CLAIMS)

@@ -14,7 +14,7 @@ from emu.training.folders.study_folder import ATTEMPTS, RUNS
 from emu.watch.kinds import RUN_KIND, Kind, View, comparison_view, kind_of
 from emu.watch.state import State
 
-#: Runs in a folder: KEY is a folder's name, which does not begin with a point.
+#: Runs in a folder: KEY is a folder's name, which does not begin with a dot.
 _KEY = r"[^/.\\\0][^/\\\0]*"
 _RUN = re.compile(rf"/(?:{RUNS}|{ATTEMPTS})/(?P<key>{_KEY})/{re.escape(FILE_NAME)}")
 #: Several of them on one page.
@@ -90,7 +90,11 @@ class Pages:
         return None
 
     def _run(self, key: str) -> Path | None:
-        """Return the folder of a run of a study, a search or a folder of runs; None if there is none."""
+        """Return the folder of a run of a study, a search or a folder of runs; None if there is none.
+
+        Which of `runs` and `attempts` the path names does not matter: a run moves from `attempts` to `runs` when it is
+        finished, and its address stays good.
+        """
         for part in self.kind.runs_in if self.kind else ():
             run = self.folder / part / key
             if (run / RUN_KIND.marker).is_file() and run.resolve().is_relative_to(self.folder):
@@ -118,7 +122,7 @@ class Pages:
         If a table cannot be read, for example while it is copied, the last page stays, with a note.
 
         Raises:
-            EmuError: the first page of a folder cannot be made.
+            EmuError: the page cannot be made, and there is no earlier one of this path.
         """
         view = self._resolved(path)
         if view is None:

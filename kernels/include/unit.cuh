@@ -275,12 +275,39 @@ EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32
     return stage.format.has_nan ? special(NOT_A_NUMBER, 0) : number_of(0, wide_of(0), 0, 0);
 }
 
+// Of operands that share scales, terms say more: the exponents given beside the numbers, and how many products in a row are
+// summed exactly and are one term; their numbers are integers times 2**(exponent - point), `points` those of both together.
+template <typename Terms>
+EMU_FN i32 left_exponent(const Terms& terms, i64 k, const Number& x, i32 emin) { return shown_exponent(x, emin); }
+template <typename Terms>
+EMU_FN i32 right_exponent(const Terms& terms, i64 k, const Number& x, i32 emin) { return shown_exponent(x, emin); }
+template <typename Terms>
+EMU_FN i64 group_of(const Terms& terms) { return 1; }
+template <typename Terms>
+EMU_FN i32 points_of(const Terms& terms) { return 0; }
+
+// The exact sum of products `first` to `first + group`, which are consecutive; zero if any of their operands is not finite.
+template <typename Terms>
+EMU_FN Number group_sum(const Terms& terms, i64 first, i64 group, i32 emin_a, i32 emin_b) {
+    u64 sum[BLOCK_WORDS];
+    for (i32 j = 0; j < BLOCK_WORDS; j++) sum[j] = 0;
+    i32 lowest = 0;
+    for (i64 k = first; k < first + group && k < terms.depth; k++) {
+        Number x = left_of(terms, k), y = right_of(terms, k);
+        if (x.kind != FINITE || y.kind != FINITE) return number_of(0, wide_of(0), 0, 0);
+        if (is_zero(x) || is_zero(y)) continue;
+        lowest = left_exponent(terms, k, x, emin_a) + right_exponent(terms, k, y, emin_b) - points_of(terms);
+        add_to(sum, BLOCK_WORDS, multiply(x, y), lowest);
+    }
+    return number_from(sum, BLOCK_WORDS, lowest, NO_LOW_BITS);
+}
+
 // `taken`: the k of a period in the order they are added.
 template <typename Terms>
 EMU_FN Number block_content(Unit& unit, const Terms& terms, const void* addend, const Place& p, const i64* task, u64 result,
                             const i64* taken) {
     const i64* blocks = task + BLOCKS_AT;
-    i64 size = blocks[0], period = blocks[6];
+    i64 size = blocks[0], period = blocks[6], group = group_of(terms);
     i32 fraction_bits = static_cast<i32>(blocks[1]), emin_a = static_cast<i32>(blocks[4]), emin_b = static_cast<i32>(blocks[5]);
     bool adds_after = blocks[2] != 0;
     i32 lowest_alignment = blocks[3] < NOWHERE ? NOWHERE : static_cast<i32>(blocks[3]);
@@ -306,16 +333,20 @@ EMU_FN Number block_content(Unit& unit, const Terms& terms, const void* addend, 
                 unit.from_nan = unit.from_nan || x.kind >= NOT_A_NUMBER || y.kind >= NOT_A_NUMBER;
                 see(specials, multiply(x, y));
                 if (x.kind != FINITE || y.kind != FINITE || is_zero(x) || is_zero(y)) continue;
-                largest = larger(largest, shown_exponent(x, emin_a) + shown_exponent(y, emin_b));
+                largest = larger(largest, left_exponent(terms, k, x, emin_a) + right_exponent(terms, k, y, emin_b));
             }
             largest = largest == NOWHERE ? 0 : larger(largest, lowest_alignment);
             i32 place = largest - fraction_bits;
             u64 sum[BLOCK_WORDS];
             for (i32 j = 0; j < BLOCK_WORDS; j++) sum[j] = 0;
             if (total.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(total, place), place);
-            for (i64 j = first; j < first + size; j++) {
+            for (i64 j = first; j < first + size; j += group) {
                 i64 k = start + taken[j];
                 if (k >= terms.depth) continue;
+                if (group > 1) {
+                    add_to(sum, BLOCK_WORDS, cut(group_sum(terms, k, group, emin_a, emin_b), place), place);
+                    continue;
+                }
                 Number x = left_of(terms, k), y = right_of(terms, k);
                 if (x.kind == FINITE && y.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(multiply(x, y), place), place);
             }

@@ -17,7 +17,7 @@ from emu.backends import memory
 from emu.backends.gathered import Gathered
 from emu.backends.numba import single_column
 from emu.backends.numba.vector.stage import CHUNK
-from emu.engine.convolution import windows_of
+from emu.engine.sliding import windows_of
 from emu.testing import assert_bits_equal
 
 

@@ -105,6 +105,9 @@ def test_exact_accumulators_are_the_same(data, fa, fb, fc, mac, stage, seed):
 
 
 @given(narrow, narrow, st.one_of(st.none(), narrow), units(), st.sampled_from(STAGES))
-def test_no_unit_of_narrow_formats_is_declined_unless_it_wraps_or_hides_infinities(fa, fb, fc, mac, stage):
+def test_no_unit_of_narrow_formats_is_declined_unless_it_wraps_hides_infinities_or_has_unusual_codes(
+    fa, fb, fc, mac, stage
+):
     reason = declines(fa, fb, fc, mac, stage)
-    assert not reason or mac.overflow is Overflow.WRAP or "without NaN" in reason
+    left_out = ("without NaN", "only the reference writes")
+    assert not reason or mac.overflow is Overflow.WRAP or any(words in reason for words in left_out)

@@ -19,8 +19,12 @@ from emu.backends.reference.definition import DEFINITION
 from emu.backends.registry import load
 from emu.datapath import OutputStage
 from emu.engine.path import codes_of_terms
+from emu.engine.scaled_products import plain_format
+from emu.formats import Scaled
 from emu.testing import assert_bits_equal
 
+#: A unit that sums groups of operands which share scales.
+GROUPS = Mac.preset("b200", inputs="nvfp4")
 #: A product for each way: whether the processor has it, formats of operands and results, the unit, the shape (M, K, N).
 CASES: dict[str, tuple[bool, str, str, Mac, tuple[int, int, int]]] = {
     "integer_dot": (HAS_PAIRS, "fix8f4", "fix16f8", Mac(), (9, 40, 35)),
@@ -29,6 +33,7 @@ CASES: dict[str, tuple[bool, str, str, Mac, tuple[int, int, int]]] = {
     "halves": (HAS_PAIRS, "fix32f8", "fix16f2", Mac(), (9, 400, 35)),
     "wide_sums": (True, "fp16", "fp16", Mac(), (9, 40, 35)),
     "blocks_in_tiles": (HAS_VECTORS, "fp16", "fp16", Mac.preset("v100"), (9, 40, 35)),
+    "groups_in_tiles": (HAS_VECTORS, "nvfp4", "fp16", GROUPS, (9, 64, 35)),
     "dot_add": (True, "fp16", "fp16", Mac(accumulator="bf16", order="blocks(4, 20)"), (9, 40, 35)),
     "speculation": (HAS_PAIRS, "fix16f8", "fix16f8", Mac(accumulator="fix36f16"), (9, 1000, 35)),
     "in_tiles": (HAS_VECTORS, "fp16", "fp16", Mac(accumulator="fp32"), (9, 40, 35)),
@@ -46,11 +51,18 @@ def name_of(way: Way[Product]) -> str:
 
 def chosen(fmt: str, out: str, mac: Mac, sizes: tuple[int, int, int]) -> Choice:
     """What the engine would choose: path and unit by its plan."""
-    # Of the largest values: measured maxima prove nothing beyond the formats.
-    operands = [np.full(shape, float(emu.parse(fmt).max)) for shape in (sizes[:2], sizes[1:])]
-    plan = emu.explain(emu.matmul, *operands, a_format=fmt, b_format=fmt, out_format=out, mac=mac, backend="numba")
     parsed = emu.parse(fmt)
-    code = ProductCode(codes_of_terms((parsed, parsed, None)), encode_mac(plan.mac), plan.path, sizes[1])
+    is_aligned = isinstance(parsed, Scaled)
+    formats: dict[str, str] = {} if is_aligned else {"a_format": fmt, "b_format": fmt}
+    # Of the largest values: measured maxima prove nothing beyond the formats.
+    largest = 1.0 if is_aligned else float(parsed.max)
+    operands = [np.full(shape, largest) for shape in (sizes[:2], sizes[1:])]
+    if is_aligned:
+        operands = [emu.quantize(x, fmt, axis=axis) for x, axis in zip(operands, (-1, -2), strict=True)]
+        parsed = plain_format(parsed)
+    plan = emu.explain(emu.matmul, *operands, **formats, out_format=out, mac=mac, backend="numba")
+    codes = codes_of_terms((parsed, parsed, None))
+    code = ProductCode(codes, encode_mac(plan.mac), plan.path, sizes[1], is_aligned=is_aligned)
     return choose(load("numba").ways, code, encode_stage(OutputStage.of(out)))
 
 
@@ -66,14 +78,19 @@ def test_a_product_of_its_kind_takes_the_way_first_and_has_the_definitions_bits_
         pytest.skip("the processor lacks its instructions")
     assert name_of(chosen(fmt, out, mac, (rows, depth, columns)).ways[0]) == way
     shrink = 2.0**-4 if way == "speculation" else 1
-    a, b = (random_values(fmt, shape, 3) * shrink for shape in ((rows, depth), (depth, columns)))
-    if shrink != 1:
-        a, b = emu.quantize(a, fmt), emu.quantize(b, fmt)
+    is_aligned = isinstance(emu.parse(fmt), Scaled)
+    formats = {} if is_aligned else {"a_format": fmt, "b_format": fmt}
+    drawn = "fp16" if is_aligned else fmt
+    a, b = (
+        random_values(drawn, shape, 3, anything=not is_aligned) * shrink for shape in ((rows, depth), (depth, columns))
+    )
+    if shrink != 1 or is_aligned:
+        a, b = emu.quantize(a, fmt), emu.quantize(b, fmt, **({"axis": -2} if is_aligned else {}))
     results = []
     for backend in ("numba", "reference"):
         flags, register = emu.Flags(), emu.StatisticsRegister(-20, 60)
         options = {"mac": mac, "flags": flags, "register": register, "backend": backend}
-        results.append((emu.matmul(a, b, a_format=fmt, b_format=fmt, out_format=out, **options), flags, register))
+        results.append((emu.matmul(a, b, **formats, out_format=out, **options), flags, register))
     assert_bits_equal(results[0][0], results[1][0], emu.parse(out))
     assert results[0][1:] == results[1][1:]
 

@@ -22,7 +22,7 @@ import pytest
 
 import emu
 import emu.backends.numba
-from emu.backends.numba import compiling, integers, machine, stage
+from emu.backends.numba import compiling, integers, machine, scaled, stage
 from emu.backends.numba.vector import choosing
 from emu.backends.numba.ways import blocks_in_tiles, in_tiles
 from emu.backends.product import choose
@@ -77,6 +77,7 @@ def _forget_choices() -> None:
         machine.has_dot_products,
         compiling.thread_count,
         stage._code_for,
+        scaled._plan,
         choosing.shape_for,
         in_tiles.unit_for,
         blocks_in_tiles.unit_for,

@@ -27,7 +27,7 @@ from emu.datapath import Flags, Rounding, StatisticsRegister
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.engine import matmul, quantize
 from emu.errors import BackendUnavailable, ConfigError
-from emu.formats import parse
+from emu.formats import ScaledValue, parse
 from emu.hardware import device_names, load_device
 
 
@@ -187,6 +187,18 @@ def test_a_product_row_uses_the_range_of_its_output():
     written = matmul(task.a, task.b, **formats, backend="reference")
     assert np.abs(task.out_format.to_raw(written)).max() > 100
     assert "exact" in prepared.path
+
+
+@pytest.mark.parametrize("row", ["mxfp8-4096", "mxfp8-rceil-1024", "nvfp4-1024"])
+def test_a_row_of_scaled_formats_writes_as_many_elements_as_are_copied(row: str):
+    prepared = next(r for r in all_rows() if r.name == f"scaled/{row}").prepare(True)
+    assert prepared.limit is not None
+    assert prepared.ours.amount == prepared.limit.amount == 128 * 128
+    value = prepared.ours.run()
+    assert isinstance(value, ScaledValue)
+    assert value.shape == (128, 128)
+    assert str(value.format) == {"mxfp8-4096": "mxfp8_e4m3", "mxfp8-rceil-1024": "mxfp8_e4m3 rceil"}.get(row, "nvfp4")
+    prepared.limit.run()
 
 
 @pytest.mark.parametrize(

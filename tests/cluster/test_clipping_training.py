@@ -419,7 +419,7 @@ def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
         ({"clipping__rules": NO_LIMITS, "clipping__on": "gpu"}, "`on` must be one of worker, separate"),
         (
             {"clipping__rules": RULES["momentum"], "training__optimiser": {"name": "sgd", "learning_rate": 0.1}},
-            "rule 'momentum' of .clipping. must be used with an optimiser that has momentum, got 'sgd'; choose",
+            "rule 'momentum' of .clipping. must be used with .* has momentum of every parameter, got 'sgd'; choose",
         ),
         (
             {

@@ -72,6 +72,10 @@ class Stream:
     def __exit__(self, *_: object) -> None: ...
 
 
+#: The GPU that the process of each rank uses.
+USED: dict[int, int] = {}
+
+
 def install(monkeypatch: pytest.MonkeyPatch, *, done: bool = True) -> None:
     """Put the stand-in in CuPy's place."""
     Memory.held, Communicator.names = {}, []
@@ -92,9 +96,11 @@ def install(monkeypatch: pytest.MonkeyPatch, *, done: bool = True) -> None:
     )
     event = SimpleNamespace(record=lambda stream: None, done=done)
     runtime = SimpleNamespace(getDeviceCount=lambda: 2)
-    cuda = SimpleNamespace(
-        Device=lambda number: SimpleNamespace(use=lambda: None), Stream=Stream, Event=lambda: event, runtime=runtime
-    )
+
+    def device(number: int) -> SimpleNamespace:
+        return SimpleNamespace(use=lambda: USED.__setitem__(get_ident(), number))
+
+    cuda = SimpleNamespace(Device=device, Stream=Stream, Event=lambda: event, runtime=runtime)
     cupy.__dict__.update(
         cuda=cuda,
         asarray=Memory,
@@ -125,6 +131,25 @@ def test_parcels_go_from_gpu_to_gpu_and_all_ranks_have_the_name_of_rank_0(monkey
     found = on_ranks(3, work)
     assert found == [[parcel(source, rank) for source in range(3)] for rank in range(3)]
     assert Communicator.names == [tuple(range(-64, 64))] * 3
+
+
+@pytest.mark.parametrize(
+    ("machines", "gpus"),
+    [("aabb", [0, 1, 0, 1]), ("abab", [0, 0, 1, 1]), ("abba", [0, 0, 1, 1]), ("aaa", [0, 1, 0])],
+)
+def test_ranks_of_a_machine_divide_its_gpus_whichever_machine_the_launcher_gave_them(
+    machines: str, gpus: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    install(monkeypatch)
+    names: dict[int, str] = {}
+    monkeypatch.setattr("socket.gethostname", lambda: names[get_ident()])
+
+    def work(beside: InProcess) -> int:
+        names[get_ident()] = machines[beside.rank]
+        Nccl(beside, 5.0)
+        return USED[get_ident()]
+
+    assert on_ranks(len(machines), work) == gpus
 
 
 def test_parcels_that_do_not_arrive_in_time_end_the_communicator(monkeypatch: pytest.MonkeyPatch):

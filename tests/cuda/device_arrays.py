@@ -29,7 +29,7 @@ METHODS = {
 #: What the namespace has, under the same name and with the same meaning as in CuPy.
 FUNCTIONS = {
     "empty", "empty_like", "zeros", "ones", "arange", "ascontiguousarray", "broadcast_to", "where", "take_along_axis",
-    "isinf", "isnan", "isfinite", "ldexp", "stack",
+    "isinf", "isnan", "isfinite", "ldexp", "stack", "concatenate",
 }  # fmt: skip
 OPERATORS = (
     "add", "radd", "sub", "rsub", "mul", "rmul", "and", "or", "xor", "invert", "neg", "lt", "le", "gt", "ge", "eq",

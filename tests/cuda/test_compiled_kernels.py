@@ -29,6 +29,8 @@ LISTED = {
         *(f"{operation}.rn.f32" for operation in ("add", "sub", "mul", "div")),
         *("add.rn.f64", "cvt.f64.f32", "cvt.rn.f32.u32", "cvt.rn.f32.s32"),
     },
+    "scales_of_blocks": {f"{operation}.rn.f32" for operation in ("add", "sub", "mul", "div")},
+    "elements_of_blocks": {"mul.rn.f32", "div.rn.f32"},
     "float64_function": {"add.rn.f64", "sub.rn.f64", "mul.rn.f64", "div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64"},
 }
 

@@ -11,6 +11,7 @@ from host_devices import as_backend
 
 import emu
 from emu.errors import FormatError
+from emu.formats import parse
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +55,21 @@ def test_every_narrower_integer_is_observed_as_one_of_64_bits(dtype: type):
     emu.quantize(x, "fp32", register=on_host, backend="reference")
     assert on_device == on_host
     assert (on_device.lowest, on_device.bins) == (0, 63)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("fmt", ["fix60f4", "ufix60f4"])
+@pytest.mark.parametrize("check", [False, True])
+def test_floats_of_a_format_that_carries_raws_become_raws(dtype: type, fmt: str, check: bool):
+    x = np.array([0.5, 0.0, 3.0625], dtype)
+    v = emu.value(DeviceArray(x), fmt, check=check)
+    assert isinstance(v.array, DeviceArray)
+    found = v.array.get()
+    assert (found.dtype, found.tolist()) == (parse(fmt).carrier, [8, 0, 49])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_integers_of_a_format_that_carries_raws_are_raws_and_unchecked_never_come_to_the_host(dtype: type):
+    v = emu.value(DeviceArray(np.array([-8, 0, 49], dtype)), "fix60f4", check=False)
+    assert WORK.sizes == []
+    assert (v.array.dtype, v.array.get().tolist()) == (np.int64, [-8, 0, 49])

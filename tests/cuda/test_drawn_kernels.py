@@ -92,6 +92,7 @@ def assert_product(cuda: str, data: st.DataObject, mac: emu.Mac, sources: list[F
 
 
 @pytest.mark.slow
+@settings(max_examples=15)
 @given(st.data())
 def test_any_unit_writes_the_references_bits(cuda: str, data: st.DataObject):
     mac = data.draw(macs(blocks=True))

@@ -27,10 +27,10 @@ from emu.backends.interface import (
     encode_stage,
 )
 from emu.backends.reference import ReferenceKernels
-from emu.datapath import OutputStage, Rounding
+from emu.datapath import OutputStage, Overflow, Rounding
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
-from emu.engine.convolution import windows_of
-from emu.formats import Fixed
+from emu.engine.sliding import windows_of
+from emu.formats import Fixed, Scaled
 from emu.testing import assert_bits_equal
 from tests.backends.table_products import fallback, written
 
@@ -106,6 +106,19 @@ def test_every_mode_and_rule_of_the_output_stage_is_the_references(fmt: str, ker
         x = reals(fmt, 24, 1, dtype)
         with np.errstate(all="ignore"):
             compare(kernels, "quantize", (x,), fmt, rounding, rule)
+
+
+@pytest.mark.parametrize("name", ["mxfp8_e4m3 even", "nvfp4"])
+def test_elements_that_share_scales_are_the_references(name: str, kernels: CudaKernels):
+    fmt, x = emu.parse(name), np.resize(reals("fp8_e4m3", 40, 9, np.float32), (3, 64))
+    assert isinstance(fmt, Scaled)
+    stage = encode_stage(OutputStage(fmt.element, Rounding.STOCHASTIC, Overflow.SATFINITE, 7))
+    write = Write(stage, RandomCode(5, 1, 3, 0, None), None)
+    results = [table.quantize_blocks(x, fmt, -1, write, counted=True) for table in (kernels, ReferenceKernels())]
+    (actual, scales), (expected, its_scales) = results
+    assert_same(actual, expected, str(fmt.element), name)
+    for level, mine, theirs in zip(fmt.levels, scales, its_scales, strict=True):
+        assert_bits_equal(mine, theirs, level.scale)
 
 
 @pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "quantize"])

@@ -144,14 +144,15 @@ def _run_doctest(block: Block, namespace: dict[str, object]) -> None:
 
 
 def named_files(page: Path) -> dict[str, str]:
-    """The TOML blocks of a page whose first line is a comment with a file name."""
-    tables = (block for block in blocks_of(page) if block.language == "toml" and is_named(block))
-    return {block.text.partition("\n")[0].removeprefix("# "): block.text for block in tables}
+    """The TOML, Verilog and SystemVerilog blocks of a page whose first line is a comment with a file name."""
+    languages = ("toml", "verilog", "systemverilog")
+    files = (block for block in blocks_of(page) if block.language in languages and is_named(block))
+    return {block.text.partition("\n")[0].lstrip("#/ "): block.text for block in files}
 
 
 def is_named(block: Block) -> bool:
-    """Whether a block's first line is a comment with the name of a TOML file."""
-    return re.fullmatch(r"# \S+\.toml", block.text.partition("\n")[0]) is not None
+    """Whether a block's first line is a comment with the name of a TOML, Verilog or SystemVerilog file."""
+    return re.fullmatch(r"(#|//) \S+\.(toml|s?v)", block.text.partition("\n")[0]) is not None
 
 
 def links_of(page: Path) -> list[str]:

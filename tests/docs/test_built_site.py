@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -45,6 +46,8 @@ QUERIES = {
     "bf16": "concepts/formats",
     "StatisticsUnit": "reference/machines",
     "matmul": "reference/arithmetic",
+    "onnx": "onnx",
+    "pytorch": "onnx",
 }
 #: In pixels. The longest page of the reference is 2.5 times as long as the tutorial.
 LONGEST_ON_A_PHONE = 32_000
@@ -183,6 +186,12 @@ def test_users_words_find_their_page_first(site: Path, tmp_path: Path):
     found = built_site.in_browser(site, tmp_path, built_site.SEARCH, list(QUERIES))
     first = {query: paths[0].strip("/").removesuffix("index.html") if paths else None for query, paths in found.items()}
     assert first == QUERIES
+
+
+@in_a_browser
+def test_the_search_returns_pages_for_every_first_digit(site: Path, tmp_path: Path):
+    found = built_site.in_browser(site, tmp_path, built_site.SEARCH, list(string.digits))
+    assert [digit for digit, paths in found.items() if not paths] == []
 
 
 @in_a_browser

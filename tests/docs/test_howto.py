@@ -21,6 +21,8 @@ from emu.report.run_data import read_run
 NAMES = (
     "device", "format", "rounding", "way", "layer", "primitive", "policy", "loss-scale", "system", "picture", "model",
 )  # fmt: skip
+#: Pages that add nothing to the package: other tests follow them.
+OTHERS = {"index.md", "dumps.md", "c-model.md", "rtl.md", "cocotb.md", "check-your-mac.md"}
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "costs", "kernels")
 
@@ -68,10 +70,8 @@ def python_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_every_page_but_the_list_is_followed():
-    assert {page.name for page in (ROOT / "docs" / "howto").glob("*.md")} == {page.name for page in PAGES} | {
-        "index.md"
-    }
+def test_every_page_that_adds_something_is_followed():
+    assert {page.name for page in (ROOT / "docs" / "howto").glob("*.md")} == {page.name for page in PAGES} | OTHERS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -101,8 +101,8 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
     apply_changes(tmp_path, [page])
     environment = no_repository(tmp_path)
     script = (
-        "import emu; f = emu.parse('fp6_e3m2'); print(emu.__file__, f, f.max, f.encode(f.decode(f.codes())).tolist() "
-        "== list(range(64)), emu.quantize([1.1, 99.0], 'fp6_e3m2', backend='reference').tolist())"
+        "import emu; f = emu.parse('fp8_e3m4'); c = f.codes()[:112]; print(emu.__file__, f, f.max, "
+        "f.encode(f.decode(c)).tolist() == c.tolist(), emu.quantize([1.1, 99.0], f, backend='reference').tolist())"
     )
     environment["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
     )
     assert done.stdout.split(maxsplit=1) == [
         str(tmp_path / "emu" / "__init__.py"),
-        "fp6_e3m2 28.0 True [1.0, 28.0]\n",
+        "fp8_e3m4 15.5 True [1.125, inf]\n",
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
         done = python_in(package, "-m", "emu", *arguments)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         printed += done.stdout
-    assert "fp6_e3m2" in printed
+    assert "fp8_e3m4" in printed
     assert "gate.gate" in (package / "runs" / "gated" / "run.json").read_text()
     leading, largest = (
         json.loads((package / "runs" / name / "run.json").read_text()) for name in ("leading", "largest")

@@ -12,6 +12,8 @@ import typer
 from documents import PAGES, ROOT, anchors_of, links_of, name_of, prose_of, public_names
 
 import emu
+import emu.export
+import emu.testing.rtl
 import emu.testing.vectors
 from emu.cli import app
 from emu.cluster.batch_sizes import BatchSizeTable
@@ -121,6 +123,8 @@ def reference_members() -> list[tuple[str, str]]:
         emu.sparse,
         emu.testing,
         emu.testing.vectors,
+        emu.export,
+        emu.testing.rtl,
     ],
     ids=lambda m: m.__name__,
 )

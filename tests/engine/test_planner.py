@@ -155,13 +155,21 @@ def test_wrapping_and_rounding_accumulators_run_in_order():
     a, b = full("fix8f4", (2, 5), 7.9375), full("fix8f4", (5, 2), -8)
     formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix16f8"}
     for mac in (
-        Mac(accumulator="fix40f8", overflow="wrap"),
         Mac(accumulator="fix12f8", overflow="wrap"),
         Mac(accumulator="fix40f7"),
         Mac(accumulator="fp32"),
         Mac(product="fix16f8"),
     ):
         same_bits(a, b, "in_order", mac=mac, **formats)
+
+
+@pytest.mark.parametrize(("terms", "path"), [(2, "float32_blas"), (3, "in_order")])
+def test_a_wrapping_accumulator_that_no_sum_leaves_takes_an_exact_path(terms: int, path: str):
+    # 2 * 128**2 = 2**15 units of 2**-8 by the formats and by the data; fix17f8 ends at 2**16 - 1
+    a, b = full("fix8f4", (2, terms), -8), full("fix8f4", (terms, 2), -8)
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix17f8"}
+    width = {2: "fix17f8", 3: "fix16f8"}[terms]  # 3 * 2**14 is beyond 2**15 - 1
+    same_bits(a, b, path, mac=Mac(accumulator=width, overflow="wrap"), **formats)
 
 
 A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
@@ -194,8 +202,8 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8", overflow="wrap")},
-            "in_order: the accumulator fix32f8 may leave its range: K*max|a|*max|b| + max|addend| <= 2**7 units "
-            "of 2**-8 by the data's measured maxima",
+            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in "
+            "any order; the accumulator fix32f8 never wraps",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f6")},

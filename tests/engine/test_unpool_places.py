@@ -13,7 +13,7 @@ import emu
 from emu import engine
 from emu.backends.gathered import Gathered
 from emu.backends.registry import load
-from emu.engine.convolution import windows_of
+from emu.engine.sliding import windows_of
 
 X = np.arange(32.0).reshape(1, 2, 4, 4)
 VALUES = np.arange(1.0, 9).reshape(1, 2, 2, 2)
@@ -66,7 +66,7 @@ def test_a_kernel_leaves_out_a_place_outside_its_window(dtype: Any, backend: str
 FAR = """
 import numpy as np
 from emu import engine
-from emu.engine.convolution import windows_of
+from emu.engine.sliding import windows_of
 
 x = np.zeros((1, 1, 4, 4))
 index = np.full((1, 1, 2, 2), 2**32 - 1, np.uint32)

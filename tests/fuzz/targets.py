@@ -236,6 +236,34 @@ def _vectors(style: str) -> Callable[[Path], object]:
     return build
 
 
+#: Dumps of each format: lines before, of each result `{code}` of number `{i}`, and after; and options.
+DUMPS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "text": ("// of a memory\n@0\n", "{code}  16'h{code} /* {i} */\n", "", ()),
+    "csv": ("time;result;flags\n", "{i};{code};00\n", "", ()),
+    "mif": ("WIDTH=16; DEPTH=20; ADDRESS_RADIX=DEC; DATA_RADIX=HEX;\nCONTENT BEGIN\n", "{i} : {code};\n", "END;\n", ()),
+    "coe": ("memory_initialization_radix=16;\nmemory_initialization_vector=\n", "{code},\n", ";\n", ()),
+    "questa": ("// memory data file\n// format=mti addressradix=d dataradix=h\n", "{i}: {code}\n", "", ()),
+    "vcd": (
+        "$scope module tb $end $var wire 1 ! clk $end $var wire 16 # y [15:0] $end\n$enddefinitions $end\n",
+        "0!\nb{bits} #\n#{i}5\n1!\n#{i}8\n",
+        "",
+        ("--signal", "tb.y", "--clock", "clk"),
+    ),
+}
+
+
+def _dump(name: str) -> Callable[[Path], object]:
+    def build(folder: Path) -> None:
+        vectors = make_vectors(Description(operation="add", formats=("fp16", "fp16"), out_format="fp16", count=20))
+        write_vectors(vectors, folder / "v")
+        before, line, after, _ = DUMPS[name]
+        codes = vectors.results.tolist()
+        lines = (line.format(i=i, code=f"{code:04x}", bits=f"{code:b}") for i, code in enumerate(codes))
+        (folder / f"dump.{name}").write_text(before + "".join(lines) + after)
+
+    return build
+
+
 def _study(folder: Path) -> None:
     (folder / "tiny.toml").write_text(TINY)
     (folder / "study.toml").write_text(STUDY)
@@ -299,6 +327,7 @@ def _arrays() -> Iterator[Target]:
         yield Target(f"data {file}", _data, file, mutate, arguments, weight=10)
     for style in ("hex", "testfloat"):
         yield from _of_vectors(style)
+    yield from _of_dumps()
 
 
 def _of_vectors(style: str) -> Iterator[Target]:
@@ -309,3 +338,9 @@ def _of_vectors(style: str) -> Iterator[Target]:
             f"check {style} {name}", _vectors(style), f"v/{name}", mutate, ("check", "v", "dump.hex"), (0, 1, 2), 10
         )
     yield Target(f"check {style} dump", _vectors(style), "dump.hex", _lines, ("check", "v", "dump.hex"), (0, 1, 2), 8)
+
+
+def _of_dumps() -> Iterator[Target]:
+    for name, (*_, options) in DUMPS.items():
+        arguments = ("check", "v", f"dump.{name}", "--dump-format", name, *options)
+        yield Target(f"check dump of {name}", _dump(name), f"dump.{name}", _lines, arguments, (0, 1, 2), 6)

@@ -5,7 +5,8 @@ Run it only when bits are meant to change, and say so in the changelog (BREAKING
     operands NAME FORMAT : codes in hexadecimal           what the lines below take
     CALL | flags o,u,i,v,s,a | codes in hexadecimal       overflow, underflow, inexact, invalid, subnormal, accumulator
 
-Codes are those of `Format.encode`, one word each, in C order.
+Codes are those of `Format.encode`, one word each, in C order; of values that share scales those of elements, of the
+scales of each level, and zero points.
 Random bits are addressed (docs/concepts/random-bits.md): seed 3, stream 9, step 1.
 """
 
@@ -21,8 +22,9 @@ import numpy as np
 
 import emu
 from emu import training
-from emu.datapath import Rounding
+from emu.datapath import SCALED_MATRIX_UNITS, Rounding
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.formats.scale_rules import SCALE_RULES
 from emu.hardware import load_device
 
 FOLDER = Path(__file__).parent
@@ -175,6 +177,51 @@ def product_lines(backend: str) -> Iterator[str]:
             yield result_line(f"matmul {M}x{K}x{N} {out} stochastic {mac!r}", y, flags, out)
 
 
+def words_of(value: emu.ScaledValue) -> str:
+    """Return elements, scales of each level and zero points of a value, the parts with bars between them."""
+    fmt = value.format
+    parts = [words(value.codes, fmt.element)]
+    parts += [words(codes, level.scale) for codes, level in zip(value.scale_codes, fmt.levels, strict=True)]
+    parts += [] if value.zero is None else [" ".join(map(str, value.zero.ravel()))]
+    return " | ".join(parts)
+
+
+def scaled_lines(backend: str) -> Iterator[str]:
+    """Every scale rule on numbers of all sizes, products of each unit, requantisers."""
+    rng, single = random.Random(SEED), emu.parse("fp32")
+    numbers = [rng.choice((-1, 1)) * rng.getrandbits(9) / 2**8 * 2.0 ** rng.randint(-12, 10) for _ in range(96)]
+    x = np.array(numbers, np.float32).reshape(3, 32)
+    x[1, 3], x[2, 8:] = np.nan, 0
+    yield operand_line("x", single, single.encode(x))
+    for name, rule in SCALE_RULES.items():
+        element = "ufix8f0" if rule.has_zero else "fix8f0" if name == "symmetric" else "fp4_e2m1"
+        scale = {"power": "fp8_e8m0 1x16", "float32": "fp32 row", "float": "fp8_ue4m3 1x16"}[rule.stores]
+        fmt = f"block({element}, {scale} {name}{', fp32 tensor' if rule.outer else ''})"
+        for mode in (rule.rounding, "stochastic"):
+            flags = emu.Flags()
+            v = emu.quantize(x, fmt, rounding=mode, flags=flags, backend=backend, **RANDOM)
+            yield f"quantize {fmt} {mode} | flags {','.join(map(str, flags.counts()[:SHOWN_FLAGS]))} | {words_of(v)}"
+    finite = np.where(np.isnan(x), 1, x)
+    for unit in SCALED_MATRIX_UNITS:
+        a = emu.quantize(finite, unit.inputs, backend=backend, pad=True)
+        b = emu.quantize(finite[::-1].T.copy(), unit.inputs, axis=-2, backend=backend, pad=True)
+        mac = emu.Mac.preset(unit.gpu, inputs=unit.inputs, instruction=unit.instruction)
+        y = emu.matmul(a, b, out_format="fp32", mac=mac, backend=backend)
+        yield f"matmul {unit} | {words(single.encode(y), single)}"
+    a, b = emu.quantize(finite, "uint8_affine"), emu.quantize(finite.T.copy(), "int8_channel", axis=-2)
+    for kind in ("float32", "double_rounding", "single_rounding", "exact"):
+        by = emu.Unit("uint8_affine", requantise=kind, scale=3.0, zero=120, backend=backend)
+        yield f"requantise {kind} | {words_of(by.matmul(a, b, addend=np.array([5, -900, 70])))}"
+
+
+def cast_lines(backend: str) -> Iterator[str]:
+    """Networks whose products read casts: stochastic, rotated, promoted, with zero points."""
+    short = ("training.steps=2", "training.batch=2", "data.test_share=0.006")
+    for device in ("b200-mxfp8", "b200-nvfp4", "h800-fp8-tile"):
+        yield trained_line(backend, "transformer", device, *short)
+    yield trained_line(backend, "mlp", "int8-npu", "training.steps=5", "data.test_images=50")
+
+
 def trained_line(backend: str, model: str, device: str, *settings: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         run = training.train(
@@ -202,9 +249,11 @@ VECTORS = {
     "matmul": product_lines,
     "training": training_lines,
     "networks": network_lines,
+    "scaled": scaled_lines,
+    "casts": cast_lines,
 }
 #: What runs a network, and takes seconds.
-RUNS = ("training", "networks")
+RUNS = ("training", "networks", "casts")
 
 
 def text_of(name: str, backend: str) -> str:

@@ -271,7 +271,18 @@ AFFINE = normal(4, 3, 2, 2, seed=1), normal(3, seed=2), normal(3, seed=3)
 MOMENTS = {"eps": 0.125, "momentum": 0.25}
 SMOOTHLY = [at(normal(4, 5))]
 BROADCAST = [at(normal(3, 4, seed=1), normal(4, seed=2))]
-POOLED = [at(distinct(2, 3, 5, 5), window=3, stride=stride) for stride in (1, 3)]
+POOLED = [
+    *(at(distinct(2, 3, 5, 5), window=3, stride=stride) for stride in (1, 3)),
+    at(distinct(2, 3, 5, 6), window=(3, 2), stride=(1, 2), padding=((1, 0), (1, 1)), dilation=(2, 1)),
+    at(distinct(2, 3, 4, 4), window=2, stride=3, padding=((1, 1), (0, 1))),
+    at(distinct(2, 3, 4, 7), window=(2, 3), stride=(2, 3)),
+]
+#: Means whose windows count elements of the image alone, and such as end beyond the padding.
+COUNTED = [
+    at(distinct(2, 3, 5, 6), window=(3, 2), stride=(2, 1), padding=((1, 1), (0, 1)), counts_padding=False),
+    at(distinct(2, 3, 5, 5), window=3, stride=2, padding=((1, 2), (1, 1)), beyond=(1, 0)),
+]
+GROUPED: dict[str, Any] = {"stride": (2, 1), "padding": ((1, 2), (0, 1)), "dilation": (2, 3), "groups": 2}
 LABELLED = [at(normal(3, 4), constants=(np.array([0, 3, 1]),))]
 #: Every primitive, at one point or more.
 TWICE: dict[str, list[Case]] = {
@@ -281,13 +292,34 @@ TWICE: dict[str, list[Case]] = {
     "linear": [at(normal(3, 4, seed=1), normal(5, 4, seed=2), normal(5, seed=3))],
     "conv2d": [
         at(normal(2, 3, 5, 5, seed=1), normal(4, 3, 3, 3, seed=2), normal(4, seed=3), stride=(2, 1), padding=(1, 1)),
+        at(normal(2, 4, 7, 6, seed=1), normal(6, 2, 3, 2, seed=2), normal(6, seed=3), **GROUPED),
+        at(normal(2, 3, 4, 5, seed=1), normal(3, 1, 3, 3, seed=2), stride=(1, 2), padding=((0, 1), (2, 0)), groups=3),
+    ],
+    "transposed_conv2d": [
+        at(normal(2, 6, 3, 5, seed=1), normal(6, 2, 3, 2, seed=2), sizes=(4, 7), **(GROUPED | {"dilation": (1, 3)})),
     ],
     "sparse_linear": [Case((normal(5, 4, seed=1), normal(4, seed=2)), (), {}, (sparse_operand(),))],
     "linear_of_entries": [at(mostly_zero(2, 3, 4), normal(5, 4, seed=2), normal(5, seed=3))],
     "sum": [at(normal(3, 4, 2), axis=(0, -1))],
     "relu": [at(distinct(4, 5))],
     **dict.fromkeys(("sigmoid", "tanh", "gelu"), SMOOTHLY),
-    **dict.fromkeys(("max_pool", "avg_pool"), POOLED),
+    "max_pool": POOLED,
+    "avg_pool": [*POOLED, *COUNTED],
+    "clip": [at(distinct(4, 5), least=-0.7, most=0.9), at(distinct(4, 5), least=-np.inf, most=0.0)],
+    **{name: [at(distinct(4, 5), distinct(1, 5, seed=1) + 1 / 32)] for name in ("maximum", "minimum")},
+    "absolute": [at(distinct(4, 5))],
+    "leaky_relu": [at(distinct(4, 5), slope=0.25)],
+    "prelu": [at(distinct(2, 3, 2, 2), normal(3, 1, 1))],
+    "elu": [at(distinct(4, 5) / 4, alpha=0.75)],
+    **dict.fromkeys(("exp", "erf"), SMOOTHLY),
+    **{name: [at(1 + normal(4, 5) ** 2)] for name in ("log", "sqrt")},
+    "concatenate": [at(normal(2, 3, seed=1), normal(2, 1, seed=2), normal(2, 2, seed=3), axis=1)],
+    "surround": [at(normal(2, 3), pads=((1, 0), (0, 2)), value=0.5)],
+    "expand": [at(normal(3, 1), shape=(2, 3, 4))],
+    "take": [
+        at(normal(3, 4), axis=1, places=np.array([3, 0])),
+        at(normal(3, 4), axis=1, places=np.array([[3, 0], [0, 1], [0, 3]])),
+    ],
     "reshape": [at(normal(2, 3, 4), shape=(6, 4))],
     "flatten": [at(normal(2, 3, 4))],
     "transpose": [at(normal(2, 3, 4), axes=(2, 0, 1))],
@@ -308,7 +340,8 @@ BETWEEN_KINKS = "straight between its kinks, so its own second derivative is 0"
 SQUARED: dict[str, str] = {
     **dict.fromkeys(("add", "subtract", "sum", "avg_pool", "embedding", "dropout", "sparse_linear"), STRAIGHT),
     **dict.fromkeys(("reshape", "flatten", "transpose"), STRAIGHT),
-    **dict.fromkeys(("relu", "max_pool"), BETWEEN_KINKS),
+    **dict.fromkeys(("relu", "max_pool", "clip", "maximum", "minimum", "absolute", "leaky_relu"), BETWEEN_KINKS),
+    **dict.fromkeys(("concatenate", "surround", "expand", "take"), STRAIGHT),
 }
 
 
@@ -433,6 +466,35 @@ EXACT = {
         for p in POOLS
         if p[1] & (p[1] - 1) == 0
     },
+    "conv2d in groups": (one("conv2d", **GROUPED), [(2, 4, 7, 6), (6, 2, 3, 2), (6,)]),
+    "conv2d by channel": (
+        one("conv2d", stride=(1, 2), padding=((0, 1), (2, 0)), groups=3),
+        [(2, 3, 4, 5), (3, 1, 3, 3)],
+    ),
+    **{
+        f"max_pool with a border {step}": (
+            one("max_pool", window=(3, 2), stride=step, padding=((1, 0), (1, 1)), dilation=(2, 1)),
+            [(2, 3, 5, 6)],
+        )
+        for step in (1, 5)
+    },
+    **{
+        f"avg_pool that counts {'the border' if border else 'the image'}": (
+            one("avg_pool", window=2, stride=2, padding=((1, 1), (0, 1)), counts_padding=border),
+            [(2, 3, 4, 5)],
+        )
+        for border in (True, False)
+    },
+    "clip": (one("clip", least=-3.0, most=5.0), [(4, 5)]),
+    "maximum": (one("maximum"), [(4, 5), (5,)]),
+    "minimum": (one("minimum"), [(4, 1), (4, 5)]),
+    "absolute": (one("absolute"), [(4, 5)]),
+    "leaky_relu": (one("leaky_relu", slope=0.25), [(4, 5)]),
+    "prelu": (one("prelu"), [(2, 3, 2), (3, 1)]),
+    "concatenate": (one("concatenate", axis=-1), [(2, 3), (2, 1), (2, 2)]),
+    "surround": (one("surround", pads=((1, 0), (0, 2)), value=0.5), [(2, 3)]),
+    "expand": (one("expand", shape=(2, 3, 4)), [(3, 1)]),
+    "take": (one("take", axis=1, places=np.array([[3, 0], [0, 1], [0, 3]])), [(2, 4, 3)]),
     "linear": (one("linear"), [(4, 3), (5, 3), (5,)]),
     "linear of three axes": (one("linear"), [(2, 4, 3), (5, 3), (5,)]),
     "matmul": (one("matmul"), [(5, 2, 3), (3, 4)]),

@@ -7,7 +7,8 @@ import pytest
 from emu import OutputStage
 from emu.errors import ConfigError
 from emu.hardware import load_device
-from emu.hardware.precision_table import MacTable, PrecisionTable, RoleTable
+from emu.hardware.arithmetic_tables import MacTable, RoleTable
+from emu.hardware.precision_table import PrecisionTable
 
 TEXT = "ap_fixed<16,8,AP_RND,AP_SAT_ZERO>"
 

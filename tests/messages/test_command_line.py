@@ -6,24 +6,16 @@ import subprocess
 import sys
 
 import pytest
+from command_line import Run, running
 
-from emu import cli
 from emu.hardware import device_names
 from emu.training.recipe import model_names
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process; gives exit code, stdout and stderr."""
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["emu", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return command
+    return running(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(

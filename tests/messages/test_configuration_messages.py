@@ -162,7 +162,8 @@ class TestDevices:
 
     def test_an_order_that_does_not_exist(self, device_error: Any):
         assert device_error("[precision.mac]\norder = 'tree'") == (
-            "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got 'tree'; leave it out "
+            "`order` must be sequential, pairwise, lanes(n), blocks(n, fraction_bits, ...) or promote(n, order, "
+            "accumulator, rounding), got 'tree'; leave it out "
             "for sequential (in d/x.toml: precision.mac.order)"
         )
 
@@ -237,7 +238,7 @@ class TestRecipes:
             ),
             (
                 "training.optimiser.name=sdg",
-                "`name` must be one of sgd, momentum, adagrad, adam, got 'sdg' in --set "
+                "`name` must be one of sgd, momentum, adagrad, adam, muon, got 'sdg' in --set "
                 "training.optimiser.name='sdg'; did you mean "
                 "'sgd'?",
             ),
@@ -543,8 +544,8 @@ class TestBeginningsOfNames:
         )
 
     def test_a_format_that_is_the_beginning_of_several_lists_them(self):
-        with pytest.raises(FormatError, match=r"got 'fp8'; did you mean 'fp8_e4m3', 'fp8_e5m2' or 'fp8_e8m0'\?$"):
-            parse("fp8")
+        with pytest.raises(FormatError, match=r"got 'fp8_e'; did you mean 'fp8_e4m3', 'fp8_e5m2' or 'fp8_e8m0'\?$"):
+            parse("fp8_e")
 
     def test_a_device_that_is_the_beginning_of_several_lists_them(self):
         assert message(load_device, "dgx").endswith(

@@ -27,6 +27,7 @@ COMMANDS = (
     "models",
     "formats",
     "vectors",
+    "export",
     "check",
 )
 TABLE = Listing(
@@ -187,3 +188,12 @@ def test_what_differs_by_layer_has_its_keys_and_its_steps(lines, tmp_path: Path)
     mine.write_text(text + layers + 'rounding = "floor" }\nmac = { accumulator = "fix40f20" }\n', encoding="utf-8")
     printed = " ".join(" ".join(lines(100, "devices", str(mine))).split())
     assert "layers conv*, steps 3..8 weight fix8f7 floor; mac fix40f20" in printed
+
+
+def test_a_device_shows_the_role_of_multiplied_matrices_where_it_has_a_table(lines, tmp_path: Path):
+    text = (content_folder("devices") / "fixed16.toml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text + '[precision.orthogonal]\nrounding = "floor"\n', encoding="utf-8")
+    printed = [" ".join(line.split()) for line in lines(100, "devices", str(mine))]
+    assert "orthogonal fix16f13 floor saturate" in printed
+    assert not any("orthogonal" in line for line in lines(100, "devices", "fixed16"))

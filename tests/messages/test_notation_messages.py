@@ -13,8 +13,8 @@ from emu.errors import ConfigError
 from emu.hardware import load_device
 
 FORMS = (
-    "fix16f8, ufix8f0, fix16f?, e5m10, ue4m3, sfix16_En8, ap_fixed<16,8>, Q7.8 or one of fp16, bf16, tf32, fp32, fp64, "
-    "fp8_e4m3, fp8_e5m2, fp8_e8m0, p3109_k8p3, p3109_k8p4"
+    "fix16f8, ufix8f0, fix16f?, e5m10, ue4m3, sfix16_En8, ap_fixed<16,8>, Q7.8, mxfp8_e4m3 or one of fp16, bf16, tf32, "
+    "fp32, fp64, fp8_e4m3, fp8_e5m2, fp8_e8m0, fp8_ue4m3, fp6_e2m3, fp6_e3m2, fp4_e2m1, p3109_k8p3, p3109_k8p4"
 )
 
 
@@ -59,7 +59,7 @@ def said(action: Any, *arguments: Any, **options: Any) -> str:
         (
             "sc_fixed<8,4,SC_TRN,SC_WRAP_SM>",
             "the overflow mode of sc_fixed<8,4,SC_TRN,SC_WRAP_SM> must be known, got 'SC_WRAP_SM': no overflow rule "
-            "here wraps a sign and a magnitude; choose another mode",
+            "here wraps two's complement as a sign and a magnitude; choose another mode",
         ),
         (
             "ap_fixed<8,4,AP_TRN,AP_WRAP,2>",
@@ -200,7 +200,7 @@ def test_a_rounding_mode_that_may_be_several_names_them(name: str, end: str):
             (name, ", which may be 'saturate' of fixed point or 'satfinite' of floats; write the one that is meant")
             for name in ("sat", "clip", "clamp", "saturation")
         ),
-        ("AP_WRAP_SM", ": no rule here wraps a sign and a magnitude; choose 'wrap' or 'saturate'"),
+        ("AP_WRAP_SM", ": no rule here wraps two's complement as a sign and a magnitude; choose 'wrap' or 'saturate'"),
     ],
 )
 def test_an_overflow_rule_that_may_be_several_names_them(name: str, end: str):

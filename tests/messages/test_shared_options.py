@@ -8,14 +8,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
+from command_line import Run, running
 
 import emu
-from emu import cli
 from emu.cli import app
 from emu.formats import PRESETS
 from emu.hardware import device_names
@@ -26,24 +28,22 @@ from emu.training.recipe import model_names
 COMMANDS: dict[str, Any] = {
     name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden
 }
-PRINTING = [name for name, command in COMMANDS.items() if any("--json" in option.opts for option in command.params)]
+
+
+def prints(command: Any) -> bool:
+    """Whether a command, or one of its group, has data to print."""
+    parts = getattr(command, "commands", {}).values()
+    return any("--json" in option.opts for option in command.params) or any(map(prints, parts))
+
+
+PRINTING = [name for name, command in COMMANDS.items() if prints(command)]
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process; gives exit code, stdout and stderr."""
-
-    def command(*arguments: str, width: int = 100) -> tuple[int, str, str]:
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setattr(sys, "argv", ["emu", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return command
+    """Run a command in this process, on a screen of 100 columns; gives exit code, stdout and stderr."""
+    return partial(running(monkeypatch, capsys), width=100)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lines(run: Run, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], list[str]]:
     """The arguments of a command line whose words in capitals are files, made where they are needed."""
-    vectors, wrong = tmp_path / "vectors", tmp_path / "wrong.hex"
+    vectors, wrong, checkpoint = (tmp_path / name for name in ("vectors", "wrong.hex", "w.safetensors"))
 
     def filled(line: str) -> list[str]:
         if "VECTORS" in line or "WRONG" in line:
@@ -66,8 +66,17 @@ def lines(run: Run, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[
             assert run("vectors", "add", *formats, "--out", str(vectors))[0] == 0
             right = (vectors / "result.hex").read_text()
             wrong.write_text(right.replace(right.split()[0], "7e", 1))
+        if "CHECKPOINT" in line:
+            value = emu.quantize(np.ones((2, 32), np.float32), "mxfp8_e4m3")
+            emu.write_checkpoint(checkpoint, {"scaled": value, "plain": np.zeros(3)}, "mxfp8")
         weights = request.getfixturevalue("weights") if "WEIGHTS" in line else None
-        names = {"WEIGHTS": weights, "VECTORS": vectors, "RIGHT": vectors / "result.hex", "WRONG": wrong}
+        names = {
+            "CHECKPOINT": checkpoint,
+            "WEIGHTS": weights,
+            "VECTORS": vectors,
+            "RIGHT": vectors / "result.hex",
+            "WRONG": wrong,
+        }
         return [str(names.get(word, word)).replace("OUT", str(tmp_path / "out")) for word in line.split()]
 
     return filled
@@ -87,10 +96,12 @@ OUTPUTS = {
     "formats fix16f?": 0,
     "formats fp16": 0,
     "formats ap_fixed<16,8>": 0,
+    "checkpoint CHECKPOINT": 0,
     "evaluate WEIGHTS": 0,
     "simulate mlp --device k20x-8x --nodes 1,2": 0,
     "simulate mlp --device fixed16": 0,
     "vectors add --formats fix8f4,fix8f4 --out-format fix8f4 --count 6 --out OUT": 0,
+    "export c add --formats fix8f4,fix8f4 --out-format fix8f4 --name add8 --out OUT": 0,
     "check VECTORS RIGHT": 0,
     "check VECTORS WRONG": 1,
 }
@@ -161,7 +172,7 @@ def test_a_wrong_word_is_one_line_with_the_nearest_right_one(run: Run, arguments
 def test_a_word_that_is_near_to_nothing_gets_the_list(run: Run):
     code, _, err = run("zzzz")
     assert code == 2
-    assert "known: check, compare, devices, evaluate, " in err
+    assert "known: check, checkpoint, compare, devices, evaluate, " in err
     assert "bench" not in err, "a command that is gone is no suggestion"
 
 
@@ -223,8 +234,8 @@ def test_data_are_json_whose_keys_are_documented_under_their_command(run: Run, l
 def test_every_documented_command_prints_data_and_the_others_print_no_table():
     documented = set(re.findall(r"^\| `emu (\w+)", PAGE, re.MULTILINE))
     assert documented == set(PRINTING)
-    assert documented - {line.split()[0] for line in OUTPUTS} == {"compare", "search", "sensitivity"}, (
-        "tests/report and tests/sensitivity judge their data"
+    assert documented - {line.split()[0] for line in OUTPUTS} == {"compare", "prove", "search", "sensitivity"}, (
+        "tests/report, tests/prove and tests/sensitivity judge their data"
     )
     assert set(COMMANDS) - set(PRINTING) == {"train", "study", "watch", "report"}
 

@@ -160,6 +160,29 @@ _BARS = ("emu/jobs/bars.py", "tests/jobs/test_bars.py")
 _JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
 _ENERGY = (*_COSTS, "tests/hardware/test_cost_table.py", "tests/training/test_cost.py")
+_SCALED = ("tests/spec/test_scaled_values_spec.py", "tests/oracle/test_scaled_oracle.py")
+_INTEGERS = ("tests/spec/test_scaled_units_spec.py", "tests/oracle/test_integers_oracle.py")
+_CASTS = ("tests/precision/test_operand_casts.py", "tests/precision/test_delayed_scales.py")
+_REQUANTISERS = ("tests/unit/test_vector_requantisers.py",)
+_CHECKPOINTS = (
+    "tests/oracle/test_checkpoints_oracle.py",
+    "tests/spec/test_checkpoints_spec.py",
+    "tests/messages/test_checkpoint_messages.py",
+)
+_SCALED_PRODUCTS = ("tests/spec/test_scaled_products_spec.py", "tests/oracle/test_scaled_products_oracle.py")
+_VECTORS = (
+    "emu/testing/vectors",
+    "tests/unit/test_vectors.py",
+    "tests/unit/test_vector_conventions.py",
+    "tests/unit/test_vector_steps.py",
+    "tests/unit/test_vector_cells.py",
+    "tests/unit/test_vectors_that_tell.py",
+    "tests/unit/test_dump_check.py",
+    "tests/unit/test_dump_formats.py",
+    "tests/unit/test_vectors_command.py",
+    "tests/unit/test_alignment.py",
+    "tests/unit/test_vector_causes.py",
+)
 
 #: Where a file's mutants are judged; the longest name that fits.
 OWN_TESTS: dict[str, OwnTests] = {
@@ -169,6 +192,16 @@ OWN_TESTS: dict[str, OwnTests] = {
         ("tests/messages/test_notation_messages.py", "tests/spec/test_notations_spec.py", *_FORMATS)
     ),
     "emu/formats/numbers.py": OwnTests((_NUMBERS, *_FORMATS)),
+    "emu/formats/packing.py": OwnTests(("emu/formats/packing.py", *_SCALED[:1])),
+    "emu/formats/scale_rules.py": OwnTests((*_SCALED, *_INTEGERS)),
+    "emu/formats/scaled.py": OwnTests(("emu/formats/scaled.py", *_SCALED[:1], *_SCALED_PRODUCTS[:1])),
+    "emu/formats/scaled_value.py": OwnTests(("emu/formats/scaled_value.py", *_SCALED[:1])),
+    "emu/formats/steps.py": OwnTests(_SCALED),
+    "emu/formats/tiles.py": OwnTests((*_SCALED[:1], *_SCALED_PRODUCTS[:1])),
+    "emu/checkpoints/": OwnTests(_CHECKPOINTS),
+    "emu/datapath/scale_counts.py": OwnTests(("emu/datapath/scale_counts.py", *_SCALED[:1])),
+    "emu/datapath/cast.py": OwnTests(("emu/datapath/cast.py", *_CASTS)),
+    "emu/datapath/requantiser.py": OwnTests(("emu/datapath/requantiser.py", *_INTEGERS)),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
     "emu/datapath/format_facts.py": OwnTests(
         ("emu/datapath/format_facts.py", "tests/messages/test_listings.py", "tests/report/test_report_sentences.py")
@@ -183,6 +216,36 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS)),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
     "emu/engine/operands.py": OwnTests((_NUMBERS, *_ENGINE, _ONE_NAN, "tests/cuda/test_device_operands.py", *_STAGE)),
+    "emu/engine/casts.py": OwnTests(_CASTS),
+    "emu/engine/integer_products.py": OwnTests(_INTEGERS, kernels=(HIDDEN, NATIVE)),
+    "emu/engine/requantise.py": OwnTests(("emu/engine/requantise.py", *_INTEGERS)),
+    "emu/engine/scaled_output.py": OwnTests(_INTEGERS),
+    "emu/engine/promotion.py": OwnTests(_SCALED_PRODUCTS[:1], kernels=(NATIVE,)),
+    "emu/engine/scaled.py": OwnTests(_SCALED, kernels=(NATIVE,)),
+    "emu/engine/scaled_products.py": OwnTests(_SCALED_PRODUCTS, kernels=(NATIVE,)),
+    "emu/engine/values.py": OwnTests((*_SCALED[:1], *_ENGINE)),
+    "emu/engine/sliding.py": OwnTests(
+        (
+            "tests/spec/test_convolution_spec.py",
+            "tests/grad/test_gradients.py",
+            "tests/unit/test_integer_arguments.py",
+            _SMALL,
+            "tests/interop/test_onnx_graphs.py",
+        )
+    ),
+    "emu/operations/choices.py": OwnTests(("tests/grad/test_gradients.py", "tests/precision/test_shapes.py")),
+    "emu/autodiff/moves.py": OwnTests(("tests/grad/test_gradients.py",)),
+    "emu/autodiff/pooling.py": OwnTests(("tests/grad/test_gradients.py",)),
+    "emu/autodiff/choice_rules.py": OwnTests(("tests/grad/test_gradients.py",)),
+    "emu/interop/": OwnTests(
+        (
+            "tests/interop/test_onnx_graphs.py",
+            "tests/interop/test_onnx_refusals.py",
+            "tests/interop/test_evaluation.py",
+            "tests/interop/test_calibration.py",
+        )
+    ),
+    "emu/nn/wired.py": OwnTests(("tests/interop/test_onnx_graphs.py", "tests/interop/test_evaluation.py")),
     "emu/engine/convolution.py": OwnTests(
         (
             "tests/spec/test_convolution_spec.py",
@@ -224,6 +287,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS, _INFINITE_SUMS, _WIDE_WORDS)),
     "emu/backends/reference/raws.py": OwnTests((_WIDE_WORDS, *_STAGE, *_SUMS)),
     "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS, _SMALL)),
+    "emu/backends/reference/scaled.py": OwnTests((*_SCALED, *_INTEGERS)),
     "emu/backends/reference/stage.py": OwnTests(_STAGE),
     "emu/backends/reference/table.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[3:5], *_STAGE)),
     "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS),
@@ -283,10 +347,26 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/precision/": OwnTests(_PRECISION),
+    "emu/precision/casting.py": OwnTests(_CASTS),
+    "emu/precision/delayed_scales.py": OwnTests(_CASTS),
+    "emu/precision/counters.py": OwnTests((*_CASTS, *_PRECISION)),
     "emu/precision/shapes.py": OwnTests((_SHAPES, "tests/precision/test_dynamic_point.py")),
     "emu/operations/": OwnTests((*_PRECISION, _SHAPES, "tests/grad/test_gradients.py")),
+    "emu/hardware/operand_tables.py": OwnTests(_CASTS),
+    "emu/report/pictures/scales.py": OwnTests(
+        ("emu/report/pictures/scales.py", "tests/report/test_scales_section.py"), kernels=(NATIVE,)
+    ),
     "emu/hardware/energy.py": OwnTests(_ENERGY),
     "emu/hardware/cost_table.py": OwnTests(_ENERGY),
+    "emu/_tables.py": OwnTests(("tests/unit/test_tables.py",)),
+    "emu/training/data/svmlight.py": OwnTests(("tests/training/test_svmlight.py",)),
+    "emu/testing/vectors/": OwnTests(_VECTORS, kernels=(NATIVE,)),
+    "emu/testing/vectors/requantisers.py": OwnTests(_REQUANTISERS),
+    "emu/testing/vectors/requantiser_sums.py": OwnTests(_REQUANTISERS),
+    "emu/testing/vectors/requantiser_cells.py": OwnTests(_REQUANTISERS),
+    "emu/testing/vectors/causes/requantisers.py": OwnTests(_REQUANTISERS),
+    "emu/prove/": OwnTests(("emu/prove", "tests/prove"), kernels=(NATIVE,)),
+    "emu/export/": OwnTests(("emu/export", "tests/export"), kernels=(NATIVE,)),
     "emu/training/cost.py": OwnTests((*_ENERGY, "tests/report/test_report_energy.py")),
 }
 

@@ -67,6 +67,7 @@ class FixedModel:
     width: int
     frac: int
     signed: bool = True
+    is_complement = True
     rules = ("saturate", "saturate_symmetric", "saturate_zero", "wrap")
 
     @property
@@ -300,10 +301,10 @@ def settle(model: Model, place: Place, mode: str, u: int = 0, r: int = 1) -> tup
 
 def _moved(model: Model, place: Place, mode: str) -> int:
     """What is done to the bits that are kept, whether others were dropped or not."""
-    if isinstance(model, FixedModel):  # a signed integer
+    if isinstance(model, FixedModel) and model.is_complement:  # a signed integer
         return place.low | 1 if mode == "jamming" else place.low + (place.low < 0)
     magnitude = min(place.low, place.high)
-    is_zero = magnitude == place.high == place.low == 0 and model.zero
+    is_zero = magnitude == place.high == place.low == 0 and getattr(model, "zero", True)
     return magnitude | 1 if mode == "jamming" and not is_zero else magnitude
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fast_suite import most_are_slow, some_of
 from rational_model import FLAGS, MODES, FixedModel, FloatModel, Model
+from unusual_models import HiddenOneModel, MagnitudeModel
 from whole_arrays import RANDOM_BITS, all_inputs, emu_format, expected, expected_register, random_bits
 
 import emu
@@ -23,6 +24,9 @@ FAST = [("fp16", E4M3), ("bf16", E5M2), ("fix16f8", FixedModel(8, 4))]
 UNUSUAL: list[Model] = [
     FloatModel(8, 0, infinities=False, nans="top", signed=False, zero=False),
     FloatModel(5, 3, bias=16, nans="top", signed=False),
+    MagnitudeModel(8, 4),
+    HiddenOneModel(4, 3),
+    HiddenOneModel(3, 5, infinities=False, nans="none", signed=False),
 ]
 TARGETS: list[Model] = [
     E4M3,
@@ -50,6 +54,13 @@ TARGETS: list[Model] = [
     FixedModel(8, 0),
     FixedModel(8, -2, signed=False),
     FixedModel(8, 11),
+    MagnitudeModel(8, 4),
+    MagnitudeModel(7, -2),
+    HiddenOneModel(4, 3),
+    HiddenOneModel(5, 2, infinities=False, nans="top"),
+    HiddenOneModel(4, 3, bias=8, infinities=False, nans="negative_zero"),
+    HiddenOneModel(3, 5, infinities=False, nans="none", signed=False),
+    HiddenOneModel(0, 6, infinities=False, nans="none"),
 ]
 SLOW = [
     (source, target) for source in ("fp16", "bf16", "fix16f8") for target in TARGETS if (source, target) not in FAST
@@ -108,7 +119,7 @@ def test_quantize_writes_what_rational_numbers_say_into_every_kind_of_8_bit_form
 
 @each_backend
 @pytest.mark.parametrize("model", UNUSUAL, ids=lambda model: name_of(("fp16", model)))
-def test_formats_without_a_sign_and_without_a_zero_are_written_as_rational_numbers_say(model, backend):
+def test_formats_of_unusual_kinds_are_written_as_rational_numbers_say(model, backend):
     check_pair("bf16", model, "nearest_even", backend)
 
 

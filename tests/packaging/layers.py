@@ -11,6 +11,7 @@ BASE: dict[str, set[str]] = {
     "errors": set(),
     "_drawn": set(),
     "_files": set(),
+    "_tables": set(),
     "_interrupt": set(),
     "_paths": {"errors"},
     "_config": {"errors", "_paths"},
@@ -18,6 +19,7 @@ BASE: dict[str, set[str]] = {
 #: What each package may import, besides itself and the base.
 ALLOWED: dict[str, set[str]] = {
     "formats": set(),
+    "checkpoints": {"formats"},
     "datapath": {"formats"},
     "backends": {"formats", "datapath"},
     "engine": {"formats", "datapath", "backends"},
@@ -27,14 +29,18 @@ ALLOWED: dict[str, set[str]] = {
     "hardware": {"formats", "datapath", "backends", "engine", "sparse", "operations"},
     "testing": {"formats", "datapath", "backends", "engine"},
 }
+ALLOWED["prove"] = ALLOWED["testing"] | {"testing"}
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
 ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "hardware"}
-ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
+ALLOWED["interop"] = ALLOWED["precision"] | {"precision"}
+ALLOWED["onnx"] = {"interop"}
+ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster", "checkpoints", "interop"}
 ALLOWED["report"] = ALLOWED["training"] | {"training"}
 ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
 ALLOWED["watch"] = ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
 ALLOWED["sensitivity"] = ALLOWED["search"] | {"search"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
+ALLOWED["export"] = ALLOWED["testing"] | {"testing"}
 #: The public face and the command may import everything.
 TOP = {"__init__", "__main__", "_runs", "cli"}
 

@@ -23,7 +23,7 @@ ON_HOST = {"autodiff/plain.py", "autodiff/check.py"}
 #: What a namespace may be asked for: rooms, moves, integers.
 MOVES = {
     "empty", "empty_like", "zeros", "ones", "arange", "asarray", "ascontiguousarray", "broadcast_to", "where", "stack",
-    "take_along_axis", "cuda", "RawModule", "uint64", "__version__",
+    "take_along_axis", "concatenate", "cuda", "RawModule", "uint64", "__version__",
 }  # fmt: skip
 #: Methods of arrays that compute or compare.
 ARITHMETIC = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "prod", "round", "clip", "dot", "ldexp"}

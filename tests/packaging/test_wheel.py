@@ -14,6 +14,7 @@ import pytest
 
 import emu
 from emu._paths import content_folder, content_names, find_content, shown
+from emu.export.c.template import TEXTS
 
 ROOT = Path(emu.__file__).resolve().parent.parent
 
@@ -99,6 +100,8 @@ def test_an_installed_wheel_finds_its_devices_and_models(tmp_path: Path):
     kernels = content_folder("kernels")
     shipped = {path.relative_to(kernels).as_posix() for path in kernels.rglob("*") if path.is_file()}
     assert {f"emu/_data/kernels/{name}" for name in shipped} <= names
+    texts = [path for path in TEXTS.rglob("*") if path.is_file()]
+    assert {f"emu/export/c/text/{path.relative_to(TEXTS).as_posix()}" for path in texts} <= names
     top = {name.split("/")[0] for name in names}
     assert top == {"emu", next(name for name in top if name.endswith(".dist-info"))}
     script = "import emu, emu.hardware as h, emu.training as t; print(emu.__file__, h.device_names(), t.model_names())"

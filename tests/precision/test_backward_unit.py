@@ -13,7 +13,8 @@ from emu import nn
 from emu.datapath.presets import MATRIX_UNITS, MatrixUnit
 from emu.errors import ConfigError
 from emu.hardware import load_device
-from emu.hardware.precision_table import MacTable, PrecisionTable
+from emu.hardware.arithmetic_tables import MacTable
+from emu.hardware.precision_table import PrecisionTable
 from emu.optim import GradientDescent
 from emu.precision import Policy, RecordingRunner
 from emu.testing import assert_bits_equal

@@ -9,6 +9,7 @@ import pytest
 
 import emu
 from emu.autodiff import Operation, PlainRunner, SparseValue, Value
+from emu.datapath import Cast
 from emu.formats import Format
 from emu.hardware import Demand, load_device
 from emu.operations import OPERATIONS, DoneBy
@@ -47,7 +48,7 @@ IMAGES, KERNELS, ERRORS = values(2, 3, 7, 6), values(4, 3, 3, 2), values(2, 4, 3
 STEPS = {"stride": (3, 2), "padding": (1, 0)}
 NORMAL = {"axes": (0,), "along": 1, "eps": 1e-5, "momentum": 0.1, "training": True}
 NORMALISED = saved_of("normalise", X, ROW, ROW, **NORMAL)[0]
-POOLED = {"window": 2, "stride": 2}
+POOLED = {"window": (2, 2), "stride": (2, 2)}
 G = values(1).with_array(np.float32(0.5))
 #: Operands and options of each operation, every size another one.
 CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
@@ -86,12 +87,22 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     "gamma_gradient": ((Y,), {"along": 1, "saved": NORMALISED}),
     "beta_gradient": ((Y,), {"along": 1}),
     "squared_norm": ((X,), {}),
+    "clip": ((X,), {"least": -0.5, "most": 0.25}),
+    **{name: ((X, ROW), {}) for name in ("larger", "smaller")},
+    "kept": ((X,), {"saved": Y.array > 0, "where": False}),
+    "by_sign": ((X, Y), {}),
+    "by_slope": ((X, Y, ROW), {}),
+    **{name: ((X,), {"alpha": 0.75}) for name in ("elu", "elu_slope")},
+    "concatenate": ((X, values(6, 2), values(6, 3)), {"axis": 1}),
+    "surround": ((X,), {"pads": ((1, 0), (2, 3)), "value": 0.5}),
+    "cast": ((values(6, 64),), {"cast": Cast.of("mxfp8_e4m3"), "axis": -1}),
 }  # fmt: skip
-#: Two more of the operations whose passes depend on an option, or on how many operands there are.
+#: More of the operations whose passes depend on an option, or on how many operands there are.
 MORE = {
     "softmax without a scale": ("softmax", (X,), {"scale": 1, "causal": True}),
     "softmax_gradient without a scale": ("softmax_gradient", (X, Y), {"scale": 1}),
     "normalise without running moments": ("normalise", (X, ROW, ROW), NORMAL),
+    "squared_norm with a factor": ("squared_norm", (X, G), {}),
 }
 
 
@@ -161,8 +172,8 @@ def test_the_shape_that_a_row_names_is_that_of_datapath_and_float64(name: str):
         assert not beside or len(array) == 1 + len(beside)
 
 
-#: Where numbers are drawn: those of float64 are none of a run's.
-DRAWN = {"dropout"}
+#: Where numbers are drawn, or cut to a few bits: those of float64 are none of a run's.
+DRAWN = {"dropout", "cast"}
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in DRAWN])

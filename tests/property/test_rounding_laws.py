@@ -25,7 +25,7 @@ r_bits = st.integers(1, 32)
 
 def steps_of(mode: str, fmt: emu.Fixed | emu.Float) -> Steps:
     """What a mode does in a format, as the table says it: which laws hold follows from it."""
-    return emu.Rounding(mode).meaning.steps(is_float=isinstance(fmt, emu.Float))
+    return emu.Rounding(mode).meaning.steps_of(fmt)
 
 
 def values_stay(mode: str, fmt: emu.Fixed | emu.Float) -> bool:
@@ -36,6 +36,16 @@ def values_stay(mode: str, fmt: emu.Fixed | emu.Float) -> bool:
 def mirror_of(mode: str, fmt: emu.Fixed | emu.Float) -> str | None:
     """The mode that does to -x what `mode` does to x."""
     return mode if steps_of(mode, fmt).is_symmetric else MIRRORED.get(mode)
+
+
+def flushes(fmt: emu.Fixed | emu.Float) -> bool:
+    """Whether results below the smallest number become 0, which is not always the nearest value."""
+    return isinstance(fmt, emu.Float) and (fmt.ftz or fmt.hidden_one)
+
+
+def is_complement(fmt: emu.Fixed | emu.Float) -> bool:
+    """Whether a fixed-point format is in two's complement; else magnitudes are rounded, as in floats."""
+    return isinstance(fmt, emu.Fixed) and not fmt.sign_magnitude
 
 
 def rules_of(fmt) -> list[str]:
@@ -115,7 +125,7 @@ def test_directed_modes_bracket_the_number_and_every_mode_picks_one_of_the_two(d
     x = x[(x >= float(fmt.min)) & (x <= float(fmt.max))]
     assume(values_stay(mode, fmt))
     below, above, picked = (emu.quantize(x, fmt, rounding=m, backend=backend) for m in ("floor", "ceil", mode))
-    if not (isinstance(fmt, emu.Float) and fmt.ftz):
+    if not flushes(fmt):
         assert ((below <= x) & (x <= above)).all()
     assert ((picked == below) | (picked == above)).all()
 
@@ -125,7 +135,9 @@ def test_jamming_leaves_odd_codes_and_goes_one_step_at_most(data, fmt, backend):
     x = draw_inputs(data, fmt, nan=False, infinity=False)
     x = x[(x >= float(fmt.min)) & (x <= float(fmt.max))]
     if isinstance(fmt, emu.Float):
-        x = x[(x != 0) & (np.abs(x) >= fmt.smallest_normal)] if fmt.ftz else x[x != 0]
+        x = x[(x != 0) & (np.abs(x) >= fmt.smallest_normal)] if flushes(fmt) else x[x != 0]
+    elif fmt.sign_magnitude:
+        x = x[x != 0]
     codes = fmt.encode(emu.quantize(x, fmt, rounding="jamming", overflow="wrap" if isinstance(fmt, emu.Fixed) else None,
                                     backend=backend))  # fmt: skip
     largest = fmt.max_code & ~1 if isinstance(fmt, emu.Float) else 0  # an even one stands for all beyond it
@@ -137,17 +149,24 @@ def test_magnitude_truncation_is_floor_and_the_sign_bit_or_in_floats_toward_zero
     x = draw_inputs(data, fmt, nan=False, infinity=False)
     x = x[(x > float(fmt.min)) & (x <= float(fmt.max))]
     y = emu.quantize(x, fmt, rounding="magnitude_truncation", backend=backend)
-    dropped = emu.quantize(x, fmt, rounding="toward_zero" if isinstance(fmt, emu.Float) else "floor", backend=backend)
-    if isinstance(fmt, emu.Fixed):
+    dropped = emu.quantize(x, fmt, rounding="floor" if is_complement(fmt) else "toward_zero", backend=backend)
+    if is_complement(fmt):
         dropped = fmt.from_raw(fmt.to_raw(dropped) + (x < 0))
     assert_bits_equal(y, dropped, fmt)
+
+
+def wrapped_code(fmt: emu.Fixed, raw: int) -> int:
+    if not fmt.sign_magnitude:
+        return raw % 2**fmt.width_bits
+    magnitude = abs(raw) % 2 ** (fmt.width_bits - 1)
+    return magnitude + (2 ** (fmt.width_bits - 1) if raw < 0 and magnitude else 0)
 
 
 @given(st.data(), formats(floats=False, max_width_bits=24), st.sampled_from(MODES), backends)
 def test_wrap_is_the_rounded_integer_modulo_the_word(data, fmt, mode, backend):
     x = data.draw(arrays(emu.Fixed(40, fmt.frac_bits + 4), 8))
     u = data.draw(st.integers(0, 255))
-    wide = emu.Fixed(48, fmt.frac_bits)
+    wide = emu.Fixed(48, fmt.frac_bits, sign_magnitude=fmt.sign_magnitude)
     options = {
         "rounding": mode,
         "n_rbits": 8,
@@ -156,7 +175,7 @@ def test_wrap_is_the_rounded_integer_modulo_the_word(data, fmt, mode, backend):
     }
     raws = wide.to_raw(emu.quantize(x, wide, **options))
     wrapped = emu.quantize(x, fmt, overflow="wrap", **options)
-    assert_bits_equal(wrapped, np.array([int(raw) % 2**fmt.width_bits for raw in raws], np.uint64), fmt)
+    assert_bits_equal(wrapped, np.array([wrapped_code(fmt, int(raw)) for raw in raws], np.uint64), fmt)
 
 
 @given(st.data(), formats(raws=True), st.sampled_from(MODES), backends)
@@ -208,15 +227,15 @@ def to_random_bits(x: Fraction, r: int, mode: str) -> Fraction:
 
 @given(st.data(), formats(), st.sampled_from(DRAWN), r_bits, backends)
 def test_stochastic_rounding_follows_its_formula(data, fmt, mode, r, backend):
-    """Fixed: floor(x/ulp + u/2**r). Float: the same on |x|, spaced as in x's own binade (docs/concepts/rounding.md)."""
+    """Two's complement: floor(x/ulp + u/2**r). Others: the same on |x|, spaced as in x's binade (docs/concepts)."""
     x = data.draw(values(fmt, nan=False, infinity=False))
-    assume(float(fmt.min) <= x <= float(fmt.max) and not (isinstance(fmt, emu.Float) and fmt.ftz))
+    assume(float(fmt.min) <= x <= float(fmt.max) and not flushes(fmt))
     u = data.draw(st.integers(0, 2**r - 1))
     wide = emu.quantize(
         [x], fmt, rounding=mode, n_rbits=r, rbits=np.array([u]), backend=backend,
         overflow="saturate" if isinstance(fmt, emu.Fixed) else "satfinite",
     )  # fmt: skip
-    if isinstance(fmt, emu.Fixed):
+    if is_complement(fmt):
         ulp = Fraction(2) ** -fmt.frac_bits
         part = to_random_bits(Fraction(x) / ulp, r, mode)
         number = min(floor(part + Fraction(u, 2**r)) * ulp, Fraction(fmt.max))
@@ -224,7 +243,7 @@ def test_stochastic_rounding_follows_its_formula(data, fmt, mode, r, backend):
         ulp = Fraction(fmt.ulp(x)) if x else Fraction(1)
         magnitude = floor(to_random_bits(abs(Fraction(x)) / ulp, r, mode) + Fraction(u, 2**r)) * ulp
         number = min(magnitude, Fraction(fmt.max)) * (-1 if x < 0 else 1)
-        if (
+        if isinstance(fmt, emu.Float) and (
             fmt.fraction_bits == 0 and abs(x) < fmt.smallest_normal and x
         ):  # its one subnormal step is the smallest normal
             assert fmt.ulp(x) == fmt.smallest_normal
@@ -233,7 +252,7 @@ def test_stochastic_rounding_follows_its_formula(data, fmt, mode, r, backend):
 
 @given(st.data(), formats(max_width_bits=20), st.sampled_from(DETERMINISTIC), backends)
 def test_the_nearest_modes_are_nearest(data, fmt, mode, backend):
-    assume(mode.startswith("nearest") and not (isinstance(fmt, emu.Float) and fmt.ftz))
+    assume(mode.startswith("nearest") and not flushes(fmt))
     x = data.draw(values(fmt, nan=False, infinity=False))
     assume(float(fmt.min) <= x <= float(fmt.max))
     y, low, high = (emu.quantize([x], fmt, rounding=m, backend=backend).item() for m in (mode, "floor", "ceil"))

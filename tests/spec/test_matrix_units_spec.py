@@ -17,7 +17,7 @@ MEASURED = [
     ("v100", "fp16", "fp32", None, 4, 23, None),
     ("v100", "fp16", "fp16", None, 4, 23, -19),
     ("t4", "fp16", "fp32", None, 8, 24, None),
-    ("t4", "fp16", "fp16", None, 8, 24, None),
+    ("t4", "fp16", "fp16", None, 8, 24, -20),
     *((gpu, inputs, "fp32", None, 8, 24, -132) for gpu in ("a100", "ada") for inputs in ("fp16", "bf16")),
     *((gpu, "fp16", "fp16", None, 8, 24, -20) for gpu in ("a100", "ada")),
     *((gpu, "tf32", "fp32", None, 4, 24, -132) for gpu in ("a100", "ada")),

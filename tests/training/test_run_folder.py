@@ -65,6 +65,14 @@ class TestFolder:
         )
         assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
+    @pytest.mark.parametrize("name", ["run.json.77.emu-tmp", "probe.emu-tmp"])
+    def test_what_a_process_left_that_was_killed_in_its_first_write_does_not_count(self, name: str, tmp_path: Path):
+        (tmp_path / name).write_bytes(b"half")
+        folder = RunFolder.create(tmp_path)
+        folder.write_json("run.json", {})
+        RunFolder.open(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
     def test_a_file_in_the_place_of_the_folder_is_refused(self, tmp_path: Path):
         (tmp_path / "file").write_text("mine")
         assert message(RunFolder.create, tmp_path / "file") == (
@@ -112,6 +120,27 @@ class TestJson:
             f"{folder.path / 'run.json'} must be a JSON file, got Expecting value: line 1 column 7 (char 6); "
             "start a new run with --out"
         )
+
+    def test_what_a_run_reached_is_read(self, folder: RunFolder):
+        folder.write_json("run.json", {"steps": 12, "metrics": {"test_accuracy": 0.5, "train_loss": 3.0}})
+        assert folder.read_result().model_dump() == {"steps": 12, "test_accuracy": 0.5}
+
+    @pytest.mark.parametrize(
+        ("content", "rule"),
+        [
+            ({"steps": [3]}, "`steps` must be an integer, got [3]"),
+            ({"steps": -1}, "`steps` must be at least 0, got -1"),
+            ({"metrics": []}, "must be a run's description with a table `metrics`, got list"),
+            ({"metrics": {"test_accuracy": "high"}}, "`test_accuracy` must be a number, got 'high'"),
+            ({"metrics": {"test_accuracy": 1.5}}, "`test_accuracy` must be at most 1.0, got 1.5"),
+        ],
+    )
+    def test_what_a_damaged_run_reached_is_refused(self, folder: RunFolder, content: dict[str, Any], rule: str):
+        folder.write_json("run.json", content)
+        said = message(folder.read_result)
+        assert rule in said
+        assert str(folder.path / "run.json") in said
+        assert said.endswith("start a new run with --out")
 
 
 class TestTables:

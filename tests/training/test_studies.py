@@ -405,3 +405,10 @@ def test_the_page_draws_every_seed_of_stored_runs(finished: Path, monkeypatch: p
 def test_the_page_says_that_equal_differences_have_an_interval_without_width(finished: Path):
     assert str(Difference.of([-0.0022] * 3)) == "-0.22 (-0.22 .. -0.22)"
     assert "no width where all differences are equal" in pages(finished / "out")[0]
+
+
+def test_all_grids_train_a_seed_before_the_next_one(tmp_path: Path):
+    grid = '[[grid]]\nmodels = ["{}"]\ndevices = ["float32"]\nseeds = {}\n'
+    text = 'name = "x"\n' + grid.format("mlp", [2, 1]) + grid.format("lenet", [1, 3])
+    cases = load_study(written(tmp_path, text)).cases()
+    assert [(case.model, case.seed) for case in cases] == [("mlp", 2), ("mlp", 1), ("lenet", 1), ("lenet", 3)]

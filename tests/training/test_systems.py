@@ -230,5 +230,5 @@ def test_the_loop_names_no_system():
     ):
         assert name not in text.lower(), name
     assert [system.key for system in SYSTEMS] == [
-        "dynamic_point", "simulation", "clipping", "cluster", "loss_scaling", "search", "stop",
+        "dynamic_point", "delayed_scaling", "simulation", "clipping", "cluster", "loss_scaling", "search", "stop",
     ]  # fmt: skip

@@ -203,8 +203,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "D by momentum, which E has none of": (
         {"clipping": {"rules": [{"rule": "momentum"}]}},
-        "rule 'momentum' of [clipping] must be used with an optimiser that has momentum, got 'adagrad'; choose "
-        "`training.optimiser.name` 'momentum', or another rule",
+        "rule 'momentum' of [clipping] must be used with an optimiser that has momentum of every parameter, got "
+        "'adagrad'; choose `training.optimiser.name` 'momentum', or another rule",
     ),
     "A in the learning rate, D with thresholds of its own": (
         {"loss_scaling": {"policy": "backoff", "compensation": ["learning_rate"]}},

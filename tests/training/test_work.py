@@ -99,6 +99,7 @@ def test_the_demands_of_shapes_are_those_of_a_real_step(model: str, device: str,
     {"training.optimiser": {"name": "momentum", "learning_rate": 0.1, "weight_decay": 0.01}},
     {"training.optimiser": {"name": "adagrad", "learning_rate": 0.1, "weight_decay": 0.01}},
     {"training.optimiser": {"name": "adam", "learning_rate": 0.1, "weight_decay": 0.01}},
+    {"training.optimiser": {"name": "muon", "learning_rate": 0.1, "weight_decay": 0.01, "adam_layers": ["fc2"]}},
     {"loss_scaling": {"policy": "fixed", "scale": 8.0}},
 ])  # fmt: skip
 def test_the_demands_of_an_update_are_those_of_a_real_one(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,7 @@ from emu.autodiff import Graph
 from emu.autodiff.plain import PlainRunner
 from emu.cluster import Layout, Simulated, stripes_of, trial_sizes
 from emu.datapath import Blocks, Lanes, stream_of
-from emu.engine.convolution import patches_of, windows_of
+from emu.engine.sliding import Sliding, windows_of
 from emu.formats.integers import LARGEST, as_axes, as_integer, as_pair
 from emu.hardware import Demand, Fabric, Machine, StatisticsUnit, VectorUnit, load_device
 from emu.jobs import open_engine
@@ -61,9 +61,11 @@ DOORS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     ),
     "windows_of, window": (lambda n: windows_of(IMAGE, n, 1).array(), False),
     "windows_of, stride": (lambda n: windows_of(IMAGE, 2, n).array(), False),
-    "patches_of, kernel": (lambda n: patches_of(IMAGE, (n, 1), (1, 1), (0, 0)).array(), False),
-    "patches_of, stride": (lambda n: patches_of(IMAGE, (2, 2), (1, n), (0, 0)).array(), False),
-    "patches_of, padding": (lambda n: patches_of(IMAGE, (2, 2), (1, 1), (0, n)).array(), False),
+    "Sliding, stride": (lambda n: Sliding.of((1, n)).patches(IMAGE, (2, 2)).array(), False),
+    "Sliding, padding": (lambda n: Sliding.of((1, 1), (0, n)).patches(IMAGE, (2, 2)).array(), False),
+    "Sliding, padding of sides": (lambda n: Sliding.of((1, 1), ((0, 1), (n, 0))).patches(IMAGE, (2, 2)).array(), False),
+    "Sliding, dilation": (lambda n: Sliding.of(dilation=(n, 1)).patches(IMAGE, (2, 2)).array(), False),
+    "Sliding, groups": (lambda n: Sliding.of(groups=n).patches(IMAGE, (2, 2)).array(), False),
     "Graph, max_pool": (lambda n: apply("max_pool", window=n, stride=2), False),
     "Graph, avg_pool": (lambda n: apply("avg_pool", window=2, stride=n), False),
     "Graph, sum": (lambda n: apply("sum", axis=(n,)), False),
@@ -241,6 +243,11 @@ def test_a_transpose_has_every_axis_once(options: Any, text: str):
     ("call", "text"),
     [
         (lambda: windows_of(IMAGE, 7, 1), "`window` must fit the padded image, got 7 x 7 for x (1, 2, 6, 6), padding"),
+        (lambda: windows_of(IMAGE[:, :, :3], 4, 1), "`window` must fit the padded image, got 4 x 4 for x (1, 2, 3, 6)"),
+        (
+            lambda: windows_of(IMAGE[:, :, :, :3], 4, 1),
+            "`window` must fit the padded image, got 4 x 4 for x (1, 2, 6, 3)",
+        ),
         (lambda: windows_of(IMAGE, 0, 1), "`window` must be in 1..2147483647, got 0; choose a larger one"),
         (lambda: windows_of(IMAGE, 2, -1), "`stride` must be in 1..2147483647, got -1; choose a larger one"),
         (lambda: windows_of(IMAGE[0], 2, 1), "`x` must be images (N, C, H, W), got shape (2, 6, 6)"),

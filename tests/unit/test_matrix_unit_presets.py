@@ -110,7 +110,7 @@ class TestMessages:
             "`order` must give blocks `fraction_bits`, got 'blocks(8)'; write blocks(n, fraction_bits)"
         )
         assert said(parse_order, "blocks(8, 24, 3)") == (
-            "`order` must give blocks two numbers and then index_order=, addend=, min_exponent=, "
+            "`order` must give blocks two numbers and then index_order=, addend=, min_exponent=, group=, "
             "got '3' in 'blocks(8, 24, 3)'"
         )
         assert "got 'depth=3'" in said(parse_order, "blocks(8, 24, depth=3)")
@@ -159,7 +159,7 @@ class TestMessages:
         )
         assert said(Mac.preset, "h10", inputs="fp16", output="fp32") == (
             "`gpu` must be one whose matrix unit is known, got 'h10'; known, the nearest name first: h100, v100, a100, "
-            "h200, a30, b200, l40s, t4, ada, a2"
+            "h200, a30, b200, l40s, t4, ada, rtx-blackwell, a2"
         )
 
     def test_instructions_whose_bits_differ_are_named(self):

@@ -65,7 +65,7 @@ def with_part(**parts: Any) -> Callable[[], Any]:
         (lambda: emu.Value(np.ones(1), "fp16"), "`format` of a value must be a format, got 'fp16'; emu.value"),
         (
             lambda: emu.Mac(order=None),
-            "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got",
+            "`order` must be sequential, pairwise, lanes(n), blocks(n, fraction_bits, ...) or promote(n, order,",
         ),
         (lambda: emu.Mac(np.array(["exact", "fp32"])), "a format must be text, a format or a dtype, got array("),
         (lambda: emu.Mac.preset(["h100"]), "`gpu` must be one whose matrix unit is known, got ['h100']; known"),

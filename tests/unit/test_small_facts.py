@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from fractions import Fraction
 
@@ -15,11 +14,11 @@ from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format, encod
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.backends.reference.rounding import shift_right_to_odd
 from emu.datapath import Blocks, OutputStage
-from emu.engine.convolution import windows_of
 from emu.engine.elementwise import exact_register
 from emu.engine.path import accumulator_of
 from emu.engine.planner import _Bound
 from emu.engine.reductions import one_of
+from emu.engine.sliding import Sliding, windows_of
 from emu.formats import DynamicFixed
 from emu.testing import assert_bits_equal
 from tests.backends.table_products import fallback
@@ -303,9 +302,7 @@ def test_a_negative_zero_as_addend_of_nothing_keeps_its_sign(accumulator: str, r
 
 
 def test_convolutions_have_neither_stride_nor_margins_unless_asked():
-    for operation in (engine.conv2d, engine.conv2d.plan):
-        parameters = inspect.signature(operation).parameters
-        assert (parameters["stride"].default, parameters["padding"].default) == ((1, 1), (0, 0))
+    assert Sliding.among({}) == Sliding.of() == ((1, 1), ((0, 0), (0, 0)), (1, 1), 1)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,12 @@ from fast_suite import most_are_slow
 
 import emu
 from emu._config import checked
+from emu.datapath import Rounding
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.errors import ConfigError
 from emu.testing.vectors import Description, Vectors, check_dump, make_vectors, read_vectors, write_vectors
-from emu.testing.vectors.definition import answer, exact_value
-from emu.testing.vectors.making import TELLING_MODES
+from emu.testing.vectors.definition import answer, answered, exact_value
+from emu.testing.vectors.dumps import Reading
 
 Codes = np.ndarray
 
@@ -189,7 +190,8 @@ HALF = {"operation": "subtract", "formats": ["fp16", "fp16"], "out_format": "fp1
 
 def words(folder: Path, of: Callable[[np.ndarray], np.ndarray]) -> Codes:
     """Codes of fix8f4 that `of` makes of numbers in units of the last place; NaN stays 0."""
-    x = column(folder / "a.hex").view(np.float64) * 16
+    with np.errstate(all="ignore"):
+        x = column(folder / "a.hex").view(np.float64) * 16
     finite = np.clip(np.where(np.isnan(x), 0.0, x), -1e9, 1e9)
     return (of(finite).astype(np.int64) & 0xFF).astype(np.uint64)
 
@@ -251,11 +253,12 @@ FAULTS: dict[str, tuple[dict, Callable[[Path], Codes], str]] = {
 
 
 def wrapped(folder: Path) -> Codes:
-    """What lies within 2**40 of zero wraps; beyond, where this model ends, the right code stands."""
-    x, right = column(folder / "a.hex").view(np.float64) * 16, column(folder / "result.hex")
-    known = np.abs(np.nan_to_num(x, nan=np.inf)) < 2.0**40
-    codes = (np.rint(np.where(known, x, 0.0)).astype(np.int64) & 0xFF).astype(np.uint64)
-    return np.where(known, codes, right)
+    """Every number wraps; of infinities and NaN the right code stands."""
+    codes = []
+    right = column(folder / "result.hex").tolist()
+    for x, code in zip(column(folder / "a.hex").view(np.float64).tolist(), right, strict=True):
+        codes.append(round(Fraction(x) * 16) & 0xFF if math.isfinite(x) else code)
+    return np.array(codes, np.uint64)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -388,7 +391,7 @@ def test_what_contradicts_as_much_as_it_explains_is_no_explanation(tmp_path: Pat
     (folder / "dump.hex").write_text("".join(f"{int(code):04x}\n" for code in codes))
     found = check_dump(folder, folder / "dump.hex")
     assert found is not None
-    assert "looks like no single other rule" in found.lines[-1]
+    assert "looks like no fault that is known here" in found.lines[-1]
 
 
 # ---- vectors tell every rule from the others ------------------------------------------------------------------------
@@ -432,7 +435,8 @@ def test_every_other_mode_and_rule_changes_results(operation: str, formats: list
         Description(operation=operation, formats=tuple(formats), out_format=out, depth=depth, rounding=mode)
     )
     assert np.array_equal(computed(found, mode), found.results)
-    others = {other.value for other in TELLING_MODES} - {mode, "stochastic"}
+    same = {"toward_zero", "magnitude_truncation"} if not out.startswith("fix") else set()  # one rule for floats
+    others = {other.value for other in Rounding} - {mode, "stochastic"} - (same if mode in same else set())
     changed = {other: int((computed(found, other) != found.results).sum()) for other in others}
     rules = FIXED_RULES if out.startswith("fix") else FLOAT_RULES[:2]  # satpropagate is one of them for finite operands
     for rule in {rule.value for rule in rules} - {found.description.stage.overflow.value}:
@@ -440,13 +444,10 @@ def test_every_other_mode_and_rule_changes_results(operation: str, formats: list
     assert min(changed.values()) >= LEAST, changed
 
 
-def test_every_other_vector_is_hard_and_fewer_of_them_are_the_same():
-    few, many = (
-        make_vectors(Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16", count=n))
-        for n in (100, 200)
-    )
-    assert np.array_equal(few.operands[0][::2], many.operands[0][:100:2])
-    assert make_vectors(few.description.model_copy(update={"count": 1})).results.shape == (1,)
+def test_any_number_of_vectors_can_be_had():
+    d = Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16", count=2)
+    assert make_vectors(d).results.shape == (2,)
+    assert make_vectors(d.model_copy(update={"count": 1})).results.shape == (1,)
 
 
 def test_a_right_dump_is_right_and_any_nan_may_be_allowed(tmp_path: Path):
@@ -486,8 +487,7 @@ def test_lines_of_testfloat_and_results_with_flags_are_right_of_themselves(opera
 def test_flags_of_binary64_are_ieee_754s(a: int, b: int, flags: int, tmp_path: Path):
     d = Description(operation="multiply", formats=("fp64", "fp64"), out_format="fp64", count=1)
     operands = np.array([a], np.uint64), np.array([b], np.uint64)
-    found = answer(d, operands, None)
-    write_vectors(Vectors(d, operands, None, found.codes, found.flags), tmp_path, "testfloat")
+    write_vectors(answered(d, operands, None), tmp_path, "testfloat")
     assert int((tmp_path / "vectors.txt").read_text().split()[3], 16) == flags
 
 
@@ -515,14 +515,14 @@ def test_lines_of_berkeleys_testfloat_are_right(
     d = Description(operation=operation, formats=tuple(formats), out_format=out, count=len(lines))
     rows = [[int(word, 16) for word in line.split()] for line in lines]
     operands = tuple(np.array([row[i] for row in rows], np.uint64) for i in range(len(formats)))
-    found = answer(d, operands, None)
-    write_vectors(Vectors(d, operands, None, found.codes, found.flags), tmp_path, style)
+    write_vectors(answered(d, operands, None), tmp_path, style)
     if style == "testfloat":
         assert (tmp_path / "vectors.txt").read_text().splitlines() == lines
-    (tmp_path / "berkeley.txt").write_text("\n".join(lines) + "\n")
-    assert check_dump(tmp_path, tmp_path / "berkeley.txt") is None
-    (tmp_path / "berkeley.txt").write_text("\n".join([*lines[1:], lines[0][:-2] + "04"]) + "\n")
-    assert check_dump(tmp_path, tmp_path / "berkeley.txt") is not None
+    given = tmp_path / "berkeley.txt"
+    given.write_text("\n".join(lines) + "\n")
+    assert check_dump(tmp_path, given, reading=Reading("testfloat")) is None
+    given.write_text("\n".join([*lines[:-1], lines[-1][:-2] + "04"]) + "\n")
+    assert check_dump(tmp_path, given, reading=Reading("testfloat")) is not None
 
 
 @pytest.mark.parametrize("x", [5e-324, 3e-308, 1.4e-301, 2.0, 1e300])
@@ -533,7 +533,7 @@ def test_exact_roots_have_all_their_bits(x: float):
     assert abs(root**2 / Fraction(x) - 1) < Fraction(1, 2**200)
 
 
-def test_the_first_difference_shows_operands_exact_result_guard_and_sticky(tmp_path: Path):
+def test_the_first_difference_shows_operands_exact_result_and_its_dropped_bits(tmp_path: Path):
     folder = vectors(tmp_path, operation="add", formats=["fix8f4", "fix8f6"], out_format="fix8f4", count=4)
     for name, code in (("a", "19"), ("b", "07"), ("result", "1b"), ("flags", "01")):
         (folder / f"{name}.hex").write_text(f"{code}\n" * 4)
@@ -544,7 +544,7 @@ def test_the_first_difference_shows_operands_exact_result_guard_and_sticky(tmp_p
         "  a         0x19  0 001.1001  1.5625",
         "  b         0x07  0 0.000111  0.109375",
         "  exact     1.671875 = 0x1.ac00000000000p+0",
-        "            last place 2**-4, guard 1, sticky 1: above half",
+        "                  0 001.1010|1 1 0  guard, round, sticky; last place 2**-4: above half",
         "  expected  0x1b  0 001.1011  1.6875",
         "  given     0x1a  0 001.1010  1.625",
         "  flags     inexact",
@@ -562,7 +562,7 @@ def test_flags_alone_can_be_wrong(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("12\n", "must have 4 lines, one per vector, got 1"), ("0012\nxx\n0\n0\n", "never driven"),
+    ("", "must have a line for each vector, got none"),
     ("0012 00\n12\n0\n0\n", "must have 2 codes a line, got 1 in line 2"),
     ("10000\n0\n0\n0\n", "a code of 16 bits, got 0x10000"),
 ])  # fmt: skip
@@ -591,7 +591,7 @@ def test_impossible_vectors_are_refused(description: dict, said: str):
     ("file", "content", "said"),
     [
         ("manifest.json", '{"layout": "emu vectors 1"}', "`style` must be given"),
-        ("manifest.json", "[]", "must be of the layout 'emu vectors 1', got None"),
+        ("manifest.json", "[]", "must be of the layout 'emu vectors 2', got None"),
         ("manifest.json", "[" * 100000, "got arrays or objects nested too deeply"),
         ("a.hex", "-3bfe\n" * 20, "must hold hexadecimal codes, got '-3bfe' in line 1"),
         ("a.hex", "1" * 17 + "\n", "must hold hexadecimal codes, got '11111111111111111' in line 1"),

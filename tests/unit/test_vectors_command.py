@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ GIVEN = {
     "seed": 9,
     "tininess": "before_rounding",
 }
+#: Options of conventions, which not every operation has: of a command, what they are there, and in the manifest.
+CONVENTIONS = {
+    "stages": ("add fix8f4,fix8f4 fix8f4 --stage 'fix9f4 floor wrap' --stage fp16",
+               [{"format": "fix9f4", "rounding": "floor", "overflow": "wrap"},
+                {"format": "fp16", "rounding": None, "overflow": None}]),
+    "nan": ("add fp16,fp16 fp16 --nan signalling_first", "signalling_first"),
+    "nan_code": ("add fp16,fp16 fp16 --nan-code 0xfe00", "0xfe00"),
+    "invalid": ("quantize fp16 fix8f0 --invalid indefinite", "indefinite"),
+    "zero_sign": ("matmul fp16,fp16 fp16 --zero-sign ieee", "ieee"),
+    "also": ("divide fix8f0,fix8f0 fix8f0 --also 'remainder fix8f2 floor'",
+             [{"format": "fix8f2", "rounding": "floor", "overflow": None, "operation": "remainder"}]),
+    "requantise": ("quantize fix32f0 fix8f0 --requantise 'exact 3*2**-9 zero -5 highest 100'",
+                   {"kind": "exact", "multiplier": "3*2**-9", "zero": -5, "lowest": None, "highest": 100,
+                    "rounding": None}),
+    "statistics": ("add fix8f4,fix8f4 fix8f4 --statistics -4:9", {"lowest": -4, "bins": 9}),
+}  # fmt: skip
 
 
 def manifest(folder: Path, *options: str) -> dict[str, object]:
@@ -43,7 +60,7 @@ def manifest(folder: Path, *options: str) -> dict[str, object]:
 
 
 def test_every_key_of_vectors_and_of_their_unit_has_an_option():
-    assert set(VectorOptions.__annotations__) == GIVEN.keys()
+    assert set(VectorOptions.__annotations__) == GIVEN.keys() | CONVENTIONS.keys() | {"flags"}
     assert set(VectorOptions.__annotations__) - UNIT.keys() == set(Description.model_fields) - NEEDED - {"mac"}
     assert set(UNIT.values()) == set(MacTable.model_fields)
 
@@ -51,6 +68,7 @@ def test_every_key_of_vectors_and_of_their_unit_has_an_option():
 def test_every_option_stands_in_the_manifest(tmp_path: Path):
     words = [word for key, value in GIVEN.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     found = manifest(tmp_path / "vectors", *words)
+    found = {key: value for key, value in found.items() if key not in CONVENTIONS}
     assert found.pop("mac") == {key: GIVEN[option] for option, key in UNIT.items()}
     assert found == {
         "operation": "matmul",
@@ -60,9 +78,41 @@ def test_every_option_stands_in_the_manifest(tmp_path: Path):
     }
 
 
+def test_the_command_that_checks_a_dump_names_a_folder_with_a_space_as_a_shell_reads_it(tmp_path: Path):
+    formats = ("--formats", "fix8f4,fix8f4", "--out-format", "fix8f4", "--count", "5")
+    done = CliRunner().invoke(app, ["vectors", "add", *formats, "--out", str(tmp_path / "of mine")])
+    command = done.output.splitlines()[-1].partition("emu ")[2]
+    assert shlex.split(command) == ["check", str(tmp_path / "of mine"), "DUMP"]
+
+
 def test_without_options_every_key_has_its_default_value(tmp_path: Path):
     given = {"operation": "matmul", "formats": ("fix8f4", "fix8f4"), "out_format": "fix8f4", "count": 5}
-    assert manifest(tmp_path / "vectors", "--count", "5") == Description(**given).model_dump(mode="json")
+    expected = Description(**given).model_dump(mode="json", exclude={"flags"})
+    assert manifest(tmp_path / "vectors", "--count", "5") == expected
+
+
+@pytest.mark.parametrize("key", CONVENTIONS)
+def test_options_of_conventions_stand_in_the_manifest(key: str, tmp_path: Path):
+    command, expected = CONVENTIONS[key]
+    operation, formats, out_format, *options = shlex.split(command)
+    arguments = ["vectors", operation, "--formats", formats, "--out-format", out_format, *options, "--count", "5"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    assert content["description"][key] == expected
+    assert getattr(read_vectors(tmp_path).description, key) == getattr(
+        Description.model_validate(content["description"]), key
+    )
+
+
+def test_whose_flags_they_are_stands_beside_the_description(tmp_path: Path):
+    formats = ("--formats", "fp16", "--out-format", "fix8f0", "--count", "5", "--out", str(tmp_path))
+    for rule in ("emu", "ieee"):
+        done = CliRunner().invoke(app, ["vectors", "quantize", *formats, "--flags", rule], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        content = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+        assert (content["flags"], "flags" in content["description"]) == (rule, False)
+        assert read_vectors(tmp_path).description.flag_rule == rule
 
 
 def test_vectors_of_a_tininess_are_read_again(tmp_path: Path):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from typer.testing import CliRunner
 
 import emu
@@ -17,6 +18,8 @@ from emu.testing.vectors.steering import reach_of, steered_operands
 
 #: The accumulator that a random sum of 1024 terms never fills.
 WORD = {"formats": ("fix8f3", "fix8f6"), "out_format": "fix24f9", "mac": {"accumulator": "fix24f9"}, "depth": 1024}
+#: One that a random sum of 16 terms hardly fills: 2**8 / 31.5 is 8.1.
+SHORT = {**WORD, "out_format": "fix18f9", "mac": {"accumulator": "fix18f9"}, "depth": 16}
 
 
 def described(**changes: Any) -> Description:
@@ -55,17 +58,17 @@ def test_steered_sums_cross_a_limit_and_those_with_room_cross_both_or_come_back(
 
 def test_some_steered_sums_stay_beyond_a_limit_so_that_a_wrapping_unit_is_told_from_an_exact_one():
     """A sum that comes back is the same in both."""
-    d = described()
+    d = described(**SHORT)
     limit = Fraction(float(d.mac.mac().accumulator.max))  # type: ignore[union-attr]
     paths = running_sums(d)
     stays = [path for path in paths if abs(path[-1]) > limit]
     assert len(paths) // 8 <= len(stays) <= len(paths) // 2
-    wrap, exact = emu.Mac(accumulator="fix24f9", overflow="wrap"), emu.Mac()
+    wrap, exact = emu.Mac(accumulator="fix18f9", overflow="wrap"), emu.Mac()
     a, b = (fmt.decode(codes) for fmt, codes in zip(d.operand_formats, steered_operands(d) or (), strict=True))
     different = 0
     for left, right in zip(a, b, strict=True):
         values = emu.value(left[None], "fix8f3"), emu.value(right[:, None], "fix8f6")
-        results = [emu.Unit("fix24f9", mac=mac).matmul(*values).codes.item() for mac in (wrap, exact)]
+        results = [emu.Unit("fix18f9", mac=mac).matmul(*values).codes.item() for mac in (wrap, exact)]
         different += results[0] != results[1]
     assert different == len(stays)
 
@@ -108,15 +111,27 @@ def test_exact_accumulators_and_other_operations_have_no_limit():
     assert reach_of(Description(operation="add", formats=("fp16", "fp16"), out_format="fp16")) is None
 
 
-@pytest.mark.parametrize("habit", ["wrap", "saturate_zero", "none until the end"])
-def test_a_unit_that_does_something_else_beyond_its_limit_is_noticed_and_named(habit: str, tmp_path: Path):
-    found = make_vectors(described(count=200))
+HABITS = [(word, habit) for word in (SHORT, WORD) for habit in ("wrap", "saturate_zero", "none until the end")]
+
+
+@most_are_slow(("word", "habit"), HABITS, keep=[case for case in HABITS if case[0] is SHORT])
+def test_a_unit_that_does_something_else_beyond_its_limit_is_noticed_and_named(
+    word: dict[str, Any], habit: str, tmp_path: Path
+):
+    found = make_vectors(described(**word, count=200))
+    accumulator = word["out_format"]
     write_vectors(found, tmp_path)
     a, b = (fmt.decode(codes) for fmt, codes in zip(found.description.operand_formats, found.operands, strict=True))
-    mac = emu.Mac() if habit == "none until the end" else emu.Mac(accumulator="fix24f9", overflow=habit)
-    options: Any = {"a_format": "fix8f3", "b_format": "fix8f6", "out_format": "fix24f9", "mac": mac}
+    mac = emu.Mac() if habit == "none until the end" else emu.Mac(accumulator=accumulator, overflow=habit)
+    options: Any = {
+        "a_format": "fix8f3",
+        "b_format": "fix8f6",
+        "out_format": accumulator,
+        "mac": mac,
+        "backend": "reference",
+    }
     given = emu.matmul(a[:, None, :], b[:, :, None], **options).reshape(-1)
-    codes = emu.parse("fix24f9").encode(given)
+    codes = emu.parse(accumulator).encode(given)
     (tmp_path / "dump.hex").write_text("".join(f"{int(code):06x}\n" for code in codes))
     finding = check_dump(tmp_path, tmp_path / "dump.hex")
     assert finding is not None
@@ -124,22 +139,26 @@ def test_a_unit_that_does_something_else_beyond_its_limit_is_noticed_and_named(h
     assert any(expected in cause for cause in finding.causes)
 
 
-def test_what_vectors_reach_and_what_none_of_them_shows_is_said():
-    reached, hidden = what_they_tell(make_vectors(described(count=200)))
+@most_are_slow("word", [SHORT, WORD], keep=[SHORT])
+def test_what_vectors_reach_and_what_none_of_them_shows_is_said(word: dict[str, Any]):
+    reached, hidden = what_they_tell(make_vectors(described(**word, count=200)))[-2:]
     assert reached == "accumulator overflow: 66 of 200"
     assert hidden.startswith(
         "no vector here shows (some change no result at all): another rounding of results (10 of 12); "
     )
     assert "overflow rule of the unit" not in hidden
-    far, hidden = what_they_tell(make_vectors(described(depth=16, count=200)))
+    far, hidden = what_they_tell(make_vectors(described(depth=16, count=200)))[-2:]
     assert (
         far == "accumulator overflow: 0 of 200; no operands reach its limit, 16384: 16 terms add up to at most 504.031"
     )
     assert "another overflow rule of the unit; another width of the accumulator" in hidden
 
 
-def test_vectors_that_show_every_fault_say_nothing():
-    assert what_they_tell(make_vectors(Description(operation="quantize", formats=("fp64",), out_format="fix8f4"))) == []
+def test_vectors_that_show_every_fault_say_how_many_cells_they_reach_alone():
+    (cells,) = what_they_tell(
+        make_vectors(Description(operation="quantize", formats=("fp32",), out_format="fix8f4", rounding="floor"))
+    )
+    assert cells == "cells with enough vectors: 72 of 72"
 
 
 def run(*words: str) -> Any:

@@ -347,12 +347,14 @@ def begun(folder: Path, kind: str) -> None:
     if kind == "claimed":
         (folder / "run.lock").touch()
         (folder / "run.process").touch()
+    if kind == "half written":
+        (folder / "run.json.77.emu-tmp").write_text("{")
     if kind == "study":
         for part in ("runs", "failures", "claims"):
             (folder / part).mkdir()
 
 
-@pytest.mark.parametrize("kind", ["missing", "empty", "claimed", "study"])
+@pytest.mark.parametrize("kind", ["missing", "empty", "claimed", "half written", "study"])
 def test_a_run_that_has_not_begun_is_waited_for_in_words_until_its_run_json_is_there(
     finished: Path, tmp_path: Path, serve: Any, kind: str
 ):
@@ -414,16 +416,19 @@ def test_a_browser_draws_the_report_below_what_runs(run: Path, tmp_path: Path, s
     assert "Ended " in drawn
 
 
+def drawn_within(milliseconds: int, address: str) -> str:
+    """Return the elements of a page after so long."""
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--timeout={milliseconds}"]
+    command += [f"--virtual-time-budget={milliseconds}", "--dump-dom", address]
+    return subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.decode()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
 def test_a_browser_says_what_it_waits_for_and_is_not_white(tmp_path: Path, serve: Any):
     client = serve(tmp_path / "later")
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--timeout=4000", "--virtual-time-budget=4000"]
-    drawn = subprocess.run(
-        [*command, "--dump-dom", client.server.address], check=True, capture_output=True, timeout=120
-    )
-    page = drawn.stdout.decode()
+    page = drawn_within(4000, client.server.address)
     assert f'<p id="waits">Waiting for {tmp_path / "later"}, which does not exist yet' in page
     assert "<iframe" not in page
 
@@ -443,12 +448,7 @@ def test_a_browser_that_waits_draws_the_report_once_the_run_has_begun(
 
     monkeypatch.setattr(Pages, "waiting", begins_at_the_third_question)
     client = serve(tmp_path / "later")
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--timeout=20000", "--virtual-time-budget=20000"]
-    drawn = subprocess.run(
-        [*command, "--dump-dom", client.server.address], check=True, capture_output=True, timeout=120
-    )
-    page = drawn.stdout.decode()
+    page = drawn_within(20000, client.server.address)
     assert [bool(text) for text in asked[:4]] == [True, True, True, False]
     assert 'src="/report.html"' in page
     assert '<p id="waits" hidden="">Drawing the report ...</p>' in page

@@ -9,7 +9,7 @@ from emu.backends.kernels import Result
 
 
 class Device(Protocol):
-    """Memory for arrays, and launches of kernels on them.
+    """Memory for arrays, and launches of kernels on them. Not the device that is emulated (`emu.hardware.Device`).
 
     Attributes:
         xp: the array namespace: `cupy`, or `numpy` if the host emulates the device.
@@ -19,7 +19,10 @@ class Device(Protocol):
 
     @property
     def queue(self) -> int:
-        """Number of the queue that takes launches now."""
+        """The queue that takes launches now: the address of CUDA's current stream.
+
+        In emu a stream is one of random bits. Work of one queue is done in order.
+        """
         ...
 
     def launch(
@@ -58,7 +61,9 @@ class Device(Protocol):
         ...
 
     def multiply(self, left: Any, right: Any, batches: int) -> Any:
-        """Return exact products by the vendor's library.
+        """Return products by the vendor's library.
+
+        The caller has proved of the operands that no partial sum rounds: any order gives the exact products.
 
         Args:
             left: (B or 1, M, K), contiguous: float32, float64, or int8 with K a multiple of 16.
@@ -66,6 +71,6 @@ class Device(Protocol):
             batches: B.
 
         Returns:
-            (B, M, N): float32, float64, or int32. Exact in any order, since no partial sum rounds.
+            (B, M, N): float32, float64, or int32.
         """
         ...

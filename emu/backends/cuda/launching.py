@@ -18,15 +18,17 @@ from emu.datapath.pending import NO_EXPONENT, Counted
 from emu.datapath.registers import SCALARS
 
 Array = Any
-#: Dtype, shape and bytes of a constant.
+#: Dtype, shape and BLAKE2b digest of the bytes of a constant.
 Content = tuple[str, tuple[int, ...], bytes]
 THREADS, MOST_BLOCKS = 128, 4096
-LANES = 32
+#: Threads of a warp.
+WARP = 32
 #: Counts of a register beyond those of its positions.
 N_SCALARS = len(SCALARS)
 #: Shared memory that a block of every GPU has.
 SHARED_BYTES = 48 * 1024
-#: The largest exponent if every result was 0.
+#: A row's largest exponent before a block adds one. Blocks mark theirs by a NO_TOP of 32 bits (`register.cuh`), and
+#: never add that.
 NO_TOP = -(1 << 62)
 #: Constant arrays that are kept on the device.
 _MOST_CONSTANTS = 512
@@ -142,9 +144,10 @@ def counted(register: RegisterCode | None) -> int:
 def counted_bytes(register: RegisterCode | None, *, columns: bool = False) -> int:
     """Return the shared memory in which a block counts: one u32 each, and one for the largest exponent.
 
-    With columns, each of 32 lanes also has positions and scalars, but their total, of its own.
+    With columns (`narrow_loop.cuh`), each of a warp's 32 threads also has counters of its own for all positions and for
+    the scalars except the total, so that threads that count at one position do not wait for each other.
     """
-    own = 0 if register is None or not columns else LANES * (2 * register.bins + N_SCALARS - 1)
+    own = 0 if register is None or not columns else WARP * (2 * register.bins + N_SCALARS - 1)
     return 4 * (counted(register) + 1 + own)
 
 
@@ -209,7 +212,7 @@ class Counts:
         return whole
 
     def collect(self, others: Sequence[Counts]) -> Counted:
-        """Return the sum with others of the same kind, once every kernel of every stream is done."""
+        """Return the sum with others of the same kind, once every kernel of every queue is done."""
         rows = np.stack([x._page.rows()[x._row] for x in (self, *others)])
         totals, top = rows[:, :-1].sum(axis=0), int(rows[:, -1].max())
         if self._register is None:

@@ -45,8 +45,10 @@ _MOST_TERMS = 1 << 48
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
 TASK_NUMBERS = bounded(109, 109, 480, "that long; parameters of a kernel take at most 4096 bytes")
+#: Numbers of a format that kernels read. Formats of which others are not 0 they do not write (`is_only_defined`).
+_FORMAT_FIELDS = FormatCode._fields.index("sign_magnitude")
 #: A format's numbers, mode, rule, random bits, storage, tininess and steps.
-STAGE_FIELDS = len(FormatCode._fields) + 6
+STAGE_FIELDS = _FORMAT_FIELDS + 6
 MASK32 = 0xFFFFFFFF
 
 
@@ -63,7 +65,15 @@ def wraps(stage: StageCode) -> bool:
 def stage_numbers(stage: StageCode) -> list[int]:
     """Return a stage: its format, mode, rule, random bits, storage of results, underflow counted, steps of its mode."""
     storage = STORAGE[carrier_of(stage.format)]
-    return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, storage, stage.tininess, step_mask(stage)]
+    return [
+        *stage.format[:_FORMAT_FIELDS],
+        stage.rounding,
+        stage.overflow,
+        stage.n_rbits,
+        storage,
+        stage.tininess,
+        step_mask(stage),
+    ]
 
 
 def random_numbers(random: RandomCode) -> list[int]:
@@ -107,7 +117,7 @@ def blocks_numbers(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCo
     """Return blocks, the smallest exponents of both operands, and how many k a period has."""
     if mac.blocks is None:
         return []
-    n, fraction_bits, indices, adds_after, min_exponent = mac.blocks
+    n, fraction_bits, indices, adds_after, min_exponent, _ = mac.blocks  # groups are left to the definition
     return [n, fraction_bits, adds_after, min_exponent, formats[0].emin, formats[1].emin, len(indices)]
 
 

@@ -22,6 +22,7 @@ def writes(launcher: Launcher, stage: StageCode, register: RegisterCode | None) 
         launcher.least_words == 1
         and carrier_of(stage.format) == np.float32
         and not (stage.format.is_float and _is_unusual(stage.format))
+        and not stage.format.sign_magnitude
         and stage.tininess == BECAME_ZERO
         and stage.rounding < HAND_WRITTEN
         and counted_bytes(register, columns=True) <= SHARED_BYTES
@@ -42,5 +43,5 @@ def launch(
 
 
 def _is_unusual(fmt: FormatCode) -> bool:
-    """Return whether a float format has no fraction bits, no zero, or no normal values."""
-    return fmt.precision == 1 or not fmt.has_zero or not has_normals(fmt)
+    """Return whether a float format has no fraction bits, no zero, a hidden bit of one throughout, or no normals."""
+    return fmt.precision == 1 or not fmt.has_zero or bool(fmt.hidden_one) or not has_normals(fmt)

@@ -10,11 +10,13 @@ import numpy as np
 
 from emu.backends.arrays import is_on_device, on_host
 from emu.backends.cuda import layout, narrow
+from emu.backends.cuda import scaled as blocks
 from emu.backends.cuda.codecs import CudaCodecs
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
 from emu.backends.cuda.ways import entries
 from emu.backends.cuda.ways.add_by_add import AddByAdd
+from emu.backends.cuda.ways.aligned_blocks import AlignedBlocks
 from emu.backends.cuda.ways.integer_tiles import IntegerTiles
 from emu.backends.cuda.ways.on_host import OnHost, SparseOnHost, beside
 from emu.backends.cuda.ways.tiles_in_order import TilesInOrder
@@ -35,7 +37,9 @@ from emu.backends.modes import moves_exact
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats
 from emu.backends.reference import ReferenceKernels
+from emu.backends.reference import scaled as definition
 from emu.backends.reference.arithmetic import flush_operands
+from emu.formats import Scaled
 from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
@@ -68,6 +72,7 @@ class CudaKernels(CudaCodecs):
             VendorSums(launcher),
             IntegerTiles(launcher),
             TilesInOrder(launcher),
+            AlignedBlocks(launcher),
             AddByAdd(launcher),
             OnHost(launcher),
         )
@@ -104,6 +109,13 @@ class CudaKernels(CudaCodecs):
         written = launcher.returned(values.reshape(x.shape), x)
         return Outcome.with_pending(self._into(out, written, write.stage.format.quantum), counts)
 
+    def quantize_blocks(
+        self, x: Array, fmt: Scaled, axis: int, write: Write, *, counted: bool
+    ) -> tuple[Outcome, tuple[Array, ...]]:
+        """Write `x` in a format whose elements share scales; what the device does not, the definition does."""
+        written = blocks.quantize_blocks(self._launcher, x, fmt, axis, write)
+        return definition.quantize_blocks(self, x, fmt, axis, write) if written is None else written
+
     def elementwise(
         self,
         operation: str,
@@ -118,7 +130,8 @@ class CudaKernels(CudaCodecs):
         # integers however large: more bits than kernels keep. And a block needs room for the counts.
         irrational = operation == "sqrt" and layout.wraps(stage)
         moves_integers = operation == "round_to_integral" and moves_exact(stage)
-        if irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
+        only_defined = stage.format.sign_magnitude or stage.format.hidden_one
+        if only_defined or irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
             hosts = tuple(on_host(x) for x in operands)
             outcome = beside(self._launcher, _definition_of(operation, hosts, formats, write), *operands)
             return outcome.with_values(self._into(out, outcome.values, stage.format.quantum))
@@ -207,10 +220,11 @@ class CudaKernels(CudaCodecs):
         from emu.backends.functions import register_places
 
         register = write.register
-        if counted_bytes(register) > SHARED_BYTES or not encode_format(table.source).has_zero:
+        source = encode_format(table.source)
+        has_others = not source.has_zero or source.sign_magnitude or source.hidden_one  # codes than kernels compute
+        if has_others or counted_bytes(register) > SHARED_BYTES:
             return beside(self._launcher, ReferenceKernels().tabled(table, on_host(x), write), x)
         xp, n = self._launcher.xp, x.size
-        source = encode_format(table.source)
         numbers = [
             *layout.head_numbers(write),
             *layout.operand_numbers(x.dtype, source._replace(daz=0)),

@@ -244,8 +244,9 @@ def _written(exact: Exact, poles: Array, stage: StageCode, u: Array | None) -> t
 def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.uint32]:
     """Return the r bits below the last one written, rounded by the mode's steps from all bits that follow.
 
-    They are bits of the magnitude (floats) or of the two's complement (fixed point). If the rounding carries into the
-    last bit written, the r bits are 0, and every u moves the value: `values`, written for u = 0, has moved already.
+    They are bits of the magnitude (floats, words of sign and magnitude) or of the two's complement. If the rounding
+    carries into the last bit written, the r bits are 0, and every u moves the value: `values`, written for u = 0, has
+    moved already.
     """
     exact = shortened.exact.as_object()  # Python integers: a step may lie far below 64 bits
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
@@ -253,11 +254,11 @@ def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.u
     significand: Array = exact.significand << left
     kept: Array = significand >> right
     cut = (kept << right) != significand  # the sticky bit
-    if not stage.format.is_float:
+    if not stage.format.rounds_magnitudes:
         kept = np.where(exact.negative, -kept - cut.astype(object), kept)  # floor: bits of two's complement are dropped
     guard_bits = grid.spare_bits - stage.n_rbits  # 1 if the mode rounds the r bits to nearest, else 0
     first: Array = kept >> guard_bits
     case = 2 * (kept - (first << guard_bits)) + cut  # guard and sticky bit: the `Place` that selects the step
-    steps = np.array(meaning_of(stage).steps(is_float=bool(stage.format.is_float)).table)
+    steps = np.array(meaning_of(stage).steps(is_float=stage.format.rounds_magnitudes).table)
     moved = first + steps[(case + 4 * (first & 1)).astype(np.intp)]
     return (moved & ((1 << stage.n_rbits) - 1)).astype(np.uint32)

@@ -6,6 +6,7 @@ bits.py        float bit patterns, error-free transformations
 blocks.py      rounding, overflow, register, flags on one block
 prepared.py    a stage as compiled loops take it; operation_loops.py: elementwise operations that feed it
 stage.py       the output stage writing one result from any thread, fused with the operation that feeds it
+scaled.py      elements that share scales; scaled_loops.py: panels of them
 vector/        vector code for the same, and for the products below: twins of the plain loops
 ways/          the ways to compute a product, one file each; contents.py: what their loops return; ending.py: writes it
 integers.py    exact products by integer dot-product instructions

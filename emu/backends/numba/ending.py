@@ -29,7 +29,13 @@ class _Ended(Way[Given]):
     """A way whose loops compute contents."""
 
     def __init__(
-        self, loops: Loops[Given], words: str = "", *, is_partial: bool = False, divides: bool = False
+        self,
+        loops: Loops[Given],
+        words: str = "",
+        *,
+        is_partial: bool = False,
+        divides: bool = False,
+        reads_alignment: bool = False,
     ) -> None:
         """Make a way of a module's loops.
 
@@ -38,8 +44,10 @@ class _Ended(Way[Given]):
             words: what to say after the planner's proof.
             is_partial: whether `contents` leaves some numbers to the ways that follow.
             divides: whether `contents` returns quotients too.
+            reads_alignment: whether operands may have their exponents beside them.
         """
         self.loops, self.words, self.is_partial, self.divides = loops, words, is_partial, divides
+        self.reads_alignment = reads_alignment
 
     @override
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:

@@ -35,3 +35,8 @@ def materialised(x: Gathered) -> Array:
         grain,
     )
     return out.reshape(batches, x.rows.size, x.columns.size)
+
+
+def single(x: Array) -> Array:
+    """Return matrices, (B, M, K), as they are; as one, (1, M, K), if it stands for all of them."""
+    return x[:1] if x.strides[0] == 0 else x

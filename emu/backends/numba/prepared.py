@@ -12,6 +12,8 @@ from emu.backends.interface import StageCode
 from emu.backends.numba.blocks import Stage
 from emu.backends.proofs import SAFE_EXPONENT, has_normals
 
+#: Why no loop writes words of sign and magnitude that wrap, and floats whose hidden bit is always one.
+ONLY_DEFINED = "only the reference writes such codes"
 #: Bits of the widest fixed-point word that a mode may write if it moves even exact results to a neighbour.
 FIXED_BITS = bounded(52, 1, 52, "a raw and its neighbour are below 2**53")
 
@@ -60,6 +62,8 @@ def prepare(stage: StageCode) -> Stage:
 def supports(stage: StageCode) -> bool:
     """Return whether the loops can write a stage: its values, and results in last places, fit well inside float64."""
     fmt = stage.format
+    if fmt.is_only_defined:
+        return False
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
     if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
         return False  # from 2**53 on a step is inexact; `wrap` needs its last bits, saturation only its size
@@ -72,4 +76,6 @@ def supports(stage: StageCode) -> bool:
 
 def declines_stage(stage: StageCode) -> str:
     """Return why no compiled loop writes through a stage; "" if one does."""
+    if stage.format.is_only_defined:
+        return ONLY_DEFINED
     return "" if supports(stage) else "the written format lies outside what float64 loops round"

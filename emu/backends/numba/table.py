@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, Write
 from emu.backends.memory import empty
-from emu.backends.numba import integers
+from emu.backends.numba import integers, scaled
 from emu.backends.numba.codecs import NumbaCodecs
 from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.ending import Ended, EndedSparse
@@ -31,6 +31,7 @@ from emu.backends.numba.ways import (
     blas,
     blocks_in_tiles,
     dot_add,
+    groups_in_tiles,
     halves,
     in_order,
     in_tiles,
@@ -44,9 +45,11 @@ from emu.backends.numba.ways.groups import Groups
 from emu.backends.numba.ways.integer_dot import IntegerDot
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
+from emu.backends.reference import scaled as definition
 from emu.backends.reference.arithmetic import flush_operands
 from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION
 from emu.backends.reference.table import HostKernels, ReferenceKernels
+from emu.formats import Scaled
 from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
@@ -62,7 +65,8 @@ WAYS: tuple[Way[Product], ...] = (
     Ended(blas),
     Ended(halves, is_partial=True),
     Ended(wide_sums, divides=True),
-    Ended(blocks_in_tiles, is_partial=True),
+    Ended(blocks_in_tiles, is_partial=True, reads_alignment=True),
+    Ended(groups_in_tiles, is_partial=True, reads_alignment=True),
     Ended(dot_add),
     Ended(speculation, speculation.SPARED, is_partial=True),
     Ended(in_tiles),
@@ -96,6 +100,13 @@ class NumbaKernels(NumbaCodecs, HostKernels):
         if x.dtype.kind != "f" or not supports(write.stage) or not scales_exactly(x, write.stage):
             return self._reference.quantize(x, source, write, out)
         return run_stage("quantize", (flushed(x, source),), write, out=out)
+
+    def quantize_blocks(
+        self, x: Array, fmt: Scaled, axis: int, write: Write, *, counted: bool
+    ) -> tuple[Outcome, tuple[Array, ...]]:
+        """Write `x` in a format whose elements share scales."""
+        written = scaled.quantize_blocks(x, fmt, axis, write, counted=counted)
+        return definition.quantize_blocks(self, x, fmt, axis, write) if written is None else written
 
     def elementwise(
         self,

@@ -133,7 +133,9 @@ def _source_of(fmt: Format) -> _Source:
 def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
     """Write the table's values for `x`, values of its input format, any shape, as `FunctionTable.outcome` does."""
     code = encode_format(table.source)
-    if abs(code.quantum) > SAFE_EXPONENT or not code.has_zero:  # without a zero, code 0 is the smallest value
+    # loops compute codes that count up from that of 0; below it in two's complement, of floats with a sign bit
+    has_others = not code.has_zero or code.sign_magnitude or code.hidden_one
+    if abs(code.quantum) > SAFE_EXPONENT or has_others:
         return table.outcome(x, write)
     stage, random, register = write
     flat, values = only_read(np.ascontiguousarray(x).reshape(-1)), empty((x.size,), table.values.dtype)

@@ -8,6 +8,7 @@ accumulators.py the accumulator between two adds, and how it adds
 products.py     the orders; sparse.py: of sparse operands
 definition.py   both as the way that every backend ends its lists with
 philox.py       random bits
+scaled.py       elements that share scales
 """
 
 from emu.backends.reference.table import ReferenceKernels

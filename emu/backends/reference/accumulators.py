@@ -323,6 +323,8 @@ class Integer:
     def _limit(self, total: Array) -> Array:
         if self.stage.overflow == k.WRAP:
             width = self.stage.format.width_bits
+            if self.stage.format.sign_magnitude:
+                return np.sign(total) * (np.abs(total) & self.high)
             # `&` reads int64 as two's complement: the residue is not negative.
             wrapped = total & ((1 << width) - 1)
             return np.where(wrapped > self.high, wrapped - (1 << width), wrapped)

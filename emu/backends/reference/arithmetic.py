@@ -52,9 +52,12 @@ def compute(
     fast = _through_float64(operation, operands, formats, stage)
     if fast is not None:
         return Exact.from_float(fast)
-    parts = [exact_of(x, fmt) for x, fmt in zip(operands, formats, strict=True)]
-    result = _OPERATIONS[operation](parts, stage)
-    return with_specials(operation, parts, result)
+    return compute_exact(operation, [exact_of(x, fmt) for x, fmt in zip(operands, formats, strict=True)], stage)
+
+
+def compute_exact(operation: str, parts: list[Exact], stage: StageCode) -> Exact:
+    """Return `operation` of exact operands of equal shape, with every bit that decides anything in `stage`."""
+    return with_specials(operation, parts, _OPERATIONS[operation](parts, stage))
 
 
 def _through_float64(

@@ -2,6 +2,7 @@
 
     terms       significand * 2**(exponent - point), as registers hold them: subnormals keep their leading zeros
     last        the largest exponent of a nonzero term - fraction_bits
+    groups      of operands that share scales: products in a row, summed exactly, are one term
     block       R(sum of the terms, each cut toward zero to a multiple of 2**last); zero is +0
 
 Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores",
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode
+from emu.backends.product import Alignment
 from emu.backends.reference import arithmetic
 from emu.backends.reference.accumulators import either
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact
@@ -45,10 +47,17 @@ class Term(NamedTuple):
         finite = np.where(np.isfinite(x), as_float64(x), 0.0)
         # frexp gives x = m * 2**e with 0.5 <= |m| < 1: the exponent of 1 <= |significand| < 2 is e - 1.
         exponent = np.maximum(np.frexp(finite)[1].astype(np.int64) - 1, fmt.emin)
-        point = fmt.precision - 1
-        significand = np.ldexp(finite, (point - exponent).astype(np.int32)).astype(np.int64)
+        return cls.at(finite, exponent, fmt.precision - 1, wide=wide)
+
+    @classmethod
+    def at(cls, x: Array, exponent: NDArray[np.integer[Any]], point: int, *, wide: bool) -> Term:
+        """Return carriers whose exponents are given; `wide`: as Python integers."""
+        finite = np.where(np.isfinite(x), as_float64(x), 0.0)
+        shift = np.where(finite == 0, 0, point - exponent)
+        half = (shift // 2).astype(np.int32)  # in two steps: one would overflow at the ends of float64
+        significand = np.ldexp(np.ldexp(finite, half), (shift - half).astype(np.int32)).astype(np.int64)
         integers = significand.astype(object) if wide else significand
-        return cls(integers, np.where(finite == 0, NOWHERE, exponent), point)
+        return cls(integers, np.where(finite == 0, NOWHERE, exponent.astype(np.int64, copy=False)), point)
 
     def take(self, where: Any) -> Term:
         """Return the numbers at an index."""
@@ -59,6 +68,13 @@ class Term(NamedTuple):
         product = self.significand * other.significand
         exponent = np.where((product == 0).astype(bool), NOWHERE, self.exponent + other.exponent)
         return Term(product, exponent, self.point + other.point)
+
+    @classmethod
+    def total(cls, terms: list[Term]) -> Term:
+        """Return the exact sum of terms of one exponent, which a sum that cancels keeps; of zeros alone a zero."""
+        significand: Any = sum(term.significand for term in terms)
+        exponent = np.maximum.reduce([term.exponent for term in terms])
+        return cls(significand, exponent, terms[0].point)
 
     def cut_to(self, last: NDArray[np.int64]) -> Array:
         """Return the numbers in multiples of 2**last, cut toward zero."""
@@ -77,6 +93,7 @@ def block_sums(
     formats: tuple[FormatCode, FormatCode, FormatCode | None],
     mac: MacCode,
     random: RandomCode,
+    alignment: Alignment | None = None,
 ) -> tuple[Exact, Mask | None]:
     """Return the accumulator's (B, M, N) contents after all blocks, and where it touched a limit.
 
@@ -87,8 +104,9 @@ def block_sums(
         formats: formats of the three.
         mac: a unit of blocks.
         random: source of stochastic rounding.
+        alignment: exponents of operands that share scales.
     """
-    unit = _BlockAdder(a, b, formats, mac, random)
+    unit = _BlockAdder(a, b, formats, mac, random, alignment)
     state = np.zeros((a.shape[0], a.shape[1], b.shape[2]))
     depth, indices = a.shape[2], np.array(unit.blocks.indices)
     if addend is not None:
@@ -112,6 +130,7 @@ class _BlockAdder:
         formats: tuple[FormatCode, FormatCode, FormatCode | None],
         mac: MacCode,
         random: RandomCode,
+        alignment: Alignment | None,
     ) -> None:
         assert mac.accumulator is not None
         assert mac.blocks is not None
@@ -124,13 +143,26 @@ class _BlockAdder:
         # are n + 1 <= 2**n.bit_length() terms.
         product_bits = formats[0].precision + formats[1].precision
         sum_bits = mac.blocks.fraction_bits + 2 + mac.blocks.n.bit_length()
+        if alignment is not None:
+            product_bits, sum_bits = aligned_bits(a, b, alignment, mac.blocks)
         self.wide = max(product_bits, sum_bits, self.stage.format.precision) > INT64_BITS
-        self.left, self.right = (Term.of(x, fmt, wide=self.wide) for x, fmt in zip((a, b), formats[:2], strict=True))
+        if alignment is None:
+            self.left, self.right = (
+                Term.of(x, fmt, wide=self.wide) for x, fmt in zip((a, b), formats[:2], strict=True)
+            )
+        else:
+            self.left, self.right = (
+                Term.at(x, exponent, point, wide=self.wide)
+                for x, exponent, point in zip((a, b), alignment[:2], alignment.points, strict=True)
+            )
         self.touched: Mask | None = None
 
     def add_block(self, state: Array, block: Array, draw: int) -> Array:
         """Return R(state + the products of the k in `block`), all cut at the same place."""
         terms = [self._product(index) for index in block]
+        if self.blocks.group > 1:
+            firsts = range(0, len(terms), self.blocks.group)
+            terms = [Term.total(terms[first : first + self.blocks.group]) for first in firsts]
         terms.append(Term.of(state, self.stage.format, wide=self.wide))
         largest = np.maximum.reduce([term.exponent for term in terms])
         largest = np.where(largest == NOWHERE, 0, np.maximum(largest, self.blocks.min_exponent))
@@ -184,6 +216,21 @@ class _BlockAdder:
         if self.stage.format.has_infinity:
             return np.copysign(np.inf, as_float64(values))
         return np.full(values.shape, np.nan if self.stage.format.has_nan else 0.0)
+
+
+def aligned_bits(a: Array, b: Array, alignment: Alignment, blocks: BlocksCode) -> tuple[int, int]:
+    """Return how many bits the sum of a group has whose exponents are given, and that of a block, without a sign."""
+    bits = [_bits_of(x, e, p) for x, e, p in zip((a, b), alignment[:2], alignment.points, strict=True)]
+    group_bits = sum(bits) + blocks.group.bit_length()
+    above = max(group_bits - sum(alignment.points), 2)
+    return group_bits, blocks.fraction_bits + above + blocks.n.bit_length()
+
+
+def _bits_of(x: Array, exponent: NDArray[np.integer[Any]], point: int) -> int:
+    """Return how many bits the integers of an operand have whose exponents are given."""
+    finite = np.where(np.isfinite(x), np.abs(as_float64(x)), 0.0)
+    length = np.where(finite == 0, 0, np.frexp(finite)[1] - exponent + point)
+    return int(length.max(initial=0))
 
 
 def _sign(x: Array) -> Array:

@@ -11,6 +11,8 @@ from emu.backends.reference.stage import finish
 class LastWay(Way[Given]):
     """A way that takes every product."""
 
+    reads_alignment = True
+
     def declines(self, product: ProductCode, stage: StageCode) -> None:
         """Return None: nothing is declined."""
 
@@ -26,7 +28,7 @@ class Definition(LastWay[Product]):
         if code.mac.product is None and code.mac.accumulator is None:
             sums = products.exact_sums(a, b, product.addend, code.formats)
         else:
-            sums, touched = products.ordered_sums(a, b, product.addend, code, write.random)
+            sums, touched = products.ordered_sums(a, b, product.addend, code, write.random, product.alignment)
         quotients = arithmetic.divided_by(sums, code.divisor, write.stage)
         return finish(quotients, write, touched, observed=sums)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import MacCode, RandomCode
-from emu.backends.product import Formats, ProductCode
+from emu.backends.product import Alignment, Formats, ProductCode
 from emu.backends.reference import accumulators, arithmetic, blocks
 from emu.backends.reference.accumulators import mark_new_nans, nan_among
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact, to_common_exponent
@@ -75,7 +75,12 @@ def _with_special_sums(sums: Exact, a: Array, b: Array, addend: Array | None) ->
 
 
 def ordered_sums(
-    a: Array, b: Array, addend: Array | None, product: ProductCode, random: RandomCode
+    a: Array,
+    b: Array,
+    addend: Array | None,
+    product: ProductCode,
+    random: RandomCode,
+    alignment: Alignment | None = None,
 ) -> tuple[Exact, NDArray[np.bool_] | None]:
     """Return the accumulator's (B, M, N) contents after adding in the Mac's order, and where it touched a limit."""
     formats, mac = product.formats, product.mac
@@ -84,7 +89,7 @@ def ordered_sums(
     b = arithmetic.flush_operands(b, formats[1])
     if mac.order == k.BLOCKS:
         start = None if addend is None else np.broadcast_to(addend, shape)
-        result, touched = blocks.block_sums(a, b, start, formats, mac, random)
+        result, touched = blocks.block_sums(a, b, start, formats, mac, random, alignment)
         return mark_new_nans(result, nan_among(a, b, addend, shape)), touched
     # Draws are numbered 1 + 2 k for products and 2 + 2 k for sums; those of joins and the addend follow.
     unit = accumulators.choose(mac, formats, random)

@@ -112,7 +112,7 @@ def write(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[
     return _write_float(exact, stage, u) if stage.format.is_float else _write_fixed(exact, stage, u)
 
 
-def _round_to(
+def round_to(
     exact: Exact, target: NDArray[np.int64], stage: StageCode, u: Array | None, widest: int
 ) -> tuple[Array, Mask]:
     """Return results rounded to multiples of 2**target, in such units, and where that is inexact.
@@ -137,7 +137,7 @@ def _round_to(
         rounding=stage.rounding,
         n_rbits=stage.n_rbits,
         u=u,
-        two_s_complement=not stage.format.is_float,
+        two_s_complement=not (stage.format.is_float or stage.format.sign_magnitude),
         # Without fraction bits, the last bit of a code is that of its exponent; code 0 is 0, or the smallest value.
         parity=target - stage.format.quantum + (not stage.format.has_zero) if stage.format.precision == 1 else None,
     )
@@ -153,7 +153,7 @@ def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact,
     target = np.zeros_like(exact.exponent) if moves_exact(stage) else np.maximum(exact.exponent, 0)
     if not stage.format.is_float:  # as in `_write_fixed`
         exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
-    integers, moved = _round_to(exact, target, whole, u, 0)
+    integers, moved = round_to(exact, target, whole, u, 0)
     return Exact(exact.negative, np.where(finite, integers, 0), target, exact.kind), moved & finite
 
 
@@ -168,7 +168,7 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     finite = exact.kind == FINITE if moves_exact(stage) else None
     if finite is not None:  # the mode moves zeros too, and the zero of two's complement is positive
         exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
-    quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
+    quotient, inexact = round_to(exact, target, stage, u, fmt.width_bits)
     rounded = np.where(exact.negative, -quotient, quotient)
     if finite is not None:
         rounded, inexact = np.where(finite, rounded, 0), inexact & finite
@@ -193,6 +193,9 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
 
 
 def _wrap(rounded: Array, fmt: FormatCode) -> Array:
+    if fmt.sign_magnitude:  # the sign stays, and the magnitude loses its high bits
+        magnitude = np.abs(rounded) & fmt.max_significand
+        return np.where((rounded < 0).astype(bool), -magnitude, magnitude)
     modulus = 1 << fmt.width_bits
     residue = rounded.astype(object) & (modulus - 1)
     return np.where((residue > fmt.max_significand).astype(bool), residue - modulus, residue)
@@ -208,17 +211,19 @@ def _carry_fixed(raw: Array, fmt: FormatCode) -> Array:
 def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
     target = np.where(exact.significand != 0, np.maximum(exact.leading - (fmt.precision - 1), fmt.quantum), fmt.quantum)
-    quotient, inexact = _round_to(exact, target, stage, u, fmt.precision)
+    quotient, inexact = round_to(exact, target, stage, u, fmt.precision)
     # A quotient has at most 53 bits and is an exact float64. From 2**1024 on it is infinite, as it is at 2**2000: above
     # every limit. The minimum keeps the exponent in int32.
     with np.errstate(over="ignore"):
         magnitude = np.ldexp(quotient.astype(np.float64), np.minimum(target, 2000).astype(np.int32))
     nonzero = (exact.significand != 0).astype(bool)
-    if fmt.ftz:
-        flushed = (magnitude != 0) & (magnitude < np.ldexp(1.0, fmt.emin))
+    # The smallest normal number: a step above 2**emin if that is the code of zero.
+    smallest = math.ldexp((1 << (fmt.precision - 1)) + fmt.hidden_one, fmt.quantum)
+    if fmt.ftz or fmt.hidden_one:
+        flushed = (magnitude != 0) & (magnitude < smallest)
         magnitude = np.where(flushed, 0.0, magnitude)
         inexact = inexact | flushed
-    least = 0.0 if fmt.has_zero else math.ldexp(1.0, fmt.emin)  # the smallest value stands for 0
+    least = 0.0 if fmt.has_zero else smallest  # the smallest value stands for 0
     became_zero = magnitude == 0
     if not fmt.has_zero:
         # Of magnitudes below the smallest value, 0 too, that value is written: such a format has no subnormals.
@@ -245,7 +250,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     if not fmt.has_negative_zero:
         value = np.where(value == 0, 0.0, value)
     invalid = made_nan if fmt.has_nan else nan
-    subnormal = (np.abs(value) < np.ldexp(1.0, fmt.emin)) & (value != 0)
+    subnormal = (np.abs(value) < smallest) & (value != 0)
     none = np.zeros(nan.shape, bool)
     flags = [applied, underflow & ~nan, inexact | applied, invalid, subnormal & ~nan, none, none.copy()]
     return value.astype(carrier_of(fmt)), flags
@@ -260,10 +265,16 @@ def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
     """
     fmt, nonzero = stage.format, (exact.significand != 0).astype(bool)
     below = nonzero & (exact.leading < fmt.emin)
+    if fmt.hidden_one:  # the smallest normal number is a step above 2**emin, and what is rounded below it is tiny
+        if stage.tininess == k.BEFORE_ROUNDING:
+            stage = stage._replace(rounding=k.TOWARD_ZERO)
+        grid = np.maximum(exact.leading - (fmt.precision - 1), fmt.quantum)
+        quotient, _ = round_to(exact, grid, stage, u, fmt.precision)
+        return below | ((exact.leading == fmt.emin) & (quotient == 1 << (fmt.precision - 1)).astype(bool))
     if stage.tininess == k.BEFORE_ROUNDING:
         return below
     grid = np.where(below, exact.leading - (fmt.precision - 1), fmt.quantum)
-    quotient, _ = _round_to(exact, grid, stage, u, fmt.precision)
+    quotient, _ = round_to(exact, grid, stage, u, fmt.precision)
     # Rounded up to 2**precision last places of its binade, a result reaches the smallest normal number.
     reaches = (exact.leading == fmt.emin - 1) & (quotient >> fmt.precision != 0).astype(bool)
     return below & ~reaches

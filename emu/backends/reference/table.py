@@ -18,10 +18,11 @@ from emu.backends.interface import (
 from emu.backends.kernels import Result
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
-from emu.backends.reference import arithmetic, sparse
+from emu.backends.reference import arithmetic, scaled, sparse
 from emu.backends.reference.codecs import ReferenceCodecs
 from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION
 from emu.backends.reference.stage import draw_bits, finish, to_integral, writing_integers
+from emu.formats import Scaled
 from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
         """Write `x` through the output stage."""
         exact = arithmetic.exact_of(x.reshape(-1), source)
         return _into(out, x.shape, finish(exact, _flat(write)), write.stage.format.quantum)
+
+    def quantize_blocks(
+        self, x: Array, fmt: Scaled, axis: int, write: Write, *, counted: bool
+    ) -> tuple[Outcome, tuple[Array, ...]]:
+        """Write `x` in a format whose elements share scales."""
+        return scaled.quantize_blocks(self, x, fmt, axis, write)
 
     def elementwise(
         self,
@@ -147,13 +154,13 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
         spread = np.zeros(windows.data.size, values.dtype)
         first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
         position = index.reshape(-1)
-        inside = (position >= 0) & (position < windows.columns.size)
+        inside = position < windows.columns.size  # indices are unsigned
         spread[first.reshape(-1)[inside] + windows.columns[position[inside]]] = values.reshape(-1)[inside]
         return spread
 
 
-# Results are computed as flat arrays, in C order: recorded bits follow.
 def _flat(write: Write) -> Write:
+    """Return a write whose recorded bits are flat too, in C order, as the results are while they are computed."""
     recorded = write.random.recorded
     return write if recorded is None else write._replace(random=write.random._replace(recorded=recorded.reshape(-1)))
 

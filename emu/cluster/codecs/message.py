@@ -2,8 +2,9 @@
 
     a column    its levels, float32 │ its codes, b bits each, from bit 0 of the first 32-bit word on
 
-A column is a line of gradients that share levels, the numbers for which codes stand. With one bit, it has two levels
-and takes 64 + 32 * ceil(rows / 32) bits: with 2048 rows, 31.03 times less than in float32. All words are little-endian.
+A column is a line (glossary) of gradients, one in each row, that share levels, the numbers for which codes stand. With
+one bit, it has two levels and takes 64 + 32 * ceil(rows / 32) bits: with 2048 rows, 31.03 times less than in float32.
+All words are little-endian.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Message(NamedTuple):
     """Columns as they are sent.
 
     Attributes:
-        levels: float32, (columns, levels of one column).
+        levels: float32, (columns, levels of one column); of the codec `Float32` the gradients themselves, and no words.
         words: uint32, (columns, words of one column).
     """
 

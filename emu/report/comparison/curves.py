@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
 from emu.report.comparison.runs import Compared
 from emu.report.html import element, join, paragraph
 from emu.report.page import Section, figure
-from emu.report.pictures.curves import LOG_FROM, MOST_POINTS
+from emu.report.pictures.curves import is_logarithmic, points_of
 from emu.report.words import accuracy
 
 _HEIGHT = 260
@@ -48,14 +45,8 @@ def _column(chart: Chart) -> str:
 
 
 def _rows(run: Compared, column: str) -> list[dict[str, Any]]:
-    columns = run.evidence.run.metrics or {}
-    if column not in columns:
-        return []
-    values = columns[column].astype(np.float64)
-    at = np.flatnonzero(np.isfinite(values))
-    stride = max(1, math.ceil(len(at) / MOST_POINTS))
-    chosen = sorted({*at[::stride].tolist(), *at[-1:].tolist()})
-    return [{"run": run.name, "step": int(columns["step"][i]), "value": float(f"{values[i]:.5g}")} for i in chosen]
+    drawn = points_of(run.evidence.run.metrics or {}, column)
+    return [{"run": run.name, "step": step, "value": value} for step, value in drawn]
 
 
 def _chart(runs: Sequence[Compared], column: str) -> Chart | None:
@@ -76,9 +67,8 @@ def _spec(rows: list[dict[str, Any]], names: list[str], column: str) -> Spec:
     import altair as alt
 
     as_percent, values = column.endswith("accuracy"), [row["value"] for row in rows]
-    is_logarithmic = not as_percent and min(values) > 0 and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(domain=[0, 1]) if as_percent else alt.Scale(zero=False, nice=True)
-    scale = alt.Scale(type="log", nice=True) if is_logarithmic else scale
+    scale = alt.Scale(type="log", nice=True) if not as_percent and is_logarithmic(values) else scale
     colours, dashes = list(SERIES_COLOURS[: len(names)]), [list(dash) for dash in SERIES_DASHES[: len(names)]]
     steps = alt.Scale(domain=[0, max(row["step"] for row in rows)], nice=False)
     few = len(rows) < 60 * len(names)

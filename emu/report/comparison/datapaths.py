@@ -61,9 +61,9 @@ def datapaths_section(runs: Sequence[Compared]) -> Section:
     if different:
         head = ["role", "layers", *names]
         caption = "Tensors whose datapath differs; what differs from the first run is marked"
-        parts.append(table(caption, head, _grouped(different, datapaths), numeric_from=len(head), stacks=True))
+        parts.append(table(caption, head, _grouped(different, datapaths), numeric_from=None, stacks=True))
     rows = [[f"{layer} {role}", *_cells(paths)] for (layer, role), paths in datapaths.items()]
-    whole = table("Datapath of every tensor", ["tensor", *names], rows, numeric_from=len(names) + 1)
+    whole = table("Datapath of every tensor", ["tensor", *names], rows, numeric_from=None)
     return Section("formats", title, join([*parts, disclosure(f"All {len(rows)} tensors as a table", whole)]))
 
 

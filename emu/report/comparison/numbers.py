@@ -124,7 +124,7 @@ def numbers_table(runs: Sequence[Numbers]) -> Html:
         "Numbers at the end of each run",
         ["", *(own.name for own in runs)],
         kept,
-        numeric_from=len(runs) + 1,
+        numeric_from=None,
         stacks=True,
     )
 

@@ -16,9 +16,7 @@ from emu.report.comparison.numbers import numbers_of, numbers_table
 from emu.report.comparison.runs import Compared, read_compared
 from emu.report.comparison.settings import settings_section
 from emu.report.html import Html, bullets, element, join, paragraph
-from emu.report.page import Section, page
-
-_FOOTER = "This page holds everything it shows: it makes no network request and needs no other file."
+from emu.report.page import SELF_CONTAINED, Section, page
 
 
 def build_comparison(runs: Sequence[str | Path], out: str | Path = "compare.html") -> Path:
@@ -82,7 +80,7 @@ def comparison_page(compared: Sequence[Compared], link: Callable[[Compared], str
         datapaths_section(compared),
         settings_section(compared),
     ]
-    return page(f"{names}: emu compare", top, sections, paragraph(_FOOTER))
+    return page(f"{names}: emu compare", top, sections, paragraph(SELF_CONTAINED))
 
 
 def _line(run: Compared, address: str) -> Html:

@@ -10,7 +10,7 @@ from emu.errors import ConfigError
 from emu.report.chart import SERIES_COLOURS
 from emu.report.evidence import Evidence, gather
 from emu.report.search.trials import SEARCH
-from emu.training.folders.run_folder import RUN
+from emu.training.folders.run_folder import RUN, runs_in
 from emu.training.folders.study_folder import RUNS
 from emu.training.study import STUDY
 
@@ -66,7 +66,7 @@ def _require_run(folder: Path) -> None:
         return
     kind = next((kind for marker, kind in _HAS_RUNS.items() if (folder / marker).is_file()), "")
     home = folder / RUNS if kind else folder
-    inside = sorted(path.parent for path in home.glob(f"*/{RUN}"))
+    inside = runs_in(home)
     if kind or inside:
         example = f", e.g. {inside[0]}" if inside else f": the folders in {home}"
         what = kind or "a folder of runs"

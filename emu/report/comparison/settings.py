@@ -76,10 +76,10 @@ def settings_section(runs: Sequence[Compared]) -> Section:
         if different:
             rows = [[setting.key, *(NO_NUMBER if v is None else v for v in setting.values)] for setting in different]
             caption = f"Values of the {of} that differ"
-            parts.append(table(caption, ["value", *names], rows, numeric_from=len(names) + 1, stacks=True))
+            parts.append(table(caption, ["value", *names], rows, numeric_from=None, stacks=True))
         else:
             parts.append(paragraph(f"No value of the {of} differs."))
         if rest:
-            equal = table(f"Values of the {of} that are equal", ["value", "in all runs"], rest, numeric_from=2)
+            equal = table(f"Values of the {of} that are equal", ["value", "in all runs"], rest, numeric_from=None)
             same.append(disclosure(f"{len(rest)} values of the {of} are equal in all runs", equal))
-    return Section("settings", "Recipe and device", join([*parts, *same]))
+    return Section("settings", "Recipe, device and run", join([*parts, *same]))

@@ -103,13 +103,13 @@ def tensor_range(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> Te
     datapath = evidence.run.formats.get(tensor)
     text = datapath.format if datapath else ""
     covered, exponents = _covered(evidence, tensor, text), history.exponents()
-    counts, total = history.counts.sum(axis=0), max(int(history.scalars["total"].sum()), 1)
-    above, below = int(history.scalars["above"].sum()), int(history.scalars["below"].sum())
-    if covered and not history.sees(covered[1]):  # most of its results may be anywhere
-        return TensorRange(tensor, text, covered, None, None, 0.0, 0.0)
+    above, below = (int(history.scalars[kind].sum()) for kind in ("above", "below"))
     if covered:
-        above += int(counts[max(covered[1] - history.lowest, 0) :].sum())
-        below += int(counts[: max(covered[0] - history.lowest, 0)].sum())
+        beyond, below = history.beyond(covered[1]), history.below(covered[0])
+        if beyond is None:  # most of its results may be anywhere
+            return TensorRange(tensor, text, covered, None, None, 0.0, 0.0)
+        above = beyond
+    total = max(int(history.scalars["total"].sum()), 1)
     return TensorRange(
         tensor,
         text,

@@ -77,14 +77,19 @@ def _legend(chart: Chart) -> Html:
     return series_legend(names, range(len(names)))
 
 
-def _rows(columns: Columns, name: str, column: str) -> list[dict[str, float | str]]:
+def points_of(columns: Columns, column: str) -> list[tuple[int, float]]:
+    """Return the steps and finite values of a curve, at most about `MOST_POINTS` of them, the last one included."""
     if column not in columns:
         return []
     values = columns[column].astype(np.float64)
     at = np.flatnonzero(np.isfinite(values))
     stride = max(1, math.ceil(len(at) / MOST_POINTS))
     chosen = sorted({*at[::stride].tolist(), *at[-1:].tolist()})
-    return [{"step": int(columns["step"][i]), "value": float(f"{values[i]:.5g}"), "series": name} for i in chosen]
+    return [(int(columns["step"][i]), float(f"{values[i]:.5g}")) for i in chosen]
+
+
+def _rows(columns: Columns, name: str, column: str) -> list[dict[str, float | str]]:
+    return [{"step": step, "value": value, "series": name} for step, value in points_of(columns, column)]
 
 
 def _spec(rows: list[dict[str, float | str]], drawn: list[str], what: str, values: list[float]) -> Spec:
@@ -119,7 +124,7 @@ def _value_scale(as_percent: bool, values: list[float]) -> alt.Scale:
 
     if as_percent:
         return alt.Scale(domain=[0, 1])
-    if _is_logarithmic(values):
+    if is_logarithmic(values):
         return alt.Scale(type="log", domain=[min(values) / 1.15, max(values) * 1.15], nice=False)
     return alt.Scale()
 
@@ -127,14 +132,15 @@ def _value_scale(as_percent: bool, values: list[float]) -> alt.Scale:
 def _value_axis(as_percent: bool, values: list[float]) -> alt.Axis:
     import altair as alt
 
-    if as_percent or not _is_logarithmic(values):
+    if as_percent or not is_logarithmic(values):
         return alt.Axis(format="%" if as_percent else ".9~g", tickCount=6)
     decades = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     steps = (1, 2, 5) if len(decades) <= 4 else (1,)
     return alt.Axis(format=".9~g", values=[float(f"{digit}e{decade}") for decade in decades for digit in steps])
 
 
-def _is_logarithmic(values: list[float]) -> bool:
+def is_logarithmic(values: list[float]) -> bool:
+    """Return whether values are drawn on a logarithmic axis: all are positive, and they differ much."""
     return min(values) > 0 and max(values) > LOG_FROM * min(values)
 
 

@@ -16,7 +16,7 @@ from emu.report.histories import SCALAR_KINDS, LeadingBits
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.pictures.leading_bits_chart import HEIGHT, LINE_COLOURS, heatmap
-from emu.report.pictures.leading_bits_panel import below_range, beyond_range, panel
+from emu.report.pictures.leading_bits_panel import panel
 from emu.report.range_of_format import range_of
 from emu.report.run_data import Tensor
 from emu.report.words import NO_NUMBER, integer, percent
@@ -117,8 +117,8 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
     covered = range_of(datapath.format if datapath else None)
     total = int(history.scalars["total"].sum())
     seen = history.exponents()
-    is_seen = covered is not None and history.sees(covered.top)
-    ends = [beyond_range(history, covered.top), below_range(history, covered.bottom)] if covered and is_seen else []
+    beyond = history.beyond(covered.top) if covered else None
+    ends = [] if covered is None or beyond is None else [beyond, history.below(covered.bottom)]
     shares = [percent(count / max(total, 1)) for count in (int(history.scalars["none"].sum()), *ends)]
     return [
         f"{tensor[0]} {tensor[1]}",
@@ -126,7 +126,7 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
         integer(total),
         f"under {power_of_two(seen[1] + 1)}" if seen else NO_NUMBER,
         _median(history),
-        *(shares if is_seen else [*shares, NO_NUMBER, NO_NUMBER]),
+        *(shares if ends else [*shares, NO_NUMBER, NO_NUMBER]),
     ]
 
 

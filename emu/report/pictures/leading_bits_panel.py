@@ -31,6 +31,8 @@ from emu.report.words import (
 #: A range line is drawn if it is at most this many powers of two beyond the data.
 NEAR = 6
 _MILLION = 1_000_000
+#: What to do about results outside of a register's positions.
+_REMEDY = "Give the device others, with `lowest` and `bins` of [precision.register]."
 
 
 @dataclass(frozen=True)
@@ -184,13 +186,12 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
             if moves
             else " The range of the format is not fixed, so none is drawn."
         )
-    if not history.sees(covered.top):
+    beyond, below = history.beyond(covered.top), history.below(covered.bottom)
+    if beyond is None:
         above = percent(int(history.scalars["above"].sum()) / total)
         return (
-            f"{text} {above} lie above the register's positions, so that nothing is known about their size. Give the "
-            "device others, with `lowest` and `bins` of [precision.register]."
+            f"{text} {above} lie above the register's positions, so that nothing is known about their size. {_REMEDY}"
         )
-    beyond, below = beyond_range(history, covered.top), below_range(history, covered.bottom)
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
     return f"{text} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
 
@@ -202,26 +203,12 @@ def _unseen(history: LeadingBits) -> str:
         return "Every result was zero or not a finite number."
     total = max(int(history.scalars["total"].sum()), 1)
     where = " and ".join(f"{percent(count / total)} lie {kind} them" for kind, count in outside.items() if count)
-    return (
-        f"No result lies within the register's positions: {where}. Give the device others, with `lowest` and `bins` of "
-        "[precision.register]."
-    )
+    return f"No result lies within the register's positions: {where}. {_REMEDY}"
 
 
 def _headroom(powers: int) -> str:
     room = {0: "no headroom to spare", 1: "1 power of two of headroom"}
     return f"none beyond the range, {room.get(powers, f'{powers} powers of two of headroom')}"
-
-
-def beyond_range(history: LeadingBits, top: int) -> int:
-    """Return the number of results with a magnitude of 2**top or more."""
-    from_top = max(top - history.lowest, 0)
-    return int(history.counts[:, from_top:].sum() + history.scalars["above"].sum())
-
-
-def below_range(history: LeadingBits, bottom: int) -> int:
-    """Return the number of nonzero results with a magnitude below 2**bottom."""
-    return int(history.counts[:, : max(bottom - history.lowest, 0)].sum() + history.scalars["below"].sum())
 
 
 def _times(count: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from emu.formats.numerals import number
 from emu.report.search.trials import Searched, Trial
 from emu.report.search.words import called, is_cost, value_in_words, values_in_words
-from emu.report.study.difference import Difference
+from emu.report.study.difference import Difference, between
 from emu.report.words import percent
 
 #: Heads of columns beside those of the objectives.
@@ -60,8 +60,9 @@ def _interval(metric: str, samples: Sequence[float]) -> str:
     if len(samples) < 2:
         return " (one seed)" if samples else ""
     difference = Difference.of(samples)
-    text = str(difference)
-    return text[text.index(" (") :] if difference.is_statement else " (no interval: all seeds are equal)"
+    if difference.interval is None or not difference.is_statement:
+        return " (no interval: all seeds are equal)"
+    return f" ({between(*difference.interval)})"
 
 
 def changes_in_words(searched: Searched, trial: Trial) -> str:

@@ -147,7 +147,7 @@ def _results(searched: Searched, trials: Sequence[Trial], title: str) -> Html:
         device = element("a", "TOML", href=file) if (searched.path / file).is_file() else Html(NO_NUMBER)
         rows.append([element("a", number, href=link) if link else Html(number), *values, device])
     heads = [*header(searched), "device"]
-    return table(title, heads, rows, numeric_from=len(heads), stacks=True)
+    return table(title, heads, rows, numeric_from=None, stacks=True)
 
 
 def _values(searched: Searched, trials: Sequence[Trial]) -> Html:

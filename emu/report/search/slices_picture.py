@@ -33,7 +33,8 @@ def slices_picture(searched: Searched, index: int) -> tuple[Html, tuple[Chart, .
     metric = searched.metrics[index]
     shares = searched.importances.get(metric, {})
     ranked = sorted(searched.search["variable"], key=lambda variable: -shares.get(variable["name"], 0.0))[:MOST]
-    charts = tuple(_chart(searched, index, variable, at) for at, variable in enumerate(ranked))
+    front = {trial.number for trial in searched.front()}
+    charts = tuple(_chart(searched, index, front, variable, at) for at, variable in enumerate(ranked))
     panels = join([element("div", chart.placeholder()) for chart in charts])
     left = len(searched.search["variable"]) - len(ranked)
     note = f" {left} variables that mattered less are left out." if left else ""
@@ -41,10 +42,9 @@ def slices_picture(searched: Searched, index: int) -> tuple[Html, tuple[Chart, .
     return figure(title, swatch_legend(KINDS), element("div", panels, class_="panels"), reading=_READING + note), charts
 
 
-def _chart(searched: Searched, index: int, variable: dict[str, Any], at: int) -> Chart:
+def _chart(searched: Searched, index: int, front: set[int], variable: dict[str, Any], at: int) -> Chart:
     metric, name = searched.metrics[index], variable["name"]
     scale = scale_of(metric, max(abs(trial.objectives[index]) for trial in searched.finished))
-    front = {trial.number for trial in searched.front()}
     rows: list[dict[str, Any]] = [
         {
             "x": trial.values[name],

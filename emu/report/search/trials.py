@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import mean
 from typing import Any, cast
@@ -13,7 +14,7 @@ from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.guessing import chance_of, is_guess
 from emu.report.run_data import table_of
-from emu.training.folders.run_folder import RUN
+from emu.training.folders.run_folder import RUN, runs_in
 from emu.training.folders.study_folder import RUNS
 
 #: Files of a search's folder.
@@ -95,7 +96,7 @@ class Searched:
         """Whether the baseline is no better than guessing, so that a difference to it says nothing."""
         return is_guess(self.baseline, self.chance)
 
-    @property
+    @cached_property
     def original(self) -> Trial | None:
         """The finished trial whose device is the one that the search starts from; None if there is none."""
         return next((trial for trial in self.finished if trial.values == self.start), None)
@@ -125,6 +126,10 @@ class Searched:
 
         A trial beats another if it is as good in all objectives, and better in one. Of equal trials, the first is kept.
         """
+        return [*self._front]
+
+    @cached_property
+    def _front(self) -> list[Trial]:
         signs = self.signs
         minimised = {
             trial.number: tuple(sign * value for sign, value in zip(signs, trial.objectives, strict=True))
@@ -175,15 +180,12 @@ def read_search(folder: Path) -> Searched:
 
 def _baseline(folder: Path) -> tuple[float | None, float | None]:
     """Return the mean accuracy of the baseline's runs, and that of guessing; None for what no run tells."""
-    paths = sorted((folder / RUNS).glob(f"*/{RUN}"))
-    chance = chance_of(table_of(table_of(read_json(paths[0])).get("recipe"))) if paths else None
-    metrics = [table_of(table_of(read_json(path)).get("metrics")) for path in paths if _is_baseline(path)]
+    runs = runs_in(folder / RUNS)
+    chance = chance_of(table_of(table_of(read_json(runs[0] / RUN)).get("recipe"))) if runs else None
+    baselines = [table_of(read_json(run / RUN)) for run in runs if run.name.startswith(BASELINE)]
+    metrics = [table_of(info.get("metrics")) for info in baselines]
     accuracies = [own[ACCURACY] for own in metrics if ACCURACY in own]
     return mean(accuracies) if accuracies else None, chance
-
-
-def _is_baseline(path: Path) -> bool:
-    return path.parent.name.startswith(BASELINE)
 
 
 def _trial(plain: dict[str, Any]) -> Trial:

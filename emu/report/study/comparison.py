@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from emu.formats import parse
+from emu.formats import parse_number
 from emu.report.guessing import chance_of, is_guess
 from emu.report.study.difference import Difference
 from emu.training.folders.study_folder import StudyFolder
@@ -107,7 +107,7 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
                 model=models[model],
                 setting=setting,
                 device=devices[device],
-                bits=parse(str(cases[0].machine.precision.stage("", "activation").format)).width_bits,
+                bits=parse_number(str(cases[0].machine.precision.stage("", "activation").format)).width_bits,
                 accuracies=values,
                 seeds=len(cases),
                 failures=own.failures,

@@ -130,7 +130,7 @@ def _model(title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
     rows = [row for row, _ in group]
     picture, charts = difference_picture(f"differences-{_identifier(title)}", rows)
     # no column counts as numeric: beside their numbers, cells have words
-    grid = table(caption, list(names), body, numeric_from=len(names), stacks=True)
+    grid = table(caption, list(names), body, numeric_from=None, stacks=True)
     parts = [grid, picture, bullets(remarks(rows))]
     return Section(_identifier(title), title, join(parts), charts)
 

@@ -74,7 +74,7 @@ def _table(formats: list[TensorFormat]) -> Html:
         "Format, rounding and overflow by role",
         ["role", "format", "rounding and overflow", "layers"],
         rows,
-        numeric_from=9,
+        numeric_from=None,
         stacks=True,
     )
     return join([element("h3", "Which tensor has which"), shown])

@@ -45,7 +45,9 @@ def _network(network: Mapping[str, Any], evidence: Evidence) -> Html:
     facts.append(("Parameters", integer(count) if isinstance(count, int) else ""))
     shown = [element("h3", "Network"), definitions([fact for fact in facts if fact[1]])]
     if rows:
-        shown.append(table("Layers in network order", ["layer", "type", "settings"], rows, numeric_from=9, stacks=True))
+        shown.append(
+            table("Layers in network order", ["layer", "type", "settings"], rows, numeric_from=None, stacks=True)
+        )
     return join(shown)
 
 

@@ -92,8 +92,12 @@ class CUnit:
         if not hasattr(self.library, name):
             raise NotOffered(f"there is no `{name}`")
         formats = [_REALS if fmt is None else fmt for fmt in case.formats]
-        if any(isinstance(fmt, Float) and not fmt.zero for fmt in (*formats, case.stage.format)):
-            raise NotOffered("`emu_format` describes no formats without zero")
+        inner = [] if case.mac is None else [case.mac.product, case.mac.accumulator]
+        for fmt in (*formats, case.stage.format, *inner):
+            if isinstance(fmt, Float) and not fmt.has_subnormal_codes:
+                raise NotOffered("`emu_format` describes no formats without zero, or whose hidden bit is always one")
+            if isinstance(fmt, Fixed) and fmt.sign_magnitude:
+                raise NotOffered("`emu_format` describes no formats of sign and magnitude")
         operands = [_codes(x, fmt) for x, fmt in zip(case.operands, formats, strict=True)]
         # a library that leaves -1 among its counts does not count that flag
         codes, counts = np.zeros(case.shape, np.uint64), np.full(len(FLAG_NAMES), -1, np.int64)

@@ -1,37 +1,46 @@
-"""A dump compared with vectors: the first difference explained, and what would cause all differences.
-
-Source of the words guard and sticky: IEEE 754 arithmetic as built (Hennessy & Patterson, appendix J).
-"""
+"""A dump compared with vectors: the first difference explained, and what would cause all differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.errors import ConfigError
-from emu.formats import Float, Format
-from emu.testing.bits import describe_code
-from emu.testing.vectors.definition import ACCUMULATOR_BIT, exact_value, ieee_flags, last_place
-from emu.testing.vectors.description import NAMES, TESTFLOAT_FLAGS, Codes, Vectors
-from emu.testing.vectors.faults import hypotheses, unseen
-from emu.testing.vectors.files import read_lines, read_vectors
+from emu.formats import Fixed, Float
+from emu.testing.vectors.causes import further_hypotheses, hypotheses
+from emu.testing.vectors.causes.cover import Cause, Cover, cover, shared_cell
+from emu.testing.vectors.causes.flags import flag_hypotheses
+from emu.testing.vectors.causes.hypothesis import Hypothesis
+from emu.testing.vectors.causes.unseen import unseen
+from emu.testing.vectors.cells import cells_of
+from emu.testing.vectors.definition import ACCUMULATOR_BIT
+from emu.testing.vectors.description import Codes, Vectors
+from emu.testing.vectors.everything import Everything, rows_among_all
+from emu.testing.vectors.evidence import Evidence
+from emu.testing.vectors.picture import flags_in_words, picture
 from emu.testing.vectors.steering import reach_of
 
-#: Terms of a product that are shown, and explanations that are named.
-MOST_TERMS, MOST_NAMED = 6, 4
+#: Lines by which results may be late or early.
+MOST_LAG = 64
+#: Results of which all are the same before an output is said to be stuck.
+FEWEST_STUCK = 4
+#: A fault that explains less than a part in so many of the differences is not what a dump looks like.
+FEW = 3
 #: Faults that are named if no vector shows them.
 MOST_UNSEEN = 8
-_FLAG_NAMES = (*TESTFLOAT_FLAGS, "accumulator_overflow")
 
 
-def what_they_tell(vectors: Vectors) -> list[str]:
-    """Return sentences: how often an accumulator's limit is reached, and which faults these vectors do not show."""
-    lines: list[str] = []
+def what_they_tell(vectors: Vectors, everything: Everything | None = None) -> list[str]:
+    """Return sentences: which cells have too few vectors, how often a limit is reached, which faults do not show.
+
+    Args:
+        vectors: operands and results.
+        everything: all inputs of the operation, if they are few and were tried before.
+    """
+    evidence = Evidence(vectors)
+    lines = _cells_in_words(vectors, evidence, everything)
     d, reach = vectors.description, reach_of(vectors.description)
     if reach is not None:
         count = int((vectors.flags >> np.uint64(ACCUMULATOR_BIT) & np.uint64(1)).sum())
@@ -39,11 +48,44 @@ def what_they_tell(vectors: Vectors) -> list[str]:
         if not reach.is_beyond:
             line += f"; no operands reach its limit, {reach.limit:g}: {d.depth} terms add up to at most {reach.most:g}"
         lines.append(line)
-    if names := unseen(vectors):
-        more = f"; and {len(names) - MOST_UNSEEN} more" if len(names) > MOST_UNSEEN else ""
-        listed = "; ".join(names[:MOST_UNSEEN])
-        lines.append(f"no vector here shows (some change no result at all): {listed}{more}")
+    if names := unseen(evidence):
+        lines.append(f"no vector here shows (some change no result at all): {_listed(names)}")
     return lines
+
+
+def _cells_in_words(vectors: Vectors, evidence: Evidence, everything: Everything | None) -> list[str]:
+    """Return how many cells have as many vectors as they want, and which have fewer."""
+    rows = rows_among_all(vectors, evidence, everything)
+    full, total = sum(row.full for row in rows), sum(row.cells - row.unreachable for row in rows)
+    lines = [f"cells with enough vectors: {full} of {total}"]
+    single = [row for row in rows if row.cells == 1 and row.full == 0]
+    empty = [row.name for row in single if row.fewest == 0 and not row.unreachable]
+    complete = [f"{row.name}, all {row.fewest} that exist" for row in single if row.all_there_are]
+    few = [f"{row.name}, {row.fewest} of {row.wanted}" for row in single if row.fewest and not row.all_there_are]
+    none = [row.name for row in single if row.unreachable]
+    for row in rows:
+        if row.cells == 1:
+            continue
+        if row.full + row.unreachable + row.all_there_are < row.cells:
+            few.append(f"{row.name}, {row.full} of {row.cells}")
+        elif row.all_there_are:
+            complete.append(f"{row.name}, all that exist in {row.all_there_are} of {row.cells}")
+        if row.unreachable:
+            none.append(f"{row.name}, {row.unreachable} of {row.cells}")
+    if complete:
+        lines.append(f"cells with fewer vectors than wanted, as no others exist: {_listed(complete)}")
+    if none:
+        lines.append(f"cells that no operands reach: {_listed(none)}")
+    perhaps = "no vector" if everything is not None else "no vector (perhaps no operands reach them)"
+    for words, names in ((perhaps, empty), ("too few vectors", few)):
+        if names:
+            lines.append(f"cells with {words}: {_listed(names)}")
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f"; and {len(names) - MOST_UNSEEN} more" if len(names) > MOST_UNSEEN else ""
+    return "; ".join(names[:MOST_UNSEEN]) + more
 
 
 @dataclass(frozen=True)
@@ -68,171 +110,139 @@ class Finding:
         return "\n".join(self.lines)
 
 
-def check_dump(folder: Path, dump: Path, *, any_nan: bool = False) -> Finding | None:
-    """Return the differences of a dump, None if every code is right.
-
-    Args:
-        folder: of the vectors.
-        dump: text, a line per vector: the result's code, perhaps followed by its flags; or a whole TestFloat line.
-        any_nan: whether one NaN is as good as another.
-
-    Raises:
-        ConfigError: vectors or dump are missing or damaged, or a code is wider than the format.
-    """
-    vectors = read_vectors(folder)
-    columns = read_lines(dump, None, vectors.description.count)
-    operands = len(vectors.operands)
-    if len(columns) == operands + 2:  # a whole line, whose flags are IEEE 754's
-        columns = columns[operands:]
-        if vectors.description.operation != "matmul":
-            vectors = replace(vectors, flags=ieee_flags(vectors))
-    if len(columns) > 2:
-        raise ConfigError(
-            f"a line of {dump} must hold a result, a result and its flags, or {operands} operands before them, got "
-            f"{len(columns)} codes; write it again"
-        )
-    width = vectors.description.stage.format.width_bits
-    beyond = np.flatnonzero(columns[0] >> np.uint64(width)) if width < 64 else np.array([], int)
-    if beyond.size:
-        raise ConfigError(
-            f"every result must be a code of {width} bits, got 0x{int(columns[0][beyond[0]]):x} in vector "
-            f"{int(beyond[0])} of {dump}; dump the format's own word"
-        )
-    given = columns[0]
-    if any_nan:
-        given = _with_canonical_nans(vectors, given)
-    return compare(vectors, given, columns[1] if len(columns) > 1 else None)
-
-
-def compare(vectors: Vectors, given: Codes, flags: Codes | None = None) -> Finding | None:
-    """Return the differences of codes, None if there are none."""
+def compare(
+    vectors: Vectors, given: Codes, flags: Codes | None = None, *, undriven: NDArray[np.bool_] | None = None
+) -> Finding | None:
+    """Return the differences of codes and flags, None if there are none; what is `undriven` is not looked at."""
+    lines_of = np.arange(given.size) if undriven is None else np.flatnonzero(~undriven)
+    if undriven is not None:
+        vectors, given, flags = vectors.at(lines_of), given[lines_of], None if flags is None else flags[lines_of]
     differs = given != vectors.results
+    evidence = Evidence(vectors)
     if not differs.any():
-        return None if flags is None else _flags_compared(vectors, flags)
+        return None if flags is None else _flags_compared(evidence, flags, lines_of)
     index = int(np.flatnonzero(differs)[0])
-    causes = tuple(_causes(vectors, given, differs))
-    lines = [f"{int(differs.sum())} of {given.size} results differ, the first at vector {index}:"]
-    lines += [f"  {line}" for line in _picture(vectors, given, index)]
+    explanation = _cover_of(evidence, given, differs)
+    lines = [f"{int(differs.sum())} of {given.size} results differ, the first at vector {int(lines_of[index])}:"]
+    lines += [f"  {line}" for line in picture(vectors, given, index)]
+    lines += _explained(evidence, explanation, int(differs.sum()))
+    causes = _names(explanation)
     if flags is not None and (flags != vectors.flags).any():
-        lines.append(f"{int((flags != vectors.flags).sum())} of {flags.size} flags differ, too")
+        # flags of a wrong result are no evidence of how flags are raised
+        wrong = _flag_cover(evidence, flags, ~differs)
+        elsewhere = int(wrong_flags(wrong).sum())
+        where = "" if elsewhere else ", all of them of results that differ"
+        lines.append(f"{int((flags != vectors.flags).sum())} of {flags.size} flags differ, too{where}")
+        lines += [f"  {line}" for line in _explained(evidence, wrong, elsewhere)]
+    return Finding(int(differs.sum()), given.size, int(lines_of[index]), tuple(lines), causes)
+
+
+def wrong_flags(explanation: Cover) -> NDArray[np.bool_]:
+    """Return which flags differ."""
+    return np.any([explanation.unknown, *(cause.explained for cause in explanation.causes)], axis=0)
+
+
+def _names(explanation: Cover) -> tuple[str, ...]:
+    """Return the names of causes; of a single one also the likeliest that vectors cannot tell from it."""
+    names = [cause.name for cause in explanation.causes]
+    if len(explanation.causes) == 1:
+        names += explanation.causes[0].others[:1]
+    return tuple(names)
+
+
+def _explained(evidence: Evidence, explanation: Cover, count: int) -> Iterator[str]:
+    """Yield the lines that name causes, how much each explains, and what the rest has in common."""
+    causes, unknown = explanation.causes, int(explanation.unknown.sum())
+    several = unknown > 0 or sum(1 for _ in causes) > 1
+    for number, cause in enumerate(causes):
+        explained = int(cause.explained.sum())
+        first = "looks like" if FEW * explained >= count else "some of it looks like"
+        share = f" ({explained} of {count} differences)" if several else ""
+        yield f"{'       and' if number else first} {cause.name}{share}"
+        if cause.others:
+            second, *others = cause.others
+            more = f", and {len(others)} more" if others else ""
+            yield f"           which these vectors cannot tell from {second}{more}"
+    if not unknown:
+        return
+    cell = shared_cell(cells_of(evidence.vectors, evidence), explanation.unknown)
+    shared = "" if cell is None else f"; all of them are in the cell: {cell.name} ({unknown} of {cell.count} there)"
     if causes:
-        lines.append(f"looks like {causes[0]}")
-        lines += [f"     or like {cause}" for cause in causes[1:]]
+        yield f"{unknown} of {count} differences are unknown{shared}"
     else:
-        lines.append("looks like no single other rule, reading of operands or habit of hardware that is known here")
-    return Finding(int(differs.sum()), given.size, index, tuple(lines), causes)
+        yield f"looks like no fault that is known here{shared}"
 
 
-def _with_canonical_nans(vectors: Vectors, given: Codes) -> Codes:
-    fmt = vectors.description.stage.format
-    if not isinstance(fmt, Float) or fmt.nan_code is None:
-        return given
-    return np.where(np.isnan(fmt.decode(given)), np.uint64(fmt.nan_code), given)
+def _cover_of(evidence: Evidence, given: Codes, differs: NDArray[np.bool_]) -> Cover:
+    certain = list(_seen_in_codes(evidence.vectors, given))
+    if certain:
+        return Cover((Cause(certain[0], differs, tuple(certain[1:])),), differs & False)
+    known = [*_nan_pattern(evidence, given), *hypotheses(evidence)]
+    explanation = cover(known, evidence.results, given)
+    if explanation.unknown.any():
+        further = [*further_hypotheses(evidence, known, given), *_lost_power(evidence, given)]
+        explanation = cover([*known, *further], evidence.results, given)
+    if not explanation.causes and int(differs.sum()) == 1:
+        bits = int(given[differs][0] ^ evidence.results[differs][0])
+        if bits.bit_count() == 1:
+            flipped = Cause(f"one flipped bit: bit {bits.bit_length() - 1} of this one result", differs)
+            return Cover((flipped,), differs & False)
+    return explanation
 
 
-def _causes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Iterator[str]:
-    """Yield the faults that explain every difference and contradict no equal result; else those that explain most.
+def _nan_pattern(evidence: Evidence, given: Codes) -> Iterator[Hypothesis]:
+    """Yield the codes of a unit that writes the pattern of this dump for every NaN."""
+    fmt, results = evidence.format, evidence.results
+    if isinstance(fmt, Float) and fmt.nan_code is not None and evidence.is_nan.any():
+        patterns, counts = np.unique(given[evidence.is_nan], return_counts=True)
+        pattern = patterns[np.argmax(counts)]
+        if np.isnan(fmt.decode(np.array([pattern]))).all():
+            name = f"a NaN of another pattern: 0x{int(pattern):x}, the canonical one is 0x{fmt.nan_code:x}"
+            yield name, np.where(evidence.is_nan, pattern, results)
 
-    A fault that contradicts as many results as it explains differences is no explanation.
-    """
-    certain = list(_seen_in_codes(vectors, given, differs))
-    faults: list[tuple[int, int, str]] = []
-    for name, codes in hypotheses(vectors):
-        explained = int((codes[differs] == given[differs]).sum())
-        if explained:
-            contradicted = int((codes[~differs] != given[~differs]).sum())
-            faults.append((explained, contradicted, name))
-    whole = [name for explained, contradicted, name in faults if explained == differs.sum() and not contradicted]
-    if whole or certain:
-        yield from (whole + certain)[:MOST_NAMED]
+
+def _lost_power(evidence: Evidence, given: Codes) -> Iterator[Hypothesis]:
+    """Yield the dump itself if each of its differences is one power of two, as of a carry that is lost on its way."""
+    fmt, results = evidence.format, evidence.results
+    mask = np.uint64(fmt.n_codes - 1)
+    for name, steps in (("missing", (results - given) & mask), ("too many", (given - results) & mask)):
+        sizes = np.unique(steps[given != results])
+        if sizes.size == 1 and int(sizes[0]).bit_count() == 1 and sizes[0] > 2 and isinstance(fmt, Fixed):
+            bit = int(sizes[0]).bit_length() - 1
+            yield f"a carry into bit {bit} {name}", given
+
+
+def _flag_cover(evidence: Evidence, flags: Codes, known: NDArray[np.bool_] | None = None) -> Cover:
+    return cover(flag_hypotheses(evidence), evidence.vectors.flags, flags, known)
+
+
+def _seen_in_codes(vectors: Vectors, given: Codes) -> Iterator[str]:
+    """Yield what the codes themselves show: an output that is stuck, all lines out of step."""
+    if given.size >= FEWEST_STUCK and np.unique(given).size == 1 and np.unique(vectors.results).size > 1:
+        digits = -(-vectors.description.stage.format.width_bits // 4)
+        yield f"an output that never changes: every result is 0x{int(given[0]):0{digits}x}"
         return
-    likely = [fault for fault in faults if fault[0] > fault[1]]
-    for explained, contradicted, name in sorted(likely, key=lambda fault: fault[1] - fault[0])[:MOST_NAMED]:
-        yield f"{name} ({explained} of {int(differs.sum())} differences, against {contradicted} equal results)"
+    for lag in range(1, min(MOST_LAG, given.size // 2) + 1):
+        lines = "one line" if lag == 1 else f"{lag} lines"
+        for name, ours, theirs in (
+            ("late", slice(None, -lag), slice(lag, None)),
+            ("early", slice(lag, None), slice(None, -lag)),
+        ):
+            if np.array_equal(vectors.results[ours], given[theirs]):
+                yield f"every result {lines} too {name}"
 
 
-def _seen_in_codes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Iterator[str]:
-    """Yield what the codes themselves show: lines out of step, other NaN patterns, a bit that flipped or is stuck."""
-    for name, ours, theirs in (("late", slice(None, -1), slice(1, None)), ("early", slice(1, None), slice(None, -1))):
-        if given.size > 2 and np.array_equal(vectors.results[ours], given[theirs]):
-            yield f"every result one line too {name}"
-    fmt, changed = vectors.description.stage.format, given[differs] ^ vectors.results[differs]
-    if isinstance(fmt, Float) and np.isnan(fmt.decode(vectors.results[differs])).all():
-        if np.isnan(fmt.decode(given[differs])).all():
-            pattern = int(given[differs][0])
-            yield f"a NaN of another pattern: 0x{pattern:x}, the canonical one is 0x{int(fmt.nan_code or 0):x}"
-        else:
-            yield "a NaN that was not made"
-    bits = np.unique(changed)
-    if bits.size == 1 and int(bits[0]).bit_count() == 1:
-        bit = int(bits[0]).bit_length() - 1
-        mask = np.uint64(1 << bit)
-        if int(differs.sum()) == 1:
-            yield f"one flipped bit: bit {bit} of this one result"
-        elif (given & mask == 0).all() or (given & mask != 0).all():
-            yield f"bit {bit} stuck at {int(given[differs][0] >> np.uint64(bit)) & 1}"
-
-
-def _picture(vectors: Vectors, given: Codes, index: int) -> Iterator[str]:
-    d, fmt = vectors.description, vectors.description.stage.format
-    for name, source, codes in zip(NAMES, d.operand_formats, vectors.operands, strict=False):
-        terms = np.atleast_1d(codes[index])
-        for k, code in enumerate(terms[:MOST_TERMS]):
-            label = f"{name}[{k}]" if terms.size > 1 else name
-            yield f"{label:<10}{describe_code(source, int(code))}"
-        if terms.size > MOST_TERMS:
-            yield f"{'':<10}... {terms.size - MOST_TERMS} more"
-    exact = exact_value(d, vectors.operands, index)
-    if exact is not None and d.operation == "matmul" and not d.mac.mac().is_exact:
-        yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds or overflows on the way"
-    elif exact is not None:
-        yield from _exact_lines(exact, fmt)
-    if vectors.rbits is not None:
-        yield f"{'random':<10}0x{int(vectors.rbits[index]):x} of {d.n_rbits} bits"
-    yield f"{'expected':<10}{describe_code(fmt, int(vectors.results[index]))}"
-    yield f"{'given':<10}{describe_code(fmt, int(given[index]))}"
-    yield f"{'flags':<10}{_flags_in_words(int(vectors.flags[index]))}"
-
-
-def _exact_lines(exact: Fraction, fmt: Format) -> Iterator[str]:
-    """Yield the exact result, and the bits below its last place that decide how it is rounded."""
-    yield f"{'exact':<10}{_number(exact)}"
-    if exact == 0:
-        return
-    last = last_place(exact, fmt)
-    scaled = abs(exact) / Fraction(2) ** last
-    whole = scaled.numerator // scaled.denominator
-    rest = scaled - whole
-    guard, sticky = int(rest >= Fraction(1, 2)), int(rest not in (0, Fraction(1, 2)))
-    how = "exact" if rest == 0 else "a tie" if rest == Fraction(1, 2) else "above half" if guard else "below half"
-    yield f"{'':<10}last place 2**{last}, guard {guard}, sticky {sticky}: {how}"
-
-
-def _number(exact: Fraction) -> str:
-    try:
-        near = float(exact)
-    except OverflowError:
-        return "beyond float64"
-    if Fraction(near) == exact:
-        return f"{near!r} = {near.hex()}"
-    return f"about {near!r}"
-
-
-def _flags_compared(vectors: Vectors, flags: Codes) -> Finding | None:
+def _flags_compared(evidence: Evidence, flags: Codes, lines_of: NDArray[np.intp]) -> Finding | None:
+    vectors = evidence.vectors
     differs = flags != vectors.flags
     if not differs.any():
         return None
     index = int(np.flatnonzero(differs)[0])
-    expected, given = int(vectors.flags[index]), int(flags[index])
-    lines = (
-        f"every result is right, but {int(differs.sum())} of {flags.size} flags differ, the first at vector {index}:",
-        f"  expected  {_flags_in_words(expected)}",
-        f"  given     {_flags_in_words(given)}",
-    )
-    causes = [f"{name} {'missing' if expected >> bit & 1 else 'raised'}" for bit, name in enumerate(_FLAG_NAMES)
-              if (expected ^ given) >> bit & 1]  # fmt: skip
-    return Finding(0, flags.size, None, lines, tuple(causes))
-
-
-def _flags_in_words(bits: int) -> str:
-    return ", ".join(name for bit, name in enumerate(_FLAG_NAMES) if bits >> bit & 1) or "none"
+    explanation = _flag_cover(evidence, flags)
+    wrong, first = int(differs.sum()), int(lines_of[index])
+    lines = [f"every result is right, but {wrong} of {flags.size} flags differ, the first at vector {first}:"]
+    lines += [f"  {line}" for line in picture(vectors, None, index)]
+    lines[-1] = f"  expected flags  {flags_in_words(int(vectors.flags[index]))}"
+    lines.append(f"  given flags     {flags_in_words(int(flags[index]))}")
+    lines += _explained(evidence, explanation, int(differs.sum()))
+    return Finding(0, flags.size, None, tuple(lines), _names(explanation))

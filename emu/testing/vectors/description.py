@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_serializer, model_validator
 
 from emu._config import Items, Table
-from emu.datapath import Mac, OutputStage, Tininess
+from emu.datapath import Mac, OutputStage, Overflow, Rounding, Tininess
+from emu.datapath.registers import POSITION_LIMIT
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError, nearest_name
-from emu.formats import Format, parse
+from emu.formats import Fixed, Float, Format, parse_number
 from emu.formats.parse import modes_of
 from emu.testing.contract.case import ELEMENTWISE
+from emu.testing.vectors.conventions import InvalidRule, NanRule, ZeroSign, has_payloads
+from emu.testing.vectors.requantisers import RequantiserTable, multiplier_of
+from emu.testing.vectors.selection import SELECTIONS
 
 Codes = NDArray[np.uint64]
 #: Operations and their numbers of operands; a product's third is an addend, which may be left out.
-OPERANDS = {"quantize": 1, **ELEMENTWISE, "matmul": 2}
+OPERANDS = {"quantize": 1, **ELEMENTWISE, **dict.fromkeys(SELECTIONS, 2), "matmul": 2}
+#: Names of the operands, which are those of their files.
 NAMES = ("a", "b", "c")
+#: Whose flags: `emu` (underflow: 0 was written for what is not 0), or those of IEEE 754 as Berkeley writes them.
+FlagRule = Literal["ieee", "emu"]
 #: Flags as TestFloat writes them, by bit; `infinite` is a quotient by zero.
 TESTFLOAT_FLAGS = ("inexact", "underflow", "overflow", "infinite", "invalid")
 
@@ -46,6 +56,91 @@ class MacTable(Table):
         return Mac(self.product, self.accumulator, self.order, self.rounding, self.overflow)
 
 
+class StageTable(Table):
+    """A stage that results pass before the output stage; a text is read as its words, `"fix34f0 floor saturate"`."""
+
+    format: str
+    rounding: str | None = None
+    overflow: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_words(cls, given: Any) -> Any:
+        return _modes_of(given.split()) if isinstance(given, str) else given
+
+    @property
+    def stage(self) -> OutputStage:
+        """The stage."""
+        return OutputStage.of(self.format, self.rounding, self.overflow)
+
+
+class StepTable(StageTable):
+    """A stage of a requantiser, which multiplies before it writes, and adds and bounds after.
+
+    Attributes:
+        times: what its operand is multiplied by, exactly: a text of `multiplier_of`.
+        plus: integer that is added to what it writes.
+        lowest: bound of that sum; None is none.
+        highest: bound of that sum; None is none.
+    """
+
+    times: str = "1"
+    plus: int = 0
+    lowest: int | None = None
+    highest: int | None = None
+
+    @property
+    def factor(self) -> Fraction:
+        """What its operand is multiplied by."""
+        return multiplier_of(self.times)
+
+
+def _modes_of(words: list[str]) -> dict[str, str]:
+    """Return format, rounding mode and overflow rule of words in this order, as far as they are there."""
+    modes = dict[str, str]()
+    for name, known in (("overflow", Overflow), ("rounding", Rounding)):
+        if len(words) > 1 and words[-1] in {word.value for word in known}:
+            modes[name] = words[-1]
+            words = words[:-1]
+    return {"format": " ".join(words), **modes}
+
+
+class FurtherTable(StageTable):
+    """A further result of the same operands, perhaps of another operation; a text is `"remainder fix16f0 floor"`."""
+
+    operation: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_words(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        first, *rest = given.split() or [""]
+        return {"operation": first, **_modes_of(rest)} if first in OPERANDS else _modes_of([first, *rest])
+
+
+class StatisticsTable(Table):
+    """Positions of a register of leading bits that observes what the first stage is given.
+
+    Attributes:
+        lowest: exponent of the first position.
+        bins: how many there are.
+    """
+
+    lowest: int = Field(ge=-POSITION_LIMIT, le=POSITION_LIMIT)
+    bins: int = Field(ge=1, le=POSITION_LIMIT)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_words(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        words = given.split(":")
+        if len(words) != 2 or not all(re.fullmatch(r"-?\d+", word) for word in words):
+            raise ConfigError(f"`statistics` must be LOWEST:BINS, got {given!r}; write it like -24:40")
+        return dict(zip(("lowest", "bins"), map(int, words), strict=True))
+
+
 class Description(Table):
     """An operation: its operands' formats, its unit, and how results are written.
 
@@ -60,8 +155,17 @@ class Description(Table):
         depth: terms of each product.
         count: how many vectors.
         seed: of operands and random bits.
-        tininess: when the underflow of IEEE 754 calls a result tiny, before_rounding or after_rounding; None: hex files
-            have emu's own underflow, TestFloat's lines that of after_rounding.
+        tininess: when the underflow of IEEE 754 calls a result tiny, before_rounding or after_rounding; None: it is
+            after_rounding, and emu's flags have an underflow of their own.
+        flags: whose flags, ieee or emu; None is IEEE 754's if results are floats.
+        stages: that results pass before the output stage, each writes what the next one is given.
+        nan: which NaN is written: canonical, first or signalling_first (`conventions.py`, as the next three).
+        nan_code: of a NaN that no operand was, in hexadecimal; None: the format's canonical one.
+        invalid: what fixed-point results of floats are where there is none: zero, largest or indefinite.
+        zero_sign: of a sum of products that is 0: positive or ieee.
+        requantise: how integer sums become elements, behind `stages`; None of results that are none.
+        also: further results of the same operands: other operations, formats or modes.
+        statistics: positions of a register of leading bits, if the unit has one.
     """
 
     operation: str
@@ -75,6 +179,15 @@ class Description(Table):
     count: Annotated[int, Field(ge=1)] = 1000
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     tininess: Annotated[Tininess, Field(strict=False)] | None = None
+    flags: str | None = None
+    stages: Items[StageTable] = ()
+    requantise: RequantiserTable | None = None
+    nan: NanRule = "canonical"
+    nan_code: str | None = None
+    invalid: InvalidRule = "zero"
+    zero_sign: ZeroSign = "positive"
+    also: Items[FurtherTable] = Field(default=(), max_length=3)
+    statistics: StatisticsTable | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Description:
@@ -96,14 +209,113 @@ class Description(Table):
                 f"`mac`, a unit that multiplies and accumulates, is of matmul alone, got {self.mac.mac()} for "
                 f"{self.operation}; leave it out"
             )
-        assert self.stage
-        assert self.operand_formats
+        if self.flags not in (None, *get_args(FlagRule)):
+            raise ConfigError(
+                f"`flags` must be ieee or emu, got {self.flags!r}{nearest_name(self.flags, get_args(FlagRule))}"
+            )
+        _ = self.stage, self.operand_formats  # each raises a FormatError if its words are impossible
+        self.mac.mac().require_order()
         if self.mac.mac().rounding.draws:
             raise ConfigError(
                 "`rounding` of a unit must not be stochastic in vectors, got "
                 f"{self.mac.mac().rounding.value!r}: they hold random bits of results alone; choose another mode"
             )
+        self._require_conventions()
+        _ = self.further
         return self
+
+    def _require_conventions(self) -> None:
+        fmt = self.stage.format
+        for row in self.stages:
+            if row.stage.rounding.draws:
+                raise ConfigError(
+                    f"`stages` must not be stochastic, got {row.rounding!r}, as random bits are the last one's; choose "
+                    "another mode"
+                )
+        if self.requantise is not None:
+            self.requantise.require(fmt)
+            stage = self.stage
+            if stage.rounding is not Rounding.NEAREST_EVEN or stage.overflow is not Overflow.SATURATE:
+                raise ConfigError(
+                    "`rounding` and `overflow` must be left out beside `requantise`, whose steps round and whose "
+                    f"elements saturate, got {stage.rounding.value} and {stage.overflow.value}; write `rounding MODE` "
+                    "behind the kinds exact and shift"
+                )
+            if self.also:
+                raise ConfigError(
+                    "`also` must be left out beside `requantise`, got further results; write their vectors by "
+                    "themselves"
+                )
+            integers = [f for f in self.operand_formats if isinstance(f, Fixed) and not f.frac_bits]
+            if self.operation not in ("quantize", "matmul") or len(integers) < len(self.formats) or self.stages:
+                raise ConfigError(
+                    "`requantise` is of integer sums: of quantize or matmul, operands without fraction bits and no "
+                    f"`stages`, got {self.operation} of {', '.join(self.formats)}; write fix32f0"
+                )
+        if self.stages and self.operation == "round_to_integral":
+            raise ConfigError("`stages` must be left out of round_to_integral, got some; it rounds once")
+        passes_on = self.nan != "canonical"
+        if (passes_on or self.nan_code is not None) and not has_payloads(fmt):
+            raise ConfigError(f"`nan` and `nan_code` are of results with NaNs of IEEE 754, got {fmt}; leave them out")
+        if passes_on and (self.operation == "matmul" or not any(map(has_payloads, self.operand_formats))):
+            raise ConfigError(
+                f"`nan` = {self.nan!r} must have operands with NaNs of IEEE 754, one code each, got "
+                f"{self.operation} of {', '.join(self.formats)}; leave it out"
+            )
+        is_nan = self.made_nan < fmt.n_codes and np.isnan(fmt.decode(np.array(self.made_nan, np.uint64)))
+        if self.nan_code is not None and not is_nan:
+            raise ConfigError(f"`nan_code` must be the code of a NaN of {fmt}, got {self.nan_code!r}; correct it")
+        from_float = any(isinstance(source, Float) for source in self.operand_formats)
+        if self.invalid != "zero" and not (isinstance(fmt, Fixed) and from_float):
+            raise ConfigError(
+                f"`invalid` is of fixed-point results of floats, got {self.invalid!r} for {', '.join(self.formats)} to "
+                f"{fmt}; leave it out"
+            )
+        if self.statistics is not None and (self.operation in SELECTIONS or self.operation == "round_to_integral"):
+            raise ConfigError(f"`statistics` must be left out of {self.operation}, which computes nothing new, got one")
+        exact = self.operation == "matmul" and self.mac.mac().is_exact
+        if self.zero_sign != "positive" and not (exact and isinstance(fmt, Float)):
+            raise ConfigError(
+                "`zero_sign` is of matmul with an exact accumulator and float results, got "
+                f"{self.zero_sign!r} for {self.operation}; leave it out: other zeros have IEEE 754's signs"
+            )
+
+    @property
+    def further(self) -> tuple[Description, ...]:
+        """What the further results are, each by itself; what is not said is as the first result's."""
+        if not self.also:
+            return ()
+        table = self.model_dump(exclude={"also", "statistics"})
+        return tuple(
+            Description.model_validate(
+                {
+                    **table,
+                    "operation": row.operation or self.operation,
+                    "out_format": row.format,
+                    "rounding": row.rounding,
+                    "overflow": row.overflow,
+                    "flags": None,
+                }
+            )
+            for row in self.also
+        )
+
+    @property
+    def result_names(self) -> list[str]:
+        """The names of the results' columns and files: result, result2, ..."""
+        return ["result", *(f"result{number}" for number in range(2, 2 + len(self.also)))]
+
+    @property
+    def made_nan(self) -> int:
+        """The code that is written for a NaN that no operand was; 0 of a format without."""
+        if self.nan_code is None:
+            return getattr(self.stage.format, "nan_code", None) or 0
+        try:
+            return int(self.nan_code, 16)
+        except ValueError:
+            raise ConfigError(
+                f"`nan_code` must be hexadecimal, got {self.nan_code!r}; write it like 0xffc00000"
+            ) from None
 
     @field_serializer("rounding")
     def _rounding_that_works(self, _: str | None) -> str:
@@ -123,10 +335,45 @@ class Description(Table):
         """The output stage."""
         return OutputStage.of(self.out_format, self.rounding, self.overflow, self.n_rbits)
 
+    @property
+    def pipeline(self) -> tuple[StepTable, ...]:
+        """All stages before the output stage, those of a requantiser last."""
+        return _pipeline(
+            self.stages, cast("Hashable", self.requantise)
+        )  # no cached property, which `model_copy` would copy
+
+    @property
+    def unstaged(self) -> Description:
+        """The same operation without stages before the output stage."""
+        return self.model_copy(update={"stages": (), "requantise": None})
+
+    def after_pipeline(self, exact: Fraction) -> Fraction:
+        """Return what stages that rounded nothing would make of an exact result."""
+        for step in self.pipeline:
+            exact = exact * step.factor + step.plus
+        return exact
+
     @cached_property
     def operand_formats(self) -> tuple[Format, ...]:
         """The operands' formats."""
-        return tuple(parse(text) for text in self.formats)
+        return tuple(parse_number(text) for text in self.formats)
+
+    @property
+    def flag_rule(self) -> FlagRule:
+        """Whose flags belong to the results: those that `flags` names, else IEEE 754's of floats."""
+        if self.flags is None:
+            return "ieee" if isinstance(self.stage.format, Float) else "emu"
+        return cast("FlagRule", self.flags)
+
+    @property
+    def underflow(self) -> Tininess | None:
+        """When a result is tiny, for IEEE 754's underflow; None if underflow is emu's: a 0 for another result.
+
+        IEEE 754 has no stochastic rounding: there, results are tiny before rounding.
+        """
+        if not isinstance(self.stage.format, Float) or (self.tininess is None and self.flag_rule == "emu"):
+            return None
+        return Tininess.BEFORE_ROUNDING if self.is_stochastic else Tininess(self.tininess or Tininess.AFTER_ROUNDING)
 
     @property
     def is_stochastic(self) -> bool:
@@ -139,6 +386,13 @@ class Description(Table):
         return (self.count, self.depth) if factors else (self.count,)
 
 
+@lru_cache(maxsize=256)
+def _pipeline(stages: Hashable, requantise: Hashable) -> tuple[StepTable, ...]:
+    rows = [row.model_dump() for row in cast("tuple[StageTable, ...]", stages)]
+    steps = requantise.stages if isinstance(requantise, RequantiserTable) else []
+    return tuple(StepTable.model_validate(row) for row in [*rows, *steps])
+
+
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """Operands and the definition's results.
@@ -148,8 +402,8 @@ class Vectors:
         operands: codes of each, shapes of `Description.shape_of`.
         rbits: random bits per result, (count,), or None.
         results: codes, (count,).
-        flags: bits in the order of `TESTFLOAT_FLAGS`, and above them `accumulator_overflow`, (count,); read from
-            TestFloat's lines, underflow and invalid are IEEE 754's (`files.py`).
+        flags: bits in the order of `TESTFLOAT_FLAGS`, and above them `accumulator_overflow`, (count,), by the
+            description's `flag_rule`.
     """
 
     description: Description
@@ -157,3 +411,13 @@ class Vectors:
     rbits: Codes | None
     results: Codes
     flags: Codes
+
+    def at(self, indices: NDArray[np.int64]) -> Vectors:
+        """Return some of the vectors."""
+        return Vectors(
+            self.description.model_copy(update={"count": int(indices.size)}),
+            tuple(codes[indices] for codes in self.operands),
+            None if self.rbits is None else self.rbits[indices],
+            self.results[indices],
+            self.flags[indices],
+        )

@@ -1,12 +1,19 @@
-"""Vectors as files.
+"""Vectors as files: hexadecimal columns for `$readmemh`, and the lines of Berkeley TestFloat, in one folder.
 
-hex         DIR/manifest.json, DIR/a.hex, b.hex, c.hex, rbits.hex, result.hex, flags.hex: a code a line, for $readmemh;
-            `depth` lines of a factor belong to a result of matmul
-testfloat   DIR/manifest.json, DIR/vectors.txt: operands, result and flags a line, as Berkeley TestFloat writes them
+    manifest.json                        what they are, and whose flags `flags.hex` has
+    a.hex, b.hex, c.hex, rbits.hex       a code a line; `depth` lines of a factor belong to a result of matmul
+    result.hex, flags.hex
+    vectors.txt                          operands, result and flags a line, unless a line cannot hold the operation
+    result2.hex, result3.hex             further results of the same operands
+    statistics.hex                       what a register of leading bits has counted after the last vector
+    cells.txt                            how many vectors reach each cell, for people
 
-Flags are bits: inexact 1, underflow 2, overflow 4, infinite 8, invalid 16, accumulator overflow 32 (hex alone). In hex,
-underflow is emu's: not 0, but 0 was written; in TestFloat's lines IEEE 754's: tiny after rounding, and inexact. A
-description with `tininess` has IEEE 754's of that choice in both.
+Flags are bits: inexact 1, underflow 2, overflow 4, infinite 8, invalid 16, accumulator overflow 32 (`flags.hex` alone).
+`flags` of the manifest says whose: `ieee`, those of IEEE 754 as Berkeley SoftFloat has them (the default of float
+results), or `emu`, whose underflow is a 0 that was written for another result (that of fixed-point results). Lines of
+TestFloat always have IEEE 754's. A description with `tininess` has IEEE 754's underflow of that choice in both.
+
+Folders of the layout "emu vectors 1" had either columns with emu's flags, or lines; they are read as what they were.
 """
 
 from __future__ import annotations
@@ -21,30 +28,78 @@ import numpy as np
 
 from emu._config import Items, Table, checked
 from emu._files import read_json, replace_file
+from emu.datapath import StatisticsRegister
 from emu.errors import ConfigError, nearest_name
-from emu.testing.vectors.definition import ieee_flags
-from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
+from emu.testing.vectors.cells import table_of
+from emu.testing.vectors.definition import ACCUMULATOR_BIT, further_results, register_of, with_flags_of
+from emu.testing.vectors.description import NAMES, Codes, Description, FlagRule, Vectors
+from emu.testing.vectors.everything import Everything, rows_among_all
 
-Style = Literal["hex", "testfloat"]
-MANIFEST, LINES = "manifest.json", "vectors.txt"
-#: Version of the layout, in the manifest.
-LAYOUT = "emu vectors 1"
+Style = Literal["both", "hex", "testfloat"]
+MANIFEST, LINES, CELLS, REGISTER = "manifest.json", "vectors.txt", "cells.txt", "statistics.hex"
+#: Version of the layout, in the manifest, and the one before it.
+LAYOUT, EARLIER_LAYOUT = "emu vectors 2", "emu vectors 1"
 _FLAG_DIGITS = 2
 #: Bits of a code, at most.
 _MOST_BITS = 64
+#: The flags that lines of TestFloat have: all but the accumulator's.
+_LINE_FLAGS = np.uint64((1 << ACCUMULATOR_BIT) - 1)
 
 
 class _Manifest(Table):
     """The manifest of a folder of vectors."""
 
     layout: str
-    style: Style
+    flags: FlagRule
     description: Description
     files: Items[str]
 
 
-def write_vectors(vectors: Vectors, folder: Path, style: str = "hex") -> list[Path]:
+class _EarlierManifest(Table):
+    """The manifest of a folder of the earlier layout."""
+
+    layout: str
+    style: Literal["hex", "testfloat"]
+    description: Description
+    files: Items[str]
+
+
+def register_rows(register: StatisticsRegister) -> list[tuple[str, int]]:
+    """Return the counts of a register in the order of its file, each with what it counts.
+
+    Positive results by the exponent of their leading bit, from the lowest on; then negative ones; results without a
+    leading bit, below the positions, above them, not finite, and all.
+    """
+    assert register.lowest is not None
+    assert register.bins is not None
+    exponents = range(register.lowest, register.lowest + register.bins)
+    sides = (("positive", register.positive), ("negative", register.negative))
+    rows = [(f"{name} results of leading bit 2**{e}", side.get(e, 0)) for name, side in sides for e in exponents]
+    scalars = {
+        "results without a leading bit": register.none,
+        "results below the positions": register.below,
+        "results above the positions": register.above,
+        "results that are not finite": register.nonfinite,
+        "results": register.total,
+    }
+    return [*rows, *scalars.items()]
+
+
+def lines_hold(description: Description) -> bool:
+    """Return whether a line of TestFloat can hold a vector: operands, result and flags, each once."""
+    return description.operation != "matmul" and not description.is_stochastic
+
+
+def write_vectors(
+    vectors: Vectors, folder: Path, style: str = "both", *, everything: Everything | None = None
+) -> list[Path]:
     """Write vectors into a folder; return the files.
+
+    Args:
+        vectors: what is written.
+        folder: where; it is made.
+        style: hex (columns), testfloat (lines), or both; where lines cannot hold the operation, both is hex.
+        everything: all inputs of the operation, if they were tried; without, they are if they are few.
 
     Raises:
         ConfigError: there is no such style, TestFloat's lines cannot hold the operation, or the folder cannot be
@@ -52,13 +107,19 @@ def write_vectors(vectors: Vectors, folder: Path, style: str = "hex") -> list[Pa
     """
     d = vectors.description
     if style not in get_args(Style):
-        raise ConfigError(f"`style` must be hex or testfloat, got {style!r}{nearest_name(style, get_args(Style))}")
-    if style == "testfloat" and (d.operation == "matmul" or d.is_stochastic):
+        raise ConfigError(
+            f"`style` must be both, hex or testfloat, got {style!r}{nearest_name(style, get_args(Style))}"
+        )
+    if style == "testfloat" and not lines_hold(d):
         what = "products" if d.operation == "matmul" else "random bits"
         raise ConfigError(f"TestFloat's lines must hold operands, result and flags, got {what}; write --style hex")
-    texts = _hex_files(vectors) if style == "hex" else {LINES: _testfloat_lines(vectors)}
-    manifest = {"layout": LAYOUT, "style": style, "description": d.model_dump(mode="json"), "files": list(texts)}
+    texts = _hex_files(vectors) if style != "testfloat" else {}
+    if style != "hex" and lines_hold(d):
+        texts[LINES] = _testfloat_lines(vectors)
+    manifest = {"layout": LAYOUT, "flags": d.flag_rule, "description": d.model_dump(mode="json", exclude={"flags"})}
+    manifest |= {"files": list(texts)}
     texts[MANIFEST] = json.dumps(manifest, indent=2) + "\n"
+    texts[CELLS] = table_of(rows_among_all(vectors, everything=everything))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -82,6 +143,10 @@ def _hex_files(vectors: Vectors) -> dict[str, str]:
         files["rbits.hex"] = _column(vectors.rbits, d.n_rbits)
     files["result.hex"] = _column(vectors.results, d.stage.format.width_bits)
     files["flags.hex"] = _column(vectors.flags, 4 * _FLAG_DIGITS)
+    for name, further in zip(d.result_names[1:], further_results(vectors), strict=True):
+        files[f"{name}.hex"] = _column(further.results, further.description.stage.format.width_bits)
+    if (register := register_of(vectors)) is not None:
+        files[REGISTER] = _column(np.array([count for _, count in register_rows(register)], np.uint64), 32)
     return files
 
 
@@ -92,7 +157,8 @@ def _column(codes: Codes, bits: int) -> str:
 def _testfloat_lines(vectors: Vectors) -> str:
     d = vectors.description
     widths = [*(fmt.width_bits for fmt in d.operand_formats), d.stage.format.width_bits, 4 * _FLAG_DIGITS]
-    columns = [*vectors.operands, vectors.results, ieee_flags(vectors)]
+    ieee = with_flags_of("ieee", vectors).flags
+    columns = [*vectors.operands, vectors.results, ieee & _LINE_FLAGS]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return "".join(
         " ".join(f"{code:0{_digits(bits)}X}" for code, bits in zip(row, widths, strict=True)) + "\n" for row in rows
@@ -104,7 +170,7 @@ def _digits(bits: int) -> int:
 
 
 def read_vectors(folder: Path) -> Vectors:
-    """Return the vectors of a folder.
+    """Return the vectors of a folder, from its columns if it has both.
 
     Raises:
         ConfigError: a file is missing or damaged.
@@ -115,13 +181,19 @@ def read_vectors(folder: Path) -> Vectors:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} must be the manifest of vectors, got {error}; name the folder they are in") from None
     table = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    if table.get("layout") != LAYOUT:
+    if table.get("layout") not in (LAYOUT, EARLIER_LAYOUT):
         raise ConfigError(f"{path} must be of the layout {LAYOUT!r}, got {table.get('layout')!r}; write it again")
-    manifest = checked(_Manifest, table, file=str(path))
-    d = manifest.description
-    if manifest.style == "testfloat":
-        lines = read_lines(folder / LINES, len(d.formats) + 2, d.count)
-        *operands, results, flags = lines
+    if table["layout"] == EARLIER_LAYOUT:
+        earlier = checked(_EarlierManifest, table, file=str(path))
+        d, rule, has_columns = earlier.description, "emu", earlier.style == "hex"
+    else:
+        manifest = checked(_Manifest, table, file=str(path))
+        d, rule, has_columns = manifest.description, manifest.flags, LINES not in manifest.files or (
+            len(manifest.files) > 1
+        )  # fmt: skip
+    d = d.model_copy(update={"flags": rule if has_columns else "ieee"})
+    if not has_columns:
+        *operands, results, flags = read_lines(folder / LINES, len(d.formats) + 2, d.count)
         return Vectors(d, tuple(operands), None, results, flags)
     operands = [
         read_lines(folder / f"{name}.hex", 1, int(np.prod(d.shape_of(i))))[0].reshape(d.shape_of(i))
@@ -132,12 +204,12 @@ def read_vectors(folder: Path) -> Vectors:
     return Vectors(d, tuple(operands), rbits, results, flags)
 
 
-def read_lines(path: Path, columns: int | None, count: int) -> list[Codes]:
+def read_lines(path: Path, columns: int, count: int) -> list[Codes]:
     """Return the columns of a file of hexadecimal codes; comments after // or #, and empty lines, are skipped.
 
     Args:
         path: of the file.
-        columns: how many; None takes as many as the first line has.
+        columns: how many.
         count: lines wanted.
 
     Raises:
@@ -152,7 +224,7 @@ def read_lines(path: Path, columns: int | None, count: int) -> list[Codes]:
         words = line.partition("//")[0].partition("#")[0].split()
         if not words:
             continue
-        rows.append(_words(path, number, words, columns or (len(rows[0]) if rows else len(words))))
+        rows.append(_words(path, number, words, columns))
     if len(rows) != count:
         raise ConfigError(f"{path} must have {count} lines, one per vector, got {len(rows)}; write it again")
     return [np.array(column, np.uint64) for column in zip(*rows, strict=True)]
@@ -167,7 +239,6 @@ def _words(path: Path, number: int, words: Sequence[str], columns: int) -> list[
             raise ValueError
     except ValueError:
         raise ConfigError(
-            f"{path} must hold hexadecimal codes, got {' '.join(words)!r} in line {number}; an x or z in a simulator's "
-            "dump is a result that was never driven"
+            f"{path} must hold hexadecimal codes, got {' '.join(words)!r} in line {number}; write it again"
         ) from None
     return codes

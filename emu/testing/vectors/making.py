@@ -1,87 +1,89 @@
-"""Operands of golden vectors: one part breaks hardware, one tells every known fault from the definition.
+"""Operands of golden vectors: for each cell, hard ones for hardware, and those that tell faults from the definition.
 
-The first part is drawn as all hard numbers are (`emu.testing.hard`). Results that overflow or are NaN show no rounding,
-and sums of many such terms nearly all do. So for the second part many more operands are drawn than are wanted: short
-ones, whose results lie all over the format, ties among them. Those are kept that show the faults of `faults.py`, each
-fault in turn. If sums of products can go beyond the accumulator's limits, a third part does so (`steering.py`).
+The vectors of the cells (`cells.py`) come first in the file; they are chosen from pairs of special values and from
+operands that are aimed at the cells (`pool.py`, `aiming.py`). The rest has two parts, or three. One is drawn as all
+hard numbers are (`emu.testing.hard`). Results that overflow or are NaN show no rounding, and sums of many such terms
+nearly all do. So for another part many more operands are drawn than are wanted: short ones, whose results lie all over
+the format, ties among them. Those are kept that show the faults of `causes/`, each fault in turn. If sums of products
+can go beyond the accumulator's limits, a third part does so (`steering.py`).
 """
 
 from __future__ import annotations
 
+import math
 from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.reference.philox import random_integers
-from emu.datapath import Rounding, stream_of
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import Noise, Places, hard_codes, hard_reals, negated
-from emu.testing.vectors.definition import answer
+from emu.testing.vectors.causes import TELLING, hypotheses
+from emu.testing.vectors.definition import answered
 from emu.testing.vectors.description import Codes, Description, Vectors
-from emu.testing.vectors.faults import hypotheses
+from emu.testing.vectors.evidence import Evidence
+from emu.testing.vectors.pool import MOST_TERMS, Pool, joined, random_bits_of, sized
+from emu.testing.vectors.requantiser_sums import telling_sums, with_telling_addends
 from emu.testing.vectors.steering import reach_of, steered_operands
 
 Exponents = NDArray[np.int64]
-#: Vectors drawn for each that is kept; fewer, down to the second number, if they would have more terms in all.
-DRAWN, FEWEST_DRAWN, MOST_TERMS = 16, 2, 1 << 19
-#: Modes that vectors tell apart. Those that came later are not among them, so that a seed keeps its vectors.
-TELLING_MODES = tuple(Rounding)[:10]
+#: Vectors drawn for each that is kept; fewer, down to the second number, if they had more than `MOST_TERMS` terms.
+DRAWN, FEWEST_DRAWN = 16, 2
+#: Share of the vectors that is there for cells, at most.
+CELLS_SHARE = 0.75
 #: Salts of the noise of places; those of operands follow the last one, so many apart.
 _TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
 
 
-def make_vectors(description: Description) -> Vectors:
+def make_vectors(description: Description, pool: Pool | None = None) -> Vectors:
+    """Return vectors: of the cells first, then in turn hard ones, such that show faults, such that cross limits.
+
+    Args:
+        description: the operation.
+        pool: its pool, if there is one already.
+    """
+    d = description
+    first = (pool or Pool(d)).of_cells(max(int(d.count * CELLS_SHARE), 1))
+    rest = d.count - first.description.count
+    return joined(d, [first, _mixed(sized(d, rest))] if rest else [first])
+
+
+def count_for_cells(description: Description, pool: Pool | None = None) -> int:
+    """Return how many vectors have room for as many of each cell as it wants.
+
+    Args:
+        description: the operation.
+        pool: its pool, if there is one already.
+    """
+    return math.ceil((pool or Pool(description)).wanted / CELLS_SHARE)
+
+
+def _mixed(description: Description) -> Vectors:
     """Return vectors, one of each part in turn: hard ones, those that show faults, those that cross limits."""
     d, reach = description, reach_of(description)
     parts = 3 if reach is not None and reach.is_beyond else 2
     sizes = [len(range(i, d.count, parts)) for i in range(parts)]
     wanted = sizes[1]
     each = min(DRAWN, max(FEWEST_DRAWN, MOST_TERMS // max(wanted * d.depth, 1)))
-    hard, drawn = _sized(d, sizes[0]), _sized(d, wanted * each)
+    hard, drawn = sized(d, sizes[0]), sized(d, wanted * each)
     crossing = sizes[2] if parts > 2 else 0
-    rbits = _random_bits(d, hard.count + drawn.count + crossing) if d.is_stochastic else None
-    sets = [_answered(hard, _hard_operands(hard), _part_of(rbits, 0, hard.count))]
+    rbits = random_bits_of(d, hard.count + drawn.count + crossing) if d.is_stochastic else None
+    sets = [answered(hard, with_telling_addends(hard, _hard_operands(hard)), _part_of(rbits, 0, hard.count))]
     if wanted:
-        telling = _answered(drawn, _spread_operands(drawn), _part_of(rbits, hard.count, drawn.count))
-        sets.append(_taken(telling, _kept(telling, wanted)))
+        spread = with_telling_addends(drawn, _spread_operands(drawn))
+        telling = answered(drawn, spread, _part_of(rbits, hard.count, drawn.count))
+        sets.append(telling.at(_kept(telling, wanted)))
     if crossing:
-        steered = _sized(d, crossing)
+        steered = sized(d, crossing)
         operands = steered_operands(steered)
         assert operands is not None
-        sets.append(_answered(steered, operands, _part_of(rbits, hard.count + drawn.count, crossing)))
+        sets.append(answered(steered, operands, _part_of(rbits, hard.count + drawn.count, crossing)))
     return _interleaved(d, sets)
 
 
 def _part_of(rbits: Codes | None, start: int, count: int) -> Codes | None:
     return None if rbits is None else rbits[start : start + count]
-
-
-def _sized(description: Description, count: int) -> Description:
-    return description.model_copy(update={"count": count})
-
-
-def _random_bits(description: Description, count: int) -> Codes:
-    stream = stream_of("vectors", description.operation)
-    drawn = random_integers(count, description.n_rbits, seed=description.seed, stream=stream, step=0, draw=0)
-    return drawn.astype(np.uint64)
-
-
-def _answered(description: Description, operands: tuple[Codes, ...], rbits: Codes | None) -> Vectors:
-    written = answer(description, operands, rbits)
-    return Vectors(description, operands, rbits, written.codes, written.flags)
-
-
-def _taken(vectors: Vectors, indices: NDArray[np.int64]) -> Vectors:
-    v = vectors
-    return Vectors(
-        _sized(v.description, indices.size),
-        tuple(codes[indices] for codes in v.operands),
-        None if v.rbits is None else v.rbits[indices],
-        v.results[indices],
-        v.flags[indices],
-    )
 
 
 def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
@@ -105,7 +107,7 @@ def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
 
 def _kept(vectors: Vectors, wanted: int) -> NDArray[np.int64]:
     """Return which vectors to keep: for each fault in turn the next one that shows it, then the others."""
-    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(vectors, TELLING_MODES)]
+    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(Evidence(vectors), TELLING)]
     turns = (index for turn in zip_longest(*shown) for index in turn if index is not None)
     order = dict.fromkeys(int(i) for i in chain(turns, range(vectors.description.count)))
     return np.array(list(order)[:wanted])
@@ -123,6 +125,8 @@ def _hard_operands(description: Description) -> tuple[Codes, ...]:
 def _spread_operands(description: Description) -> tuple[Codes, ...]:
     """Return short operands whose results lie all over the format, and a little beyond."""
     d = description
+    if d.requantise is not None and d.operation == "quantize":
+        return (telling_sums(d, d.count, d.seed + 1),)
     formats, exponents = d.operand_formats, _exponents(description)
     operands = list[Codes]()
     for i, (fmt, exponent) in enumerate(zip(formats, exponents, strict=True)):
@@ -203,7 +207,7 @@ def _range(fmt: Format) -> tuple[int, int]:
     """Return the exponents of the smallest and of the largest value other than 0."""
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits, _precision(fmt) - 1 - fmt.frac_bits
-    return _last_place(fmt) if fmt.zero else fmt.emin, fmt.emax
+    return _last_place(fmt) if fmt.has_subnormal_codes else fmt.emin, fmt.emax
 
 
 def _last_place(fmt: Format) -> int:

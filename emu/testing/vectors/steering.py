@@ -66,7 +66,7 @@ def reach_of(description: Description) -> Reach | None:
 def steered_operands(description: Description) -> tuple[Codes, ...] | None:
     """Return codes of operands whose sums cross the limits; None if no sum can, or there is no limit."""
     d, reach = description, reach_of(description)
-    if reach is None or not reach.is_beyond:
+    if reach is None or not reach.is_beyond or not _largest_product(d):  # products that float64 takes for 0
         return None
     alone = reach.limit / (_terms(d) * _largest_product(d))  # share of the terms that arrives at the limit, all largest
     whole = Places.of(d.seed, (d.count, 1))

@@ -59,7 +59,10 @@ def fnv1a(bytes_: Array) -> NDArray[np.uint64]:
 
 
 def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int64]:
-    """Return the column of each n-gram of each window, (windows, n-grams): by n, then by distance from its end.
+    """Return the column of each n-gram of each window, (windows, n-grams).
+
+    They are ordered by n, then by distance: 1 for the n-gram that ends with the window's last byte, 2 for the one that
+    ends a byte before, ...
 
     Args:
         windows: (windows, reach).

@@ -33,10 +33,11 @@ BLOCK_BYTES = 1 << 20
 TEST_SHARE = 0.1
 #: Characters of a wrong word that a message shows.
 SHOWN = 40
-# possessive quantifiers (`++`, `*+`): a text that does not match fails without backtracking over a megabyte
-_LABEL = rb"[+-]?[0-9]++(?:\.0*+)?+"
-_NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
-_LINES = re.compile(rb"(?:[ \t\r]*+(?:%b(?:[ \t\r]++[0-9]++:%b)*+)?+[ \t\r]*+\n)*+" % (_LABEL, _NUMBER))
+# Runs of characters have possessive quantifiers (`++`, `*+`), so that a text that does not match fails soon. Groups
+# have none: before Python 3.11.5 a possessive group that had begun to match counted as matched.
+_LABEL = rb"[+-]?[0-9]++(?:\.0*+)?"
+_NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_LINES = re.compile(rb"(?:[ \t\r]*+(?:%b(?:[ \t\r]++[0-9]++:%b)*)?[ \t\r]*+\n)*" % (_LABEL, _NUMBER))
 _COMMENT, _WORD = re.compile(rb"#[^\n]*+"), re.compile(rb"[^ \t\r\n]++")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from emu.datapath import FLAG_NAMES
+from emu.datapath import FLAG_NAMES, ScaleCounts
 from emu.precision import CounterTable, Profile
 from emu.training.folders.run_folder import RunFolder
 from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
@@ -53,6 +53,17 @@ class History:
                 self.add("registers", **where, kind=kind, count=getattr(register, kind))
             flags = dict(zip(FLAG_NAMES, counts.flags.counts(), strict=True))
             self.add("flags", **where, elements=counts.elements, **flags)
+        for (layer, role, factor), counts in counters.scales():
+            if counts.blocks:
+                self._add_scales({"step": step, "layer": layer, "role": role, "factor": factor}, counts)
+
+    def _add_scales(self, where: dict[str, Any], counts: ScaleCounts) -> None:
+        """Add the counts of blocks, in the order of `ScaleCounts`."""
+        numbers = counts.to_dict()
+        for exponent, count in numbers.pop("exponents"):
+            self.add("scales", **where, kind="scale", exponent=exponent, count=count)
+        for kind, count in numbers.items():
+            self.add("scales", **where, kind=kind, count=count)
 
     def add_profile(self, step: int, profile: Profile) -> None:
         """Add the times that operations took in the interval that ends at `step`."""

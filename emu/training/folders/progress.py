@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from emu._files import read_json
+from emu._tables import arrow_errors, read_parquet
 from emu.training.folders.run_folder import RUN
 
 #: Table with a row for each log point.
@@ -61,11 +61,10 @@ def progress_of(folder: Path, info: Mapping[str, Any]) -> RunProgress:
         info: content of its `run.json`, which was written when its process began or resumed it.
     """
     began, planned = int(info.get("steps") or 0), int(info.get("steps_planned") or 0)
-    table: Any = import_module("pyarrow.parquet")
     path = folder / METRICS
     try:
-        steps: list[int] = table.read_table(path, columns=["step"]).column("step").to_pylist()
+        steps: list[int] = read_parquet(path, ["step"]).column("step").to_pylist()
         spent_s = path.stat().st_mtime - (folder / RUN).stat().st_mtime
-    except (OSError, ValueError, KeyError):  # not written yet, or being copied
+    except (*arrow_errors(), KeyError):  # not written yet, or being copied
         return RunProgress(began, began, planned, 0.0)
     return RunProgress(began, max([*steps, began]), planned, spent_s)

@@ -1,6 +1,6 @@
 """A run's folder: each file is replaced atomically, so that a run killed at any time can be resumed.
 
-    run.json   metrics.parquet   registers.parquet   flags.parquet   snr.parquet   profile.parquet
+    run.json   NAME.parquet for each of `TABLES` (some only with their first row)   trace.json (simulated time)
     checkpoint.safetensors   report.html
     run.lock   run.process        while a process trains it: `claim.py`
 
@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import json
 import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, NonNegativeInt
 from typing_extensions import override
 
-from emu._config import checked
+from emu._config import Table, checked
 from emu._files import TEMPORARY, read_json, replace_file
+from emu._tables import arrow_errors, read_parquet, table_of_columns, write_parquet
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.training.folders.claim import CLAIM_FILES
@@ -39,6 +40,18 @@ RUN = "run.json"
 _NEW_RUN = "start a new run with --out"
 #: Version of the checkpoint's layout, in its metadata.
 CHECKPOINT_FORMAT = "emu checkpoint 1"
+
+
+class RunResult(Table):
+    """How far a run came, as `run.json` says.
+
+    Attributes:
+        steps: training steps that it has done.
+        test_accuracy: the last one, a share; None if none was measured.
+    """
+
+    steps: NonNegativeInt = 1
+    test_accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class RunFolder:
@@ -55,12 +68,14 @@ class RunFolder:
     def create(cls, path: str | Path) -> RunFolder:
         """Make a new folder, parents included; an empty one that exists is used.
 
+        Files that a process killed in its first write left half written do not count, and are left to `open`.
+
         Raises:
             ConfigError: the folder exists and is not empty, or cannot be made or written.
         """
         folder = cls(path)
         try:
-            if folder.path.is_dir() and any(path.name not in CLAIM_FILES for path in folder.path.iterdir()):
+            if folder.path.is_dir() and any(map(_is_of_a_run, folder.path.iterdir())):
                 raise ConfigError(
                     f"the folder of a new run must be empty, got {folder.path} with files in it; choose another one "
                     f"with --out, or continue that run with --resume {folder.path}"
@@ -142,14 +157,11 @@ class RunFolder:
         Raises:
             ConfigError: as `write_bytes`.
         """
-        arrow, parquet = _arrow(), import_module("pyarrow.parquet")
-        schema = arrow.schema([(column, getattr(arrow, kind)()) for column, kind in TABLES[name].items()])
         assert set(columns) == set(TABLES[name]), (
             f"{name} must have the columns {list(TABLES[name])}, got {list(columns)}"
         )
-        arrays = [arrow.array(columns[column], getattr(arrow, kind)()) for column, kind in TABLES[name].items()]
-        table = arrow.Table.from_arrays(arrays, schema=schema)
-        self._replace(f"{name}.parquet", lambda file: parquet.write_table(table, file, compression="zstd"))
+        table = table_of_columns(columns, TABLES[name])
+        self._replace(f"{name}.parquet", lambda file: write_parquet(table, file))
 
     def read_table(self, name: str, *, up_to_step: int | None = None) -> dict[str, list[Any]]:
         """Return the columns of a Parquet table, null as None; empty columns if there is no such file.
@@ -166,20 +178,19 @@ class RunFolder:
         path = self.path / f"{name}.parquet"
         if not path.exists():
             return {column: [] for column in TABLES[name]}
-        arrow, parquet = _arrow(), import_module("pyarrow.parquet")
         try:
-            table = parquet.read_table(io.BytesIO(path.read_bytes()))
+            table = read_parquet(path)
             columns: dict[str, list[Any]] = {column: [None] * table.num_rows for column in TABLES[name]}
             for column in table.column_names:
                 kind = TABLES[name].get(column)
                 if kind is None:
                     raise ValueError(f"a column {column!r}, which no such table has")
-                columns[column] = table.column(column).cast(getattr(arrow, kind)()).to_pylist()
+                columns[column] = table.column(column).cast(kind).to_pylist()
             if up_to_step is None:
                 return columns
             kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]
             return {column: [values[row] for row in kept] for column, values in columns.items()}
-        except (OSError, ValueError, TypeError, arrow.ArrowException) as error:
+        except (*arrow_errors(), TypeError) as error:
             raise _damaged(
                 path, "a Parquet table", str(error), "delete it; the run goes on without its history"
             ) from None
@@ -213,6 +224,23 @@ class RunFolder:
             raise ConfigError(f"{path} must hold the run's recipe and device: {error}; or {_NEW_RUN}") from None
         return recipe, device
 
+    def read_result(self) -> RunResult:
+        """Return how far the run came.
+
+        Raises:
+            ConfigError: `run.json` is missing or damaged.
+        """
+        info, path = self.read_json(), self.path / RUN
+        metrics: Any = info.get("metrics", {})
+        if not isinstance(metrics, Mapping):
+            raise _damaged(path, "a run's description with a table `metrics`", type(metrics).__name__, _NEW_RUN)
+        reached = cast("Mapping[str, Any]", metrics).get("test_accuracy")
+        written = {"steps": info.get("steps", 1), "test_accuracy": reached}
+        try:
+            return checked(RunResult, written, file=str(path))
+        except ConfigError as error:
+            raise ConfigError(f"{error}; or {_NEW_RUN}") from None
+
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint."""
@@ -241,7 +269,7 @@ class RunFolder:
         Raises:
             ConfigError: there is no checkpoint, or it is truncated or corrupt; names file and remedy.
         """
-        path, remedy = self.path / CHECKPOINT, "restore it from a backup, or start a new run with --out"
+        path, remedy = self.path / CHECKPOINT, f"restore it from a backup, or {_NEW_RUN}"
         try:
             content = path.read_bytes()
             length = int.from_bytes(content[:8], "little")
@@ -253,9 +281,7 @@ class RunFolder:
             sound = _sha256(arrays, label["state"]) == label["sha256"]
             state = json.loads(label["state"])
         except FileNotFoundError:
-            raise ConfigError(
-                f"a run must have a checkpoint to be resumed, got none at {path}; start a new run with --out"
-            ) from None
+            raise ConfigError(f"a run must have a checkpoint to be resumed, got none at {path}; {_NEW_RUN}") from None
         except ConfigError:
             raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError, _safetensors_error()) as error:
@@ -270,6 +296,21 @@ class RunFolder:
             replace_file(path, write)
         except OSError as error:
             raise _unwritten(path, error) from None
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return whether a process writes this file, or was killed while it did."""
+    return path.name.endswith(TEMPORARY)
+
+
+def _is_of_a_run(path: Path) -> bool:
+    """Return whether a file is more than what stands in a folder before a run begins."""
+    return path.name not in CLAIM_FILES and not is_unfinished(path)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the folders of runs in a folder, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{RUN}"))
 
 
 class SilentFolder(RunFolder):
@@ -320,10 +361,6 @@ def _sha256(arrays: Mapping[str, Array], state: str) -> str:
         digest.update(f"\n{name} {array.dtype.str} {np.shape(arrays[name])}\n".encode())
         digest.update(cast(Any, array.reshape(-1).view(np.uint8)))
     return digest.hexdigest()
-
-
-def _arrow() -> Any:
-    return import_module("pyarrow")
 
 
 def _safetensors() -> Any:

@@ -62,6 +62,18 @@ _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
         "count": "int64",
         "scale": "float64",
     },
+    # blocks that were cast for products of linear layers, one interval per step value; `role` is that of the product's
+    # result, `factor` that of the operand; `kind` is blocks, elements, clipped, clipped_largest, vanished, zero_blocks,
+    # at_limit, nan_scales, or scale, of which `exponent` is the exponent of the finest scale's leading bit
+    "scales": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "factor": "string",
+        "kind": "string",
+        "exponent": "int32",
+        "count": "int64",
+    },
     # time that operations took in each interval; layer and role are null for the host (its calls are steps), path and
     # proof if the operation is no product, fallback if the reference did not have to compute it; a first call is the
     # first of its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
@@ -88,7 +100,7 @@ _OF_SYSTEMS: dict[str, Mapping[str, str]] = {
 #: Table -> column -> Arrow type.
 TABLES: dict[str, Mapping[str, str]] = {**_OF_EVERY_RUN, **_OF_SYSTEMS}
 #: Tables whose file does not exist before their first row.
-OPTIONAL_TABLES = {"exponents", *_OF_SYSTEMS}
+OPTIONAL_TABLES = {"exponents", "scales", *_OF_SYSTEMS}
 #: Columns that a report can do without: an older run may lack them.
 _SPARE_COLUMNS: dict[str, frozenset[str]] = {
     "metrics": frozenset(TABLES["metrics"]) - {"step", "train_loss"},

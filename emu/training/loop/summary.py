@@ -9,9 +9,10 @@ from typing import Any
 
 from emu.datapath import Mac
 from emu.formats import DynamicFixed, Fixed
-from emu.hardware import ROLES
+from emu.hardware import OPTIONAL_ROLES, ROLES
 from emu.nn import every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
+from emu.optim import Optimiser
 from emu.precision import DERIVED_ROLES, Policy
 from emu.training.loop.loop import Loop
 from emu.training.workbench.model import Model
@@ -56,7 +57,7 @@ def described(loop: Loop, status: str) -> dict[str, Any]:
         **log.about(),
         "parameters": sum(state.master.array.size for state in model.states),
         "layers": model.network.names,
-        "formats": formats_of(model, max(steps.done - 1, 0)),
+        "formats": formats_of(model, bench.update.optimiser, max(steps.done - 1, 0)),
         "cost": log.cost,
         "history": {"log_every": log.every},
         "started": log.started,
@@ -65,13 +66,13 @@ def described(loop: Loop, status: str) -> dict[str, Any]:
     }
 
 
-def formats_of(model: Model, step: int) -> list[dict[str, Any]]:
+def formats_of(model: Model, optimiser: Optimiser, step: int) -> list[dict[str, Any]]:
     """Return format, rounding, overflow rule and unit of each role of each layer at a step."""
     policy = model.policy.at(step)
     return [
         _row(policy, name, role)
-        for name, written in _written(model).items()
-        for role in (*ROLES, *DERIVED_ROLES)
+        for name, written in _written(model, optimiser).items()
+        for role in (*ROLES, *OPTIONAL_ROLES, *DERIVED_ROLES)
         if role in written
     ]
 
@@ -102,14 +103,16 @@ def _describe(mac: Mac, is_open: bool) -> str | dict[str, str]:
 
 def _word_of(mac: Mac) -> DynamicFixed:
     assert isinstance(mac.accumulator, Fixed)
-    return DynamicFixed(mac.accumulator.width_bits, mac.accumulator.signed)
+    return DynamicFixed(mac.accumulator.width_bits, mac.accumulator.signed, mac.accumulator.sign_magnitude)
 
 
-def _written(model: Model) -> dict[str, set[str]]:
+def _written(model: Model, optimiser: Optimiser) -> dict[str, set[str]]:
     """Return the roles that each layer writes. Errors are not computed for layers before the first parameters."""
     tokens = model.network.layers[0].token_count
     roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"} if tokens is None else set()}
-    optimiser = {"moment" if any("squares" in state.slots for state in model.states) else "momentum"}
+    moved: dict[str, frozenset[str]] = {}
+    for state in model.states:
+        moved[state.layer] = moved.get(state.layer, frozenset()) | optimiser.roles(state)
     trained = {layer.name: {p.part for p in layer.parameters()} for layer in every(model.network.layers)}
     sloped = {name for layer in every(model.network.layers) for name in layer.slopes()}
     moving = {layer.name for layer in every(model.network.layers) if layer.only_moves}
@@ -120,6 +123,6 @@ def _written(model: Model) -> dict[str, set[str]]:
             written |= {"error"}
             written |= {"slope"} if name in sloped else set()
         if parts := trained.get(name, set()):
-            written |= parts | {"gradient", "update", "master"} | optimiser
+            written |= parts | {"gradient", "update", "master"} | moved[name]
         roles[name] = written
     return roles | {LOSS_LAYER: {"error", "loss"}}

@@ -31,7 +31,7 @@ class BatchSizes(System):
             "step": "int64",
             "size": "int64",
             "criterion": "float64",
-            "kept": "bool_",
+            "kept": "bool",
         },
         # the number of nodes that share mini-batches after a step, if it changes
         "parallelism": {

@@ -26,7 +26,7 @@ class DynamicPoints(System):
             "role": "string",
             "part": "string",
             "point": "int32",
-            "redone": "bool_",
+            "redone": "bool",
         },
     }
 

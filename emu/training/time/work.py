@@ -27,6 +27,7 @@ from emu.hardware import Demand, Device, Machine
 from emu.nn import Network
 from emu.optim import ParameterState
 from emu.precision import Policy
+from emu.precision.functions import require_functions
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
 from emu.sparse import CSR
@@ -35,7 +36,7 @@ from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
 from emu.training.recipe import Recipe
 from emu.training.time.fused import fused
-from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.workbench.build import build_network, build_optimiser, require_rows
 from emu.training.workbench.model import Model, slot_formats
 from emu.training.workbench.update import Update, unscaled
 
@@ -162,8 +163,10 @@ class _Step:
         self.model = Model(network, policy, [], {})
         for layer, p in network.parameters():
             master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
-            self.model.states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
-            self._optimiser.start(self.model.states[-1], slot_formats(policy, layer.name))
+            state = ParameterState(layer.name, p.part, master, by_rows=p.by_rows, is_table=p.is_table)
+            self._optimiser.start(state, slot_formats(policy, layer.name))
+            self.model.states.append(state)
+        self._optimiser.require(self.model.states)
         for layer, m in network.moments():
             self.model.moments[f"{layer.name}.{m.part}"] = Value(
                 _zeros(m.shape, np.float32), policy.stage(layer.name, "loss").format
@@ -246,7 +249,7 @@ def _of_nodes(indices: Sequence[NDArray[np.int64]], table: ClusterTable) -> list
 
 def sparse_data(recipe: Recipe) -> Dataset | None:
     """Return the examples that `work_of` reads; None if the demands of a step do not depend on them."""
-    if not recipe.network.layers[0].kind.reads_sparse:
+    if not recipe.network.layers or not recipe.network.layers[0].kind.reads_sparse:
         return None
     return load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
 

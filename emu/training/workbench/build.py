@@ -6,9 +6,6 @@ from pathlib import Path
 
 from emu import nn, optim
 from emu.errors import ConfigError
-from emu.nn.layer import function_tensors
-from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.precision import Policy
 from emu.training import recipe as tables
 
 
@@ -19,11 +16,7 @@ def build_network(spec: tables.Network) -> nn.Network:
 
 def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
     """Return the optimiser a recipe describes."""
-    if isinstance(spec, tables.AdaGrad):
-        return optim.AdaGrad(spec.eps, spec.weight_decay)
-    if isinstance(spec, tables.Adam):
-        return optim.Adam(spec.beta1, spec.beta2, spec.eps, spec.weight_decay)
-    return optim.GradientDescent(getattr(spec, "momentum", 0.0), spec.weight_decay)
+    return spec.built()
 
 
 def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
@@ -41,22 +34,6 @@ def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
             "gradient is 0, because a step reads only the rows of the batch's inputs; choose "
             "`training.optimiser.name` 'sgd' or 'adagrad', without `weight_decay`"
         )
-
-
-def require_functions(network: nn.Network, policy: Policy) -> None:
-    """Raise ConfigError if an elementary function would read or write a format that float64 cannot hold exactly."""
-
-    def require(layer: str, role: str, why: str) -> None:
-        fmt = policy.stage(layer, role).format
-        if fmt.carries_raws:
-            raise ConfigError(
-                f"`precision.{role}.format` of layer '{layer}' must fit float64 exactly {why}, got {fmt}; "
-                "choose a narrower format"
-            )
-
-    require(LOSS_LAYER, "loss", "to compute the loss")
-    for tensor in function_tensors(network.layers, INPUT_LAYER):
-        require(*tensor)
 
 
 def require_network(described: object, network: nn.Network | None, folder: Path) -> None:

@@ -15,9 +15,10 @@ from emu.autodiff import Graph, Operation, RowsValue, Runner, SparseValue, Tenso
 from emu.backends.arrays import on_host
 from emu.cluster.striped import StripedRunner, striped_layers
 from emu.formats import Format
-from emu.nn.network import INPUT_LAYER
+from emu.nn.network import INPUT_LAYER, answers_of
 from emu.optim import Optimiser, ParameterState
 from emu.precision import CounterTable, DatapathRunner, Policy
+from emu.precision.delayed_scales import DelayedScales
 from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
 from emu.sparse import CSR
 from emu.training.data_tables import Inputs
@@ -63,6 +64,7 @@ class Model:
         states: parameters in order.
         moments: running moments by name, in the `loss` role's format of their layer.
         points: binary points of dynamic fixed point; None if no format leaves its point open.
+        scales: delayed scales of cast operands; None if no operand has one, or each has that of its own numbers.
         stripes: number of devices that share the output channels of each layer that can be striped.
     """
 
@@ -71,6 +73,7 @@ class Model:
     ) -> None:
         self.network, self.policy, self.states, self.moments = network, policy, states, moments
         self.points: Points | None = None
+        self.scales: DelayedScales | None = None
         self.stripes = 1
 
     @classmethod
@@ -80,19 +83,24 @@ class Model:
         """Return a model with seeded parameters, written into the master format."""
         states: list[ParameterState] = []
         for layer, p in network.parameters():
-            values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
+            values = layer.first_values(p.part)
+            if values is None:
+                values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
             master = written(values, policy.stage(layer.name, "master").format, backend=backend)
-            states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
+            states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows, is_table=p.is_table))
             optimiser.start(states[-1], slot_formats(policy, layer.name))
+        optimiser.require(states)
         moments: dict[str, Value] = {}
         for layer, m in network.moments():
             fmt = policy.stage(layer.name, "loss").format
-            moments[f"{layer.name}.{m.part}"] = written(np.full(m.shape, m.start), fmt, backend="reference")
+            first = layer.first_values(m.part)
+            start = np.full(m.shape, m.start) if first is None else first
+            moments[f"{layer.name}.{m.part}"] = written(start, fmt, backend="reference")
         return cls(network, policy, states, moments)
 
     def runner(self, policy: Policy, **options: Any) -> StepRunner:
-        """Return a runner of operations at the model's points; options as of `make_runner`."""
-        return make_runner(policy, self.points, **options)
+        """Return a runner of operations at the model's points and scales; options as of `make_runner`."""
+        return make_runner(policy, self.points, scales=self.scales, **options)
 
     def working_copies(self, runner: Runner, rows: Any = None) -> dict[str, dict[str, Value]]:
         """Return the working copies of the parameters, by layer and part.
@@ -259,11 +267,6 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
     """
     raws = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=raws, backend=backend), fmt)
-
-
-def answers_of(outputs: Array) -> Array:
-    """Return where each row has its largest value, its first one if there are several; -1 for a row with NaN."""
-    return np.where(np.isnan(outputs).any(axis=-1), -1, outputs.argmax(axis=-1))
 
 
 def count_correct(outputs: Array, labels: Array) -> int:

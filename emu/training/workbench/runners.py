@@ -13,7 +13,8 @@ class Runners:
         backend: backend that computes.
         counters: registers and flags since the last log point.
         pass_counters: registers and flags of passes: the same object as `counters`, unless passes may be repeated. Then
-            loss scaling puts a table of its own here, and adds the counts of the pass that it keeps to `counters`.
+            loss scaling puts a table of its own here, and adds the counts of the pass that it keeps to `counters`. Put
+            it here before the first `for_passes`: a runner keeps the table that it was made with.
         profile: times of operations since the last log point.
     """
 
@@ -62,6 +63,6 @@ class Runners:
         self.profile.end_step()
 
     def flush(self) -> None:
-        """Add the counts that runners keep by tensor to `counters`."""
+        """Add the counts that runners keep by tensor to the table each was made with: `pass_counters` or `counters`."""
         for runner in self._runners:
             runner.flush()

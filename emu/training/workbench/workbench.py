@@ -12,9 +12,10 @@ from emu.backends.registry import load
 from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import Policy
+from emu.precision.functions import require_functions
 from emu.training.data.batches import Batches
 from emu.training.recipe import Recipe
-from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.workbench.build import build_network, build_optimiser, require_rows
 from emu.training.workbench.model import Model
 from emu.training.workbench.ranks import Ranks
 from emu.training.workbench.runners import Runners

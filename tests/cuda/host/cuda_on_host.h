@@ -427,7 +427,9 @@ static inline double __longlong_as_double(long long bits) {
     return v;
 }
 static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
 static inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 static inline double __dadd_rn(double a, double b) { return a + b; }

@@ -365,7 +365,7 @@ def selection(pen: Pen) -> Case:
         "np.array([0, 2], np.uint64)",
         "[True, False]",
     )
-    windows = "emu.engine.convolution.windows_of(np.zeros((1, 1, 2, 4)), 2, 2)"
+    windows = "emu.engine.sliding.windows_of(np.zeros((1, 1, 2, 4)), 2, 2)"
     values = pen.operand(None, (1, 2) if pen.now_and_then(0.8) else pen.shape())
     text = index if index in ("None",) else f"[{index}]" if index.startswith("[") else f"{index}[None]"
     return Case("emu.engine.unpool", {"values": values, "index": Text(text, index_is_bad), "windows": Text(windows)})

@@ -53,6 +53,12 @@ class OnDevice(NamedTuple):
         """Bits of the addend's significands."""
         return 0 if self.addend is None else layout.SIGNIFICANT[self.addend.dtype]
 
+    def outcome(self, launcher: Launcher, results: Results) -> Outcome:
+        """Return what kernels wrote, where the operands are."""
+        batches, rows, _, columns = self.sizes
+        values = results.values.reshape(batches, rows, columns)
+        return Outcome.with_pending(launcher.returned(values, self.left.data, self.right.data), results.counts)
+
     @classmethod
     def of(cls, launcher: Launcher, product: Product, write: Write) -> OnDevice:
         """Return a product of matrices."""
@@ -158,9 +164,7 @@ class DenseWay(DeviceWay[Product]):
         launcher, device = self._launcher, OnDevice.of(self._launcher, product, write)
         results = Results.of(launcher, device.results, write)
         self._launch(device, results, write)
-        batches, rows, _, columns = device.sizes
-        values = results.values.reshape(batches, rows, columns)
-        return Outcome.with_pending(launcher.returned(values, device.left.data, device.right.data), results.counts)
+        return device.outcome(launcher, results)
 
     @abstractmethod
     def _launch(self, product: OnDevice, results: Results, write: Write) -> None:

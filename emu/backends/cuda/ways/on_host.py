@@ -23,7 +23,9 @@ class OnHost(DeviceWay[Product], LastWay[Product]):
         """Write the product."""
         operands = [x.data if isinstance(x, Gathered) else x for x in (product.left, product.right)]
         left, right = (_on_host(x) for x in (product.left, product.right))
-        outcome = DEFINITION.compute(Product(product.code, left, right, _copied(product.addend)), write)
+        outcome = DEFINITION.compute(
+            Product(product.code, left, right, _copied(product.addend), product.alignment), write
+        )
         return beside(self._launcher, outcome, *operands)
 
 

@@ -9,6 +9,7 @@ rounding.py           modes with vector code; arithmetic.py: elementwise operati
 leading_bits.py       the statistics register by carry-save adders; philox.py: random bits
 stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result
 choosing.py           which stages have vector code, and the numbers it is given
+scaled.py             blocks that share scales; steps.py: the steps of their rules
 dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
 block_tiles.py        tiles of products added in blocks

@@ -13,10 +13,14 @@ Source: docs/concepts/matrix-units.md, "Matrix units".
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from numba import types
+from typing_extensions import override
 
+from emu.backends.numba.compiling import kernel
 from emu.backends.numba.machine import has_directed_rounding
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import (
@@ -37,6 +41,9 @@ from emu.backends.numba.vector.ordered_tiles import parts
 #: Rows of a tile: accumulators, exponents, scales and sums of 4 rows, 8 vectors each, fill 32 registers of 512 bits. Of
 #: 256 bits, those of 2 rows and half the columns are together.
 ROWS, ROWS_OF_SHORT_VECTORS = 4, 2
+#: A vector for each row and half of a part; and what reads, at a k, one for each row and one for each half.
+Lanes = dict[tuple[int, int], Vector]
+Reader = Callable[[Any], tuple[dict[int, Vector], dict[int, Vector]]]
 #: Biased exponent of 1, and bits of the fraction, of float32; bits that float64 has more.
 BIAS, FRACTION_BITS, MORE_BITS = 127, 23, 29
 
@@ -79,86 +86,134 @@ def add_blocks(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
-        addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in (4, 5, 7, 8, 11)]
-        stride, floor = args[6], builder.trunc(args[10], I32)
+        a, a_exponents, panel, panel_exponents, sums = (
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (4, 5, 7, 8, 11)
+        )
+        step = Step(n.literal_value, fraction_bits.literal_value, together.literal_value, cuts.literal_value)
         for rows, halves in parts(ROWS, ROWS_OF_SHORT_VECTORS):
-            part = _Part(e, rows, halves, addresses, stride, floor)
-            part.emit(n.literal_value, fraction_bits.literal_value, together.literal_value, cuts.literal_value, args[9])
+            part = _Products(e, rows, halves, sums, builder.trunc(args[10], I32))
+            part.step, part.numbers = step, part.reader(F32, a, panel, args[6])
+            part.exponents = part.reader(I32, a_exponents, panel_exponents, args[6])
+            part.emit(args[9])
         return context.get_dummy_value()
 
     return signature, generate
 
 
-class _Part:
-    """The numbers of some rows and halves of a tile while code for them is emitted."""
+@kernel
+def begin_tile(sums: Any, first_sums: Any, row: int, column: int, height: int, width: int) -> None:
+    """Set the sums of a tile, 4 * 32, to first sums (M or 1, N or 1) from a row and a column on, and others to 0."""
+    sums[:] = 0.0
+    for i in range(height):
+        for j in range(width):
+            at = (row + i) % first_sums.shape[0], (column + j) % first_sums.shape[1]
+            sums[i * PANEL_COLUMNS + j] = first_sums[at]
 
-    def __init__(
-        self, e: Emitter, rows: range, halves: tuple[int, ...], addresses: list[Any], row_stride: Any, floor: Any
-    ) -> None:
-        left, exponents, self.panel, self.panel_exponents, self.sums = addresses
-        self.e, self.halves, self.floor = e, halves, e.splat(I32, floor)
-        starts = {row: e.builder.mul(row_stride, e.integer(row)) for row in rows}
-        self.rows = {row: e.at(left, start, F32) for row, start in starts.items()}
-        self.row_exponents = {row: e.at(exponents, start, I32) for row, start in starts.items()}
+
+@kernel
+def keep_tile(sums: Any, out: Any, row: int, column: int, height: int, width: int) -> None:
+    """Write the sums of a tile to results (M, N), from a row and a column on."""
+    for i in range(height):
+        for j in range(width):
+            out[row + i, column + j] = sums[i * PANEL_COLUMNS + j]
+
+
+class Step(NamedTuple):
+    """A unit, as the literals of `add_blocks`."""
+
+    n: int
+    fraction_bits: int
+    together: int
+    cuts: int
+
+
+class Part(ABC):
+    """Some rows and halves of a tile while code for them is emitted: their sums are replaced block by block."""
+
+    def __init__(self, e: Emitter, rows: range, halves: tuple[int, ...], sums: Any, floor: Any) -> None:
+        self.e, self.sums, self.halves, self.row_numbers = e, sums, halves, rows
+        self.floor = e.splat(I32, floor)
         self.lanes = [(row, half) for row in rows for half in halves]
 
-    def emit(self, n: int, fraction_bits: int, together: int, cuts: int, blocks: Any) -> None:
+    @abstractmethod
+    def added(self, block: Any, acc: Lanes) -> Lanes:
+        """Return R(acc + a block), in float32."""
+
+    def emit(self, blocks: Any) -> None:
         """Emit the loop over the blocks."""
-        e, builder = self.e, self.e.builder
+        e = self.e
         offsets = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, half in self.lanes}
         sums = {at: e.variable(e.load(F32, self.sums, offset)) for at, offset in offsets.items()}
         with e.loop(blocks) as block:
-            first = builder.mul(block, e.integer(n))
-            acc = {at: variable.now for at, variable in sums.items()}
-            top = self._tops(acc, first, n)
-            scale = {at: e.power_of_two(F32, e.splat(I32, fraction_bits) - x) for at, x in top.items()}
-            # The conversion to an integer rounds toward zero: it cuts.
-            cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
-            for at, total in self._sums(cut, scale, first, n, together, cuts).items():
-                lsb = e.power_of_two(F32, top[at] - fraction_bits)
-                sums[at].set(total * lsb)
+            for at, total in self.added(block, {at: variable.now for at, variable in sums.items()}).items():
+                sums[at].set(total)
         for at, offset in offsets.items():
             e.store(sums[at].now, self.sums, offset)
 
-    def _right(self, kind: Any, address: Any, k: Any) -> dict[int, Vector]:
-        first = self.e.builder.mul(k, self.e.integer(PANEL_COLUMNS))
-        offsets = {half: self.e.builder.add(first, self.e.integer(half * LANES)) for half in self.halves}
-        return {half: self.e.load(kind, address, offset) for half, offset in offsets.items()}
+    def reader(self, kind: Any, left: Any, panel: Any, row_stride: Any) -> Reader:
+        """Return what reads, at a k, each row of an array in every lane, and a panel for each half of its columns."""
+        e, builder = self.e, self.e.builder
+        rows = {row: e.at(left, builder.mul(row_stride, e.integer(row)), kind) for row in self.row_numbers}
 
-    def _left(self, kind: Any, addresses: dict[int, Any], k: Any) -> dict[int, Vector]:
-        return {row: self.e.splat(kind, self.e.load_scalar(kind, at, k)) for row, at in addresses.items()}
+        def read(k: Any) -> tuple[dict[int, Vector], dict[int, Vector]]:
+            first = builder.mul(k, e.integer(PANEL_COLUMNS))
+            offsets = {half: builder.add(first, e.integer(half * LANES)) for half in self.halves}
+            right = {half: e.load(kind, panel, offset) for half, offset in offsets.items()}
+            return {row: e.splat(kind, e.load_scalar(kind, at, k)) for row, at in rows.items()}, right
 
-    def _tops(self, acc: dict[Any, Vector], first: Any, n: int) -> dict[Any, Vector]:
-        """Return the largest exponents; those of zeros are below all others."""
+        return read
+
+    def tops_of(self, acc: Lanes) -> Lanes:
+        """Return the exponents of accumulators, int32, and the floor of those that lie below it."""
         # A field of 0, of zeros and subnormals, gives an exponent below every floor.
-        top = {at: (((x.bits() << 1) >> (FRACTION_BITS + 1)) - BIAS).at_least(self.floor) for at, x in acc.items()}
-        for i in range(n):
-            k = self.e.builder.add(first, self.e.integer(i))
-            right, left = self._right(I32, self.panel_exponents, k), self._left(I32, self.row_exponents, k)
+        return {at: (((x.bits() << 1) >> (FRACTION_BITS + 1)) - BIAS).at_least(self.floor) for at, x in acc.items()}
+
+
+class _Products(Part):
+    """Each product is a term."""
+
+    step: Step
+    numbers: Reader
+    exponents: Reader
+
+    @override
+    def added(self, block: Any, acc: Lanes) -> Lanes:
+        e, step = self.e, self.step
+        first = e.builder.mul(block, e.integer(step.n))
+        top = self._tops(acc, first)
+        scale = {at: e.power_of_two(F32, e.splat(I32, step.fraction_bits) - x) for at, x in top.items()}
+        # The conversion to an integer rounds toward zero: it cuts.
+        cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
+        totals = self._sums(cut, scale, first)
+        return {at: totals[at] * e.power_of_two(F32, top[at] - step.fraction_bits) for at in self.lanes}
+
+    def _tops(self, acc: Lanes, first: Any) -> Lanes:
+        """Return the largest exponents; those of zeros are below all others."""
+        top = self.tops_of(acc)
+        for i in range(self.step.n):
+            left, right = self.exponents(self.e.builder.add(first, self.e.integer(i)))
             for row, half in self.lanes:
                 top[row, half] = (left[row] + right[half]).at_least(top[row, half])
         return top
 
-    def _sums(
-        self, acc: dict[Any, Vector], scale: dict[Any, Vector], first: Any, n: int, together: int, cuts: int
-    ) -> dict[Any, Vector]:
+    def _sums(self, acc: Lanes, scale: Lanes, first: Any) -> Lanes:
         """Return the rounded sums of cut accumulators and cut products, in units of their last places."""
+        n, together = self.step.n, self.step.together
         # If all of a block fits 32 bits, the cut accumulator begins the sum; else parts are added up in float64.
         fits = together > n
         totals = dict(acc) if fits else {at: x.as_kind(F64) for at, x in acc.items()}
         for start in range(0, n, together):
             part = dict(totals) if fits else {}
             for i in range(start, min(start + together, n)):
-                k = self.e.builder.add(first, self.e.integer(i))
-                right, left = self._right(F32, self.panel, k), self._left(F32, self.rows, k)
+                left, right = self.numbers(self.e.builder.add(first, self.e.integer(i)))
                 for row, half in self.lanes:
                     product = (left[row] * right[half] * scale[row, half]).as_kind(I32)
                     part[row, half] = part[row, half] + product if (row, half) in part else product
             totals = part if fits else {at: totals[at] + part[at].as_kind(F64) for at in self.lanes}
-        return {at: _rounded(x, cuts) for at, x in totals.items()}
+        return {at: rounded(x, self.step.cuts) for at, x in totals.items()}
 
 
-def _rounded(x: Vector, cuts: int) -> Vector:
+def rounded(x: Vector, cuts: int) -> Vector:
     """Convert exact sums, int32 or float64, to float32."""
     if not cuts:
         return x.as_kind(F32)

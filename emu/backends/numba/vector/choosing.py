@@ -30,7 +30,7 @@ from emu.backends.proofs import has_normals
 #: Significant bits of float32: it holds integers up to 2**24, the scale of 24 random bits too.
 FLOAT32_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
 #: Lowest quantum (exponent of the last place) of fixed formats that float32 lanes write.
-FLOAT32_QUANTUM = bounded(-126, -126, 0, "in units of it, normal and subnormal numbers are scaled exactly")
+FLOAT32_LANE_QUANTUM = bounded(-126, -126, 0, "2**quantum, which scales results back, is a normal float32")
 #: Bias of a lane's exponents: vector code reads positions of the register from the exponent's field.
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
@@ -114,9 +114,11 @@ def _fits_float32(code: StageCode) -> bool:
     fmt = code.format
     if carrier_of(fmt) != np.float32 or (code.rounding == k.STOCHASTIC and code.n_rbits > FLOAT32_BITS):
         return False
-    # A float is scaled by its own exponent, whichever that is. Fixed results are scaled by 2**-quantum, which float32
-    # holds up to 2**126.
-    return bool(fmt.is_float) or (FLOAT32_QUANTUM <= fmt.quantum <= 0 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
+    # A float is scaled by its own exponent, whichever that is. Fixed results are scaled by 2**-quantum, and back by
+    # 2**quantum, which is a normal float32 from 2**-126 on; a quantum above 0 would scale small numbers below the
+    # normal ones.
+    in_lanes = FLOAT32_LANE_QUANTUM <= fmt.quantum <= 0 and fmt.width_bits - fmt.signed <= FLOAT32_BITS
+    return bool(fmt.is_float) or in_lanes
 
 
 def _fields(n_rbits: int) -> int:
@@ -135,7 +137,8 @@ def parameters(
         code: the stage.
         limits: `high`, `low`, `modulus`, `above` and `below` of the prepared `Stage`.
         register: positions of the statistics register; None if there is none.
-        scale: power of two by which results are multiplied first; float formats ignore it.
+        scale: power of two by which results are multiplied first; 1 for float formats, whose other scales plain loops
+            compute.
     """
     block = np.zeros(stage.N_NUMBERS + stage.N_INTEGERS, np.int64)
     _put_numbers(block[: stage.N_NUMBERS].view(np.float64), code, limits, scale)

@@ -288,6 +288,18 @@ class Vector:
         """Return the smaller of two unsigned integers."""
         return self.below_unsigned(high).choose(self, high)
 
+    def least_number(self, other: Vector) -> Vector:
+        """Return the smaller of two floats, and of NaN and a number the number."""
+        return self._binary("minnum", other)
+
+    def largest_number(self, other: Vector) -> Vector:
+        """Return the larger of two floats, and of NaN and a number the number."""
+        return self._binary("maxnum", other)
+
+    def _binary(self, name: str, other: Vector) -> Vector:
+        intrinsic_name = f"llvm.{name}.v{self.lanes}{_NAMES[self.kind]}"
+        return Vector(self.emitter, self.emitter.call(intrinsic_name, self.value.type, [self.value, other.value]))
+
     def _unary(self, name: str) -> Vector:
         intrinsic_name = f"llvm.{name}.v{self.lanes}{_NAMES[self.kind]}"
         return Vector(self.emitter, self.emitter.call(intrinsic_name, self.value.type, [self.value]))

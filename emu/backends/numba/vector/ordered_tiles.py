@@ -116,9 +116,11 @@ FEWEST_MARK_BITS = bounded(2, 2, 31, "neither all zeros nor all ones is what the
 MARK = bounded(1, 1, (1 << FEWEST_MARK_BITS) - 2, "saturation makes all of them ones or zeros")
 #: Index of a float32's sign bit.
 SIGN_BIT = 31
-#: Rows of a tile: as many sums as fit 32 registers of 512 bits beside two vectors of the panel.
+#: Rows of a tile: sums, and the hits of adders that compare, take 16 of the 32 registers of 512 bits; the others are
+#: for the panel, factors, limits and what an add needs on the way.
 ROWS = {"fused": 8, "float32": 8, "binary16": 8, "fused16": 8, "saturating": 4, "words": 4, "marked": 8}
-#: The same in 16 registers of 256 bits, beside half the columns of the panel; words have only long vectors.
+#: The same with half the columns of the panel, two registers each: 8 of 16 registers of 256 bits. Words have only long
+#: vectors: theirs are not used.
 ROWS_OF_SHORT_VECTORS = {
     "fused": 4,
     "float32": 4,
@@ -164,8 +166,8 @@ def add_in_order(
         row_stride: elements from one row to the next.
         panel: address of 32 columns of the same type, one k after the other.
         depth: products of each sum.
-        low: smallest value of a saturating accumulator, float64.
-        high: its largest value.
+        low: smallest raw of a saturating accumulator, float64.
+        high: its largest raw.
         sums: address of rows * 32 sums.
         touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
     """
@@ -221,6 +223,8 @@ def _emit_part(
                 acc, s = ADDERS[name](e, accs[row, half].now, left, right[half], limits)
                 accs[row, half].set(acc)
                 if comparing:
+                    # patterns differ only if the numbers do: fixed point has no -0, and a sum that begins at +0 never
+                    # becomes -0
                     hit[row, half].set(hit[row, half].now | (_pattern(s) ^ _pattern(acc)))
     for at, offset in offsets.items():
         e.store(accs[at].now, sums, offset)

@@ -6,6 +6,7 @@
     halves             exact products of words of up to 32 bits, by products of their halves
     wide_sums          exact sums wider than float64
     blocks_in_tiles    blocks of products, as matrix units add them, of binary16 and FP8, in vector code
+    groups_in_tiles    blocks of groups of products whose operands share scales, in vector code
     dot_add            blocks of products, in plain loops
     speculation        saturating accumulators: exact sums of the outputs that cannot saturate
     in_tiles           sequential accumulators, in vector code

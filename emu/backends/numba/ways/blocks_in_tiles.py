@@ -1,6 +1,7 @@
 """Blocks of products in vector code: which matrix units `block_tiles` emulates, and the products of matrices.
 
     operands       floats carried by float32, their products exact there and far from its ends (binary16, FP8)
+                   elements times scales, with their exponents beside them, if they are near enough to each other
     accumulator    float32, rounding toward zero or to nearest even
 
 Other units, operands that are not finite, and addends near the ends of float32 are left to `dot_add`.
@@ -19,12 +20,13 @@ from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import MacCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
+from emu.backends.numba.centred import END, PLACELESS, centred
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.contents import Contents
-from emu.backends.numba.gathering import materialised
+from emu.backends.numba.gathering import materialised, single
 from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.terms import FP32
-from emu.backends.numba.vector.block_tiles import ROWS, add_blocks
+from emu.backends.numba.vector.block_tiles import ROWS, add_blocks, begin_tile, keep_tile
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
@@ -33,8 +35,6 @@ from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
 
 Array = NDArray[Any]
-#: Sums with exponents from this one up, or down from its opposite, are left to the plain loops.
-END = bounded(96, 1, 126 - FP32.precision, "scales, and last places of what they scale, are normal float32 numbers")
 #: The largest sum of int32.
 LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
@@ -66,14 +66,22 @@ class TileBlockAdder(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
-    """Return a matrix unit as tiles take it, or None if only the plain loops compute it."""
+def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> TileBlockAdder | None:
+    """Return a matrix unit as tiles take it, or None if only the plain loops compute it.
+
+    Args:
+        mac: the unit.
+        formats: of the operands and the addend.
+        is_aligned: whether exponents are given beside the operands, whose range is then measured.
+    """
     stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
+    if blocks is not None and blocks.group > 1:
+        return None
     if not has_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
         return None
     if stage.format != FP32 or stage.overflow != k.IEEE or stage.rounding not in (k.TOWARD_ZERO, k.NEAREST_EVEN):
         return None
-    if any(not f.is_float or carrier_of(f) != np.float32 or f.daz for f in (a, b)):
+    if any(not f.is_float or f.daz or not (is_aligned or carrier_of(f) == np.float32) for f in (a, b)):
         return None
     if c is not None and (carrier_of(c) != np.float32 or c.daz):
         return None
@@ -81,7 +89,7 @@ def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
     # The last places of a block aligned at the smallest product, and of a float32 accumulator as small as that.
     lowest = a.emin + b.emin - max(blocks.fraction_bits, FP32.precision)
     is_central = min(a.quantum + b.quantum, lowest) > -END and headroom < END
-    if significand_bits(a) + significand_bits(b) > FP32.precision or not is_central:
+    if significand_bits(a) + significand_bits(b) > FP32.precision or not (is_central or is_aligned):
         return None
     # A cut product is at most that of the largest significands, the accumulator below 2, in units of 2**-fraction_bits.
     largest = (2 - 2.0 ** (1 - a.precision)) * (2 - 2.0 ** (1 - b.precision)) * 2.0**blocks.fraction_bits
@@ -105,13 +113,15 @@ def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
 def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
     """Return the compiled loop of a unit.
 
-    It takes a (M, K) and the smallest exponent of its format, packed panels of b and of its exponents, the first sums
-    (M or 1, N or 1), the smallest exponent of an alignment, and a range of rows; it writes sums (M, N).
+    It takes a (M, K), its exponents (M, K) or none (0, K) and the smallest exponent of its format, packed panels of b
+    and of its exponents, the first sums (M or 1, N or 1), the smallest exponent of an alignment, and a range of rows;
+    it writes sums (M, N).
     """
 
     @kernel
     def run(
         a: Any,
+        given: Any,
         emin: int,
         panels: Any,
         exponent_panels: Any,
@@ -129,15 +139,15 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
             for i in range(height):
                 for j in range(depth):
                     left[i, j] = a[first + i, j]
-            exponents(left.reshape(-1), emin, tops.reshape(-1))
+            if given.shape[0] > 0:
+                for i in range(height):
+                    tops[i] = given[first + i]
+            else:
+                exponents(left.reshape(-1), emin, tops.reshape(-1))
             for p in range(panels.shape[0]):
                 begin = p * PANEL_COLUMNS
                 width = min(PANEL_COLUMNS, columns - begin)
-                sums[:] = 0.0
-                for i in range(height):
-                    for j in range(width):
-                        row, column = (first + i) % first_sums.shape[0], (begin + j) % first_sums.shape[1]
-                        sums[i * PANEL_COLUMNS + j] = first_sums[row, column]
+                begin_tile(sums, first_sums, first, begin, height, width)
                 add_blocks(
                     n,
                     fraction_bits,
@@ -152,24 +162,33 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
                     floor,
                     address(sums),
                 )
-                for i in range(height):
-                    for j in range(width):
-                        out[first + i, begin + j] = sums[i * PANEL_COLUMNS + j]
+                keep_tile(sums, out, first, begin, height, width)
 
     return run
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
     """Return None for units that the tiles emulate, else "": plain loops compute the others."""
-    return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
+    unit = unit_for(product.mac, product.formats, is_aligned=product.is_aligned)
+    return "" if product.is_exact or unit is None else None
 
 
 def contents(product: Product, write: Write) -> Contents | None:
     """Return float32 contents, (B, M, N); None if the tiles are not exact for these numbers."""
-    unit = unit_for(product.code.mac, product.code.formats)
+    unit = unit_for(product.code.mac, product.code.formats, is_aligned=product.code.is_aligned)
     assert unit is not None
+    if product.alignment is not None:
+        assert product.code.mac.blocks is not None
+        moved = centred(product, unit.fraction_bits, product.code.mac.blocks.min_exponent)
+        if moved is None:
+            return None
+        unit = unit._replace(floor=moved.floor)
+        batches = max(product.left.shape[0], product.right.shape[0])
+        return Contents(moved.moved_back(_accumulate(*moved.numbers, moved.addend, unit, batches, moved.tops())))
     a, b = product.stacks(materialised)
-    return Contents(_accumulate(a, b, product.addend, unit)) if _are_exact(a, b, product.addend, unit) else None
+    if not _are_exact(a, b, product.addend, unit):
+        return None
+    return Contents(_accumulate(single(a), single(b), product.addend, unit, len(a)))
 
 
 def _are_exact(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
@@ -182,15 +201,26 @@ def _are_exact(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -
     return bool(((magnitude == 0) | ((magnitude > 2.0**-END) & (magnitude < 2.0**END))).all())
 
 
-def _accumulate(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> Array:
-    batches, rows, columns = a.shape[0], a.shape[1], b.shape[2]
-    a, b = (x[:1] if x.strides[0] == 0 else x for x in (a, b))  # one matrix stands for all
+def _accumulate(
+    a: Array,
+    b: Array,
+    addend: Array | None,
+    unit: TileBlockAdder,
+    batches: int,
+    given: tuple[Array, Array] | None = None,
+) -> Array:
+    """Return the sums of blocks, (B, M, N); `given`: the exponents of both operands, else those of their formats."""
+    rows, columns = a.shape[1], b.shape[2]
     a, b = arranged(a, unit.indices, 2), arranged(b, unit.indices, 1)
     depth, (left_emin, right_emin) = a.shape[2], unit.emin
     panels = packed_panels(b, np.float32)
-    tops = empty(panels.shape, np.int32)
-    numbers, exponents_of_b = panels.reshape(-1), tops.reshape(-1)
-    over_ranges(lambda _, i, j: exponents(numbers[i:j], right_emin, exponents_of_b[i:j]), numbers.size, PANEL_COLUMNS)
+    if given is None:
+        left_tops, tops = np.empty((1, 0, depth), np.int32), empty(panels.shape, np.int32)
+        numbers, of_b = panels.reshape(-1), tops.reshape(-1)
+        over_ranges(lambda _, i, j: exponents(numbers[i:j], right_emin, of_b[i:j]), numbers.size, PANEL_COLUMNS)
+    else:
+        left_tops, tops = (arranged(x, unit.indices, axis, PLACELESS) for x, axis in zip(given, (2, 1), strict=True))
+        tops = packed_panels(tops, np.int32)
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
     out = empty((batches, rows, columns), np.float32)
     loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts)
@@ -198,7 +228,8 @@ def _accumulate(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) 
     def work(batch: int, start: int, stop: int) -> None:
         right = batch % len(panels)
         sums = first[batch % len(first)]
-        loop(a[batch % len(a)], left_emin, panels[right], tops[right], sums, unit.floor, out[batch], start, stop)
+        of_a = left_tops[batch % len(left_tops)]
+        loop(a[batch % len(a)], of_a, left_emin, panels[right], tops[right], sums, unit.floor, out[batch], start, stop)
 
     over_row_blocks(work, batches, rows, ROWS, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
     return out

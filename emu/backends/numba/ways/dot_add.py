@@ -297,12 +297,12 @@ def _order(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
     return (starts[:, None] + np.array(indices, np.int64)).reshape(-1)
 
 
-def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
-    """Return an operand with its k in the order in which a unit takes them, filled up with zeros to whole periods."""
+def arranged(x: Array, indices: tuple[int, ...], axis: int, filler: int = 0) -> Array:
+    """Return an operand with its k in the order in which a unit takes them, filled up to whole periods."""
     depth, order = x.shape[axis], _order(x.shape[axis], indices)
     if order.size == depth and (order[1:] > order[:-1]).all():
         return np.require(x, requirements=["C", "W"])  # Numba would compile again for read-only arrays
-    taken = np.zeros((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), x.dtype)
+    taken = np.full((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), filler, x.dtype)
     inside = order < depth
     where = (slice(None),) * axis
     taken[(*where, inside)] = x[(*where, order[inside])]

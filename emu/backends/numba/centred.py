@@ -1,0 +1,181 @@
+"""Operands that share scales, moved by powers of two to the middle of float32; their sums are moved back.
+
+    left, right -> left * 2**-p, right * 2**-q      with p and q between their least and largest exponents
+    sums        -> sums * 2**(p + q)                exact if neither come near to the ends of float32
+
+An operand's number is an integer times 2**(exponent - point), and its exponents are given beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.bounds import bounded
+from emu.backends.memory import empty
+from emu.backends.numba.bits import BIAS as FLOAT64_BIAS
+from emu.backends.numba.bits import FIELD, bits_of
+from emu.backends.numba.compiling import kernel, only_read, over_ranges, thread_count
+from emu.backends.numba.gathering import materialised, single
+from emu.backends.numba.terms import FP32
+from emu.backends.numba.vector.block_tiles import BIAS
+from emu.backends.product import Product
+
+Array = NDArray[Any]
+#: Sums with exponents from this one up, or down from its opposite, are left to other ways.
+END = bounded(96, 1, 126 - FP32.precision, "scales, and last places of what they scale, are normal float32 numbers")
+#: What is measured of an operand: a row of int64 for each thread.
+LOW, HIGH, TOP, DIGITS = range(4)
+#: Numbers below these are not worth a second thread.
+GRAIN = 1 << 17
+#: Exponent of a zero, which does not count in an alignment.
+PLACELESS = bounded(-30000, -(1 << 24), -4 * FLOAT64_BIAS, "beside any exponent still below every floor")
+#: Beyond every exponent, and every difference of two.
+FAR = 1 << 20
+
+
+class Range(NamedTuple):
+    """What is known of the numbers of an operand that are not 0.
+
+    Attributes:
+        low: least exponent among those given beside the numbers.
+        high: largest one.
+        top: exponent of the leading bit of the largest magnitude.
+        digits: bits of the widest integer that a number is before its scaling by 2**(exponent - point).
+    """
+
+    low: int
+    high: int
+    top: int
+    digits: int
+
+    @property
+    def middle(self) -> int:
+        """The exponent that is moved to 0."""
+        return (self.low + self.high) // 2
+
+
+class Centred(NamedTuple):
+    """A product whose operands were moved.
+
+    Attributes:
+        numbers: of both operands, float32: (B or 1, M, K) and (B or 1, K, N).
+        exponents: given beside them, not moved.
+        middles: exponents of what both operands were divided by.
+        digits: bits of the widest integers that the numbers are before their scaling.
+        floor: smallest exponent that a block of moved numbers is aligned to.
+        addend: moved, or None.
+    """
+
+    numbers: tuple[Array, Array]
+    exponents: tuple[Array, Array]
+    middles: tuple[int, int]
+    digits: tuple[int, int]
+    floor: int
+    addend: Array | None
+
+    def tops(self) -> tuple[Array, Array]:
+        """Return the exponents of both moved operands, int32; PLACELESS of those that are 0."""
+        a, b = (_moved_exponents(*each) for each in zip(self.numbers, self.exponents, self.middles, strict=True))
+        return a, b
+
+    def moved_back(self, sums: Array) -> Array:
+        """Return sums times what the operands were divided by."""
+        return np.ldexp(sums, sum(self.middles))
+
+
+@kernel
+def _measure(x: Any, exponents: Any, measured: Any, start: int, stop: int) -> None:
+    """Raise what is measured to that of some numbers; the top of infinities and NaN lies above all others."""
+    low, high, top, digits = measured[LOW], measured[HIGH], measured[TOP], measured[DIGITS]
+    for i in range(start, stop):
+        field = ((bits_of(np.float64(x[i])) >> 52) & FIELD) - FLOAT64_BIAS
+        exponent = np.int64(exponents[i])
+        is_zero = x[i] == 0.0
+        low = min(low, FAR if is_zero else exponent)
+        high = max(high, -FAR if is_zero else exponent)
+        top = max(top, field)
+        digits = max(digits, -FAR if is_zero else field - exponent)
+    measured[LOW], measured[HIGH], measured[TOP], measured[DIGITS] = low, high, top, digits
+
+
+def _range_of(x: Array, exponents: Array, point: int) -> Range | None:
+    """Return the range of an operand; None if a number is infinite or NaN."""
+    measured = np.empty((thread_count(), 4), np.int64)
+    measured[:] = FAR, -FAR, -FAR, -FAR
+    numbers, beside = only_read(x.reshape(-1)), only_read(exponents.reshape(-1))
+    over_ranges(lambda part, i, j: _measure(numbers, beside, measured[part], i, j), x.size, 1, GRAIN)
+    top = int(measured[:, TOP].max())
+    if top > FLOAT64_BIAS:
+        return None
+    low, high = int(measured[:, LOW].min()), int(measured[:, HIGH].max())
+    if low > high:  # zeros alone
+        return Range(0, 0, 0, 0)
+    return Range(low, high, top, int(measured[:, DIGITS].max()) + point + 1)
+
+
+def centred(product: Product, fraction_bits: int, min_exponent: int) -> Centred | None:
+    """Return a product moved to where float32 holds it; None if there is no such place, or a number is not finite.
+
+    Args:
+        product: of operands whose exponents are given.
+        fraction_bits: of the unit's blocks.
+        min_exponent: smallest exponent that they are aligned to.
+    """
+    assert product.alignment is not None
+    left, right = (single(x) for x in product.stacks(materialised))
+    beside = product.alignment.left[: len(left)], product.alignment.right[: len(right)]
+    points = product.alignment.points
+    a, b = (_range_of(*each) for each in zip((left, right), beside, points, strict=True))
+    if a is None or b is None or left.shape[2] == 0:
+        return None
+    shift = a.middle + b.middle
+    # The last place of products, and of a block or a float32 accumulator aligned at the smallest exponent of them; and
+    # a bound of all sums: products are below 2**(2 + both tops).
+    last = a.low + b.low - max(fraction_bits, FP32.precision, sum(points))
+    bound = a.top + b.top + 2 + left.shape[2].bit_length()
+    # In float32 as it is, the unit's own sums are neither subnormal nor infinite.
+    if last <= 2 - BIAS or bound >= BIAS or last - shift <= -END or bound - shift >= END:
+        return None
+    floor = max(-END, min_exponent - shift)
+    if max(a.top - a.middle, b.top - b.middle, floor) >= END:
+        return None
+    addend = product.addend
+    if addend is not None:
+        addend = np.ldexp(addend.astype(np.float64), -shift)
+        magnitude = np.abs(addend)
+        is_near = (magnitude == 0) | ((magnitude > 2.0 ** (last - shift)) & (magnitude < 2.0 ** (bound - shift)))
+        if not is_near.all():
+            return None
+    numbers = _moved(left, a.middle), _moved(right, b.middle)
+    return Centred(numbers, beside, (a.middle, b.middle), (a.digits, b.digits), floor, addend)
+
+
+@kernel
+def _move(x: Any, factor: float, moved: Any, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        moved[i] = x[i] * factor
+
+
+def _moved(x: Array, by: int) -> Array:
+    """Return numbers divided by 2**by, float32."""
+    numbers, out = only_read(x.reshape(-1)), empty(x.shape, np.float32)
+    flat, factor = out.reshape(-1), 2.0**-by
+    over_ranges(lambda _, i, j: _move(numbers, factor, flat, i, j), x.size, 1, GRAIN)
+    return out
+
+
+@kernel
+def _move_exponents(x: Any, exponents: Any, by: int, out: Any, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        out[i] = PLACELESS if x[i] == 0.0 else exponents[i] - by
+
+
+def _moved_exponents(x: Array, exponents: Array, by: int) -> Array:
+    """Return the exponents of numbers divided by 2**by, int32; PLACELESS of those that are 0."""
+    numbers, beside, out = x.reshape(-1), only_read(exponents.reshape(-1)), empty(x.shape, np.int32)
+    flat = out.reshape(-1)
+    over_ranges(lambda _, i, j: _move_exponents(numbers, beside, by, flat, i, j), x.size, 1, GRAIN)
+    return out

@@ -1,0 +1,257 @@
+"""Networks in ONNX files, on the command line: what is in one, and what a device does to it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from emu.cli.output import Column, Facts, Output, Table
+from emu.errors import ConfigError
+from emu.interop.calibration import Point, calibrate, write_calibrated
+from emu.interop.evaluation import GraphEvaluation, StepError, evaluate_graph
+from emu.interop.onnx.graph import Graph, load
+from emu.jobs.bars import Part, Screen, bar, clock, fitted, left
+from emu.report.words import percent
+
+#: Share of weights beyond their format from which on a reader is told why.
+_MANY = 0.01
+
+
+class _Bar:
+    """A line with how much is done, and the time left; nothing if there is no terminal."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._began = title, time.monotonic()
+        self._done, self._all = 0, 1
+        self._screen = Screen(lambda width: [self._line(width)])
+        self._screen.start()
+
+    def __call__(self, done: int, work: int) -> None:
+        self._done, self._all = done, work
+
+    def _line(self, width: int) -> Text:
+        passed_s = time.monotonic() - self._began
+        left_s = passed_s / self._done * (self._all - self._done) if self._done else None
+        done = Part(bar(self._done / self._all), 3, style="cyan")
+        return fitted([Part(self._title), done, Part(clock(passed_s), 2, style="dim"), Part(left(left_s), 1)], width)
+
+    def finish(self) -> None:
+        """Remove the bar."""
+        self._screen.stop()
+
+
+class Calibration(NamedTuple):
+    """How binary points are chosen before an evaluation.
+
+    Attributes:
+        path: device file that is written; None chooses none.
+        data: examples that they are chosen from; None takes those of the evaluation.
+        overflow_rate: share of a tensor's numbers that may lie outside; None is 0.
+    """
+
+    path: Path | None
+    data: Path | None
+    overflow_rate: float | None
+
+
+def evaluate_onnx(
+    path: Path,
+    device: str | None,
+    data: Path | None,
+    only: list[str],
+    backend: str,
+    calibration: Calibration,
+    of_models: str | None,
+) -> Output:
+    """Return what a device does to a network, layer by layer, worst first.
+
+    Args:
+        path: the network.
+        device: the device.
+        data: examples.
+        only: globs of layers that are tried alone.
+        backend: backend that computes.
+        calibration: how binary points are chosen first, if at all.
+        of_models: an option that models have and networks have not, if it was given.
+
+    Raises:
+        ConfigError: device or data are missing, or cannot be used.
+    """
+    if of_models is not None:
+        raise ConfigError(
+            f"an .onnx file must be evaluated without --model and --set, got {of_models!r}: it is the network; give "
+            "formats in a device file"
+        )
+    if device is None or data is None:
+        missing = "--device" if device is None else "--data"
+        raise ConfigError(
+            f"an .onnx file must be evaluated with --device and --data, got no {missing}; for example: emu evaluate "
+            f"{path} --device fixed16 --data test.npz"
+        )
+    graph = load(path)
+    parts: list[Any] = []
+    if calibration.path is not None:
+        points = _calibrated(graph, device, data, calibration, backend)
+        parts = [_points(points), Text(f"written to {calibration.path}\n")]
+        device = str(calibration.path)
+    elif calibration.data is not None or calibration.overflow_rate is not None:
+        option = "--overflow-rate" if calibration.data is None else "--calibration-data"
+        raise ConfigError(f"{option} must be given with --calibrate, got it alone; add --calibrate OUT.toml")
+    progress = _Bar(f"{path.name} on {Path(device).stem}")
+    try:
+        names = [] if only == ["none"] else only or ["*"]
+        result = evaluate_graph(graph, device, data, only=names, backend=backend, progress=progress)
+    finally:
+        progress.finish()
+    return Output([*parts, *_summary(result), Text(), _steps(result), *_remarks(result)])
+
+
+def _calibrated(graph: Graph, device: str, data: Path, how: Calibration, backend: str) -> tuple[Point, ...]:
+    """Choose binary points, and write the device file."""
+    assert how.path is not None
+    examples, rate = how.data or data, how.overflow_rate or 0.0
+    progress = _Bar(f"calibrating {graph.path.name}")
+    try:
+        points = calibrate(graph, device, examples, overflow_rate=rate, backend=backend, progress=progress)
+    finally:
+        progress.finish()
+    source = f"Binary points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
+    write_calibrated(how.path, device, points, source)
+    return points
+
+
+def _points(points: Sequence[Point]) -> Table:
+    columns = (
+        Column("layer", "layer"),
+        Column("role", "role"),
+        Column("format", "format"),
+        Column("was", "device_format"),
+        Column("largest", "largest_exponent", lambda top: f"< 2**{top + 1}", "0"),
+        Column("beyond", "overflow_share", percent, is_number=True),
+    )
+    rows = [(p.layer, p.role, p.format, p.before, p.largest_exponent, p.overflow) for p in points]
+    return Table(columns, rows, "points", {"keys": 2})
+
+
+def _summary(result: GraphEvaluation) -> list[Any]:
+    values = {
+        "device": result.device,
+        "examples": result.examples,
+        "accuracy": result.accuracy,
+        "float_accuracy": result.float_accuracy,
+        "changed_answers": result.changed,
+        "answers": result.answers,
+        "largest_difference": result.largest_difference,
+    }
+    changed = f"{result.changed} of {result.answers} answers differ from float32's"
+    if not result.answers:
+        changed = "the output names no classes, so no answers are compared"
+    if result.accuracy is None or result.float_accuracy is None:
+        first = f"[bold]{changed}[/]" + ("   no labels, so no accuracy" if result.answers else "")
+    else:
+        points = 100 * (result.accuracy - result.float_accuracy)
+        first = (
+            f"accuracy [bold]{result.accuracy:.2%}[/] on {result.device}   {result.float_accuracy:.2%} in float32 "
+            f"({points:+.2f} points)   {changed}"
+        )
+    second = f"{result.examples} examples   largest difference of outputs {result.largest_difference:.3g}"
+    return [Text.from_markup(first), Text(second), Facts({}, values)]
+
+
+def _decibels(value: float) -> str:
+    return "equal" if value == math.inf else "-inf" if value == -math.inf else f"{value:.1f} dB"
+
+
+def _steps(result: GraphEvaluation) -> Table:
+    columns = [
+        Column("layer", "layer"),
+        Column("operator", "operator"),
+        Column("SNR", "signal_to_noise_db", _decibels, is_number=True),
+        Column("alone", "changed_alone", is_number=True),
+        Column("accuracy", "accuracy_alone", "{:.2%}".format, is_number=True),
+        Column("overflow", "overflow_share", percent, is_number=True),
+        Column("underflow", "underflow_share", percent, is_number=True),
+        Column("weights", "weights_overflow_share", percent, is_number=True),
+    ]
+
+    def row(step: StepError) -> tuple[Any, ...]:
+        return (
+            step.name, step.kind, step.signal_to_noise_db, step.alone_changed, step.alone_accuracy,
+            step.overflow, step.underflow, step.weights_overflow or None,
+        )  # fmt: skip
+
+    return Table(columns, [row(step) for step in result.steps], "layers", {"keys": 2})
+
+
+def _remarks(result: GraphEvaluation) -> list[Any]:
+    """Return what a reader should know: what each column says, and which layers clip their weights."""
+    lines = [
+        "SNR, overflow, underflow: the whole network on the device; alone, accuracy: answers that change, and the "
+        "accuracy, if this layer is on the device and all others are in float32; weights: share beyond their format"
+    ]
+    clipped = [step for step in result.steps if step.weights_overflow >= _MANY]
+    if clipped:
+        worst = max(clipped, key=lambda step: step.weights_overflow)
+        lines.append(
+            f"{percent(worst.weights_overflow)} of {worst.name}'s weights lie beyond the device's format: exporters "
+            "fold normalisation into weights, which makes them larger"
+        )
+    return [Text(line) for line in lines]
+
+
+def list_onnx(path: Path) -> Output:
+    """Return what is in a network: its layers, with the shapes of their results, parameters, and what was folded."""
+    graph = load(path)
+    wired = graph.wired()
+    shapes = graph.shapes()
+    rows = [
+        (
+            step.name,
+            step.type_name,
+            shapes[step.name][1:],
+            sum(step.values[p.part].size for p in step.held) or None,
+            _largest(step),
+        )
+        for step in wired.steps
+        if not step.only_moves
+    ]
+    columns = (
+        Column("layer", "layer"),
+        Column("operator", "operator"),
+        Column("output", "output_shape"),
+        Column("parameters", "parameters", is_number=True),
+        Column("largest", "largest_parameter", "{:.3g}".format, is_number=True),
+    )
+    parameters = sum(step.values[p.part].size for step in wired.steps for p in step.held)
+    about = {
+        "inputs": ", ".join(graph.described_inputs()),
+        "outputs": ", ".join(graph.outputs),
+        "parameters": str(parameters),
+        "opset": str(graph.version),
+        "sha256": graph.sha256,
+        **_folded(graph),
+    }
+    data = {"parameters": parameters, "opset": graph.version, "sha256": graph.sha256}
+    heading = Text(f"{path.name}: {len(rows)} layers that compute\n")
+    return Output([heading, Table(columns, rows, "layers"), Text(), Facts(about, data)])
+
+
+def _largest(step: Any) -> float | None:
+    sizes = [float(abs(step.values[p.part]).max()) for p in step.held if step.values[p.part].size]
+    return max(sizes, default=None)
+
+
+def _folded(graph: Graph) -> dict[str, str]:
+    """Return a note if convolutions stand without normalisation: exporters fold it."""
+    kinds = {step.type_name for step in graph.wired().steps}
+    if "Conv" not in kinds or "BatchNormalization" in kinds:
+        return {}
+    return {
+        "note": "no BatchNormalization: PyTorch's exporters fold it into the weights before it, which are then larger "
+        "than those that were trained"
+    }

@@ -1,0 +1,268 @@
+"""Sums of products of integers with zero points: (qa - za) * (qb - zb), in an accumulator of a stated width.
+
+An accumulator that wraps, or that is exact, gives the same sum in any order. Then the elements are multiplied as they
+are, and the zero points enter by the sums of rows and columns:
+
+    sum (qa - za)(qb - zb)  =  sum qa qb  -  zb * sum qa  -  za * sum qb  +  K za zb        modulo 2**width
+
+So a product with zero points takes the time of one without. Other accumulators saturate or round at each add: there the
+zero points are subtracted from the elements first. Where the order promotes sums of runs, as kernels do that add pairs
+in 16 bits, the runs are of the elements as they are, and the zero points enter the outer accumulator.
+
+Source: docs/concepts/scaled.md, "A product"; B. Jacob et al., 2018, section 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.arrays import on_host
+from emu.backends.gathered import Gathered
+from emu.datapath import Flags, Mac, OutputStage, Overflow
+from emu.datapath.order import Promote
+from emu.engine.description import UnitDescription
+from emu.engine.matrices import Matrices
+from emu.errors import FormatError
+from emu.formats import Fixed, Format, ScaledValue
+
+Array = NDArray[Any]
+Integers = NDArray[np.int64]
+Multiply = Callable[[UnitDescription, Matrices], Array]
+
+
+class Side(NamedTuple):
+    """One operand.
+
+    Attributes:
+        elements: stacks of matrices, (B or 1, M, K) or (B or 1, K, N).
+        format: of the elements.
+        zero: zero points that broadcast to the elements, 1 along k; None without.
+    """
+
+    elements: Array | Gathered
+    format: Fixed
+    zero: Integers | None
+
+    @property
+    def points(self) -> Integers | None:
+        """The zero points, if any of them is not 0."""
+        return self.zero if self.zero is not None and self.zero.any() else None
+
+    def less_zero(self) -> tuple[Array | Gathered, Fixed]:
+        """Return the elements less their zero points, and a format that holds them."""
+        points = self.points
+        if points is None:
+            return self.elements, self.format
+        wide = Fixed(self.format.width_bits + 1, 0)  # both are codes of n bits: the difference has a sign beside them
+        elements = self.elements.array() if isinstance(self.elements, Gathered) else self.elements
+        return np.ascontiguousarray(elements - points.astype(elements.dtype)), wide
+
+
+class IntegerProduct(NamedTuple):
+    """What a product of integers multiplies and adds.
+
+    Attributes:
+        left: (B or 1, M, K).
+        right: (B or 1, K, N).
+        bias: integers, (B or 1, M or 1, N or 1), with which the accumulator begins; None without.
+        shape: of the result.
+    """
+
+    left: Side
+    right: Side
+    bias: Integers | None
+    shape: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Matrices, rows and columns of the result."""
+        left, right = self.left.elements.shape, self.right.elements.shape
+        return right[0] if left[0] == 1 else left[0], left[1], right[2]
+
+
+def require_integers(name: str, x: Any) -> ScaledValue:
+    """Return an operand whose elements are integers with one scale along k.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if not isinstance(x, ScaledValue) or not isinstance(x.format.element, Fixed) or x.format.element.frac_bits:
+        shown = x.format if isinstance(x, ScaledValue) else "an array without scales"
+        raise FormatError(
+            f"`{name}` must be integers with scales, as those of the other operand or of the result, got {shown}; "
+            "quantize it into uint8_affine or int8_channel"
+        )
+    if x.format.tiling.along is not None:
+        raise FormatError(
+            f"scales of `{name}` must be those of rows, channels or the tensor in a product of integers, got "
+            f"{x.format}; quantize it with a scale for all that lies along k"
+        )
+    return x
+
+
+def as_bias(array: Any, fmt: Format | None) -> Integers | None:
+    """Return integers that an accumulator begins with.
+
+    Raises:
+        FormatError: other numbers.
+    """
+    if array is None:
+        return None
+    numbers = np.asarray(on_host(array))
+    if isinstance(fmt, Fixed) and fmt.carries_raws and fmt.frac_bits:
+        numbers = numbers / 2.0**fmt.frac_bits
+    wrong = ~(np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2.0**63))
+    if wrong.any():
+        raise FormatError(
+            "a bias must be integers where operands have zero points or sums are requantised, got "
+            f"{numbers[wrong].flat[0]!s}; divide it by the product of both scales, and round it"
+        )
+    return numbers.astype(np.int64)
+
+
+def is_modular(mac: Mac) -> bool:
+    """Return whether a unit's sum is the exact one, modulo a power of two, in whatever order it adds."""
+    accumulator = mac.accumulator
+    if mac.product != "exact" or isinstance(mac.order, Promote) or mac.rounding.moves_exact:
+        return False
+    if accumulator == "exact":
+        return True
+    return isinstance(accumulator, Fixed) and accumulator.frac_bits >= 0 and mac.overflow is Overflow.WRAP
+
+
+def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multiply) -> tuple[Integers, Fixed]:
+    """Return sums of products, bias included, and the format of the accumulator.
+
+    Args:
+        unit: who computes; its Mac says where sums are kept.
+        product: what is multiplied and added.
+        multiply: `write_product`.
+
+    Returns:
+        int64, `product.shape`.
+
+    Raises:
+        FormatError: an accumulator that holds no integers.
+    """
+    mac = unit.mac
+    kept = _accumulator(mac)
+    if is_modular(mac):
+        return _modular_sums(unit, product, kept, multiply), kept
+    left, right, bias, shape = product
+    formats = (left.format, right.format, None)
+    if isinstance(mac.order, Promote):
+        start = _correction(left, right) + (0 if bias is None else bias)
+        x, y = left.elements, right.elements
+    else:
+        (x, fx), (y, fy) = left.less_zero(), right.less_zero()
+        formats, start = (fx, fy, None), bias
+    addend = None
+    if start is not None:
+        start = np.asarray(start, np.int64)
+        wide = Fixed(min(max(int(np.abs(start).max(initial=0)).bit_length() + 1, 2), 64), 0)
+        formats, addend = (*formats[:2], wide), start.astype(wide.carrier)
+        addend = addend.reshape((1,) * (3 - addend.ndim) + addend.shape)
+    events = None if unit.flags is None else Flags()
+    written = multiply(unit.writing(_as_they_are(kept), events), Matrices(x, y, addend, formats, shape))
+    if unit.flags is not None and events is not None:
+        unit.flags.add(Flags(accumulator_overflow=events.accumulator_overflow).counts())
+    return np.asarray(written).astype(np.int64), kept
+
+
+def carriers_of_sums(sums: Integers, kept: Fixed) -> tuple[Array, Fixed]:
+    """Return sums as carriers of a format that an operation reads: binary64 where it holds the accumulator's integers.
+
+    Raws of 64 bits have no vector code.
+    """
+    fmt = Fixed(64, 0) if kept.carries_raws else kept
+    return sums.astype(fmt.carrier), fmt
+
+
+def _accumulator(mac: Mac) -> Fixed:
+    if mac.accumulator == "exact":
+        return Fixed(64, 0)
+    if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits or not mac.accumulator.signed:
+        raise FormatError(
+            "`accumulator` must hold integers with a sign where operands have zero points or sums are requantised, "
+            f"got {mac.accumulator}; write emu.Mac(accumulator='fix32f0', overflow='wrap')"
+        )
+    return mac.accumulator
+
+
+def _as_they_are(fmt: Fixed) -> OutputStage:
+    """Return the stage that writes sums of an accumulator as they are."""
+    return OutputStage(fmt, overflow=Overflow.WRAP)
+
+
+def _modular_sums(unit: UnitDescription, product: IntegerProduct, kept: Fixed, multiply: Multiply) -> Integers:
+    left, right, bias, shape = product
+    matrices = Matrices(left.elements, right.elements, None, (left.format, right.format, None), shape)
+    exact = unit.writing(_as_they_are(kept))._replace(mac=Mac())
+    sums = np.asarray(multiply(exact, matrices)).astype(np.int64).reshape(product.sizes)
+    sums = sums + _correction(left, right) + (0 if bias is None else bias)
+    unused = 64 - kept.width_bits
+    return (sums << unused >> unused).reshape(shape)  # int64 wraps as the accumulator does
+
+
+def _correction(left: Side, right: Side) -> Integers:
+    """Return what zero points add to sums of elements, (B or 1, M or 1, N or 1); modulo 2**64."""
+    total: Integers = np.zeros((1, 1, 1), np.int64)
+    depth = left.elements.shape[-1]
+    za, zb = left.points, right.points
+    if zb is not None:
+        total = total - zb * _sums_along(left.elements, -1)
+    if za is not None:
+        total = total - za * _sums_along(right.elements, -2)
+    return total if za is None or zb is None else total + depth * (za * zb)
+
+
+def _sums_along(elements: Array | Gathered, axis: int) -> Integers:
+    array = elements.array() if isinstance(elements, Gathered) else np.asarray(elements)
+    # elements have at most 16 bits: sums of 2**37 of them are exact in binary64
+    return array.sum(axis=axis, keepdims=True, dtype=np.float64).astype(np.int64)
+
+
+def integer_matrices(a: ScaledValue, b: ScaledValue, bias: Array | None) -> IntegerProduct:
+    """Return a product of matrices of integers with zero points.
+
+    Args:
+        a: (*batch, M, K), blocks along K.
+        b: (*batch, K, N), blocks along K.
+        bias: integers that broadcast to the result, or None.
+
+    Raises:
+        ShapeError: the shapes do not fit together.
+    """
+    fa, fb = format_of_integers(a), format_of_integers(b)
+    matrices = Matrices.of(np.asarray(a.array), np.asarray(b.array), (fa, fb, None), bias)
+    left, right = stacks_of_blocks(a, b, [x.zero for x in (a, b)])
+    third = None if matrices.addend is None else np.asarray(matrices.addend).astype(np.int64)
+    sides = Side(matrices.left, fa, left), Side(matrices.right, fb, right)
+    return IntegerProduct(*sides, third, matrices.shape)
+
+
+def format_of_integers(x: ScaledValue) -> Fixed:
+    """Return the format of elements that are known to be integers."""
+    assert isinstance(x.format.element, Fixed)
+    return x.format.element
+
+
+def stacks_of_blocks(a: ScaledValue, b: ScaledValue, parts: list[Array | None]) -> list[Array | None]:
+    """Return what each row of `a` and each column of `b` has, as stacks of matrices: (B, M or 1, 1), (B, 1, N or 1).
+
+    Args:
+        a: (*batch, M, K).
+        b: (*batch, K, N).
+        parts: of `a` and of `b`, in the shape of their finest scales; None stays None.
+    """
+    whole: list[Array] = []
+    for x, part in zip((a, b), parts, strict=True):
+        moved = np.moveaxis(np.zeros(x.scales[0].shape) if part is None else np.asarray(part), -1, x.axis)
+        whole.append(np.broadcast_to(moved, (*x.shape[:-2], *moved.shape[-2:])) if x.ndim > 2 else moved)
+    stacks = Matrices.of(whole[0], whole[1], (Fixed(32, 0), Fixed(32, 0), None))
+    arrays = np.asarray(stacks.left), np.asarray(stacks.right)
+    return [None if part is None else array for part, array in zip(parts, arrays, strict=True)]

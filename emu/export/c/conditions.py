@@ -1,0 +1,73 @@
+"""The conditions of `text/`: which lines a unit needs."""
+
+from __future__ import annotations
+
+from emu.datapath.order import Blocks, Lanes, Pairwise, Sequential
+from emu.datapath.overflow import Overflow
+from emu.export.c.stages import Unit, has_nan
+from emu.formats import Fixed, Float
+from emu.testing.vectors.definition import is_to_integer
+
+
+def conditions_of(unit: Unit) -> set[str]:
+    """Return the conditions that hold for a unit."""
+    d, formats, result = unit.description, unit.description.operand_formats, unit.output.format
+    conditions = {
+        "random": unit.options.random,
+        "tininess": unit.options.tininess,
+        "flushes_operands": unit.options.flushes_operands,
+        "flushes_results": unit.options.flushes_results,
+        "sign_magnitude": unit.options.sign_magnitude,
+        "sign_magnitude_result": isinstance(result, Fixed) and result.sign_magnitude,
+        "hidden_one": unit.options.hidden_one,
+        "zeroless_result": isinstance(result, Float) and not result.zero,
+        "wide_products": unit.widths.wide_products,
+        "float_factors": any(isinstance(fmt, Float) for fmt in formats[:2]),
+        "specials": unit.has_specials,
+        "float_result": isinstance(result, Float),
+        "fixed_result": isinstance(result, Fixed),
+        "moves_exact": d.stage.rounding.moves_exact,
+        "staged": bool(unit.passed),
+        "writes_invalid": d.invalid != "zero",
+        "writes_nan": d.nan != "canonical" or d.nan_code is not None,
+        "passes_nan": d.nan != "canonical",
+        "signed_zeros": d.zero_sign == "ieee",
+        "to_integer": d.flag_rule == "ieee" and is_to_integer(d),
+        "infinity_times_zero": d.flag_rule == "ieee" and d.operation == "fma" and unit.has_specials,
+        "signalling": bool(unit.signalling),
+        "signalling_factors": d.operation == "matmul" and min(unit.signalling, default=2) < 2,
+    }
+    if d.operation == "matmul":
+        conditions |= _of_products(unit)
+    return {name for name, holds in conditions.items() if holds}
+
+
+def _of_products(unit: Unit) -> dict[str, bool]:
+    formats, order = unit.description.operand_formats, unit.mac.order
+    conditions = {
+        "addend": unit.has_addend,
+        "rounds_products": unit.product is not None,
+        "product_becomes_infinite": unit.product is not None and unit.product.overflow is Overflow.IEEE,
+        "exact_sum": unit.accumulator is None,
+        "remarks_nan": not unit.mac.is_exact and unit.has_specials,
+        "nan_operands": any(map(has_nan, formats)),
+        "nan_factors": any(map(has_nan, formats[:2])),
+    }
+    if unit.accumulator is None:
+        return conditions
+    content, rule = unit.accumulator.format, unit.accumulator.overflow
+    return conditions | {
+        "remarks_nan": has_nan(content),
+        "rounds_sums": True,
+        "sum_becomes_infinite": rule is Overflow.IEEE,
+        "sum_saturates": rule not in (Overflow.IEEE, Overflow.WRAP),
+        "sum_has_infinity": isinstance(content, Float) and content.infinities,
+        "sum_has_negative_zero": isinstance(content, Float) and content.has_negative_zero,
+        "sequential": isinstance(order, Sequential),
+        "pairwise": isinstance(order, Pairwise),
+        "lanes": isinstance(order, Lanes),
+        "blocks": isinstance(order, Blocks),
+        "alternating": isinstance(order, Blocks) and order.index_order == "alternating_pairs",
+        "adds_after": unit.adder is not None,
+        "min_exponent": isinstance(order, Blocks) and order.min_exponent is not None,
+    }

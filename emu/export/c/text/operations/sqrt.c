@@ -1,0 +1,2 @@
+    const struct number value = $unpack_a;
+    const struct exact x = root_of(&value);

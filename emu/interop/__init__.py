@@ -1,0 +1,1 @@
+"""Networks from elsewhere, one package for each kind of file."""

@@ -1,0 +1,167 @@
+"""Examples to evaluate a network with: inputs, and labels if there are any.
+
+    .npz         x and y, x_test and y_test, or test_images and test_labels; or one array alone, without labels
+    .npy         inputs; labels are in `<stem>_labels.npy` or `labels.npy` beside it, if anywhere
+    .csv         a row for each example, the label last if the head of that column is `label` or `y`
+
+Inputs are what the network reads: float32, already scaled. Only their shape may be another one with as many numbers, or
+have the channels last.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu._files import UNREADABLE_ARRAYS
+from emu.errors import ConfigError
+from emu.nn.layer import Shape
+
+Array = NDArray[Any]
+#: Names of inputs and labels in archives, in the order in which they are looked for.
+_PAIRS = (("x_test", "y_test"), ("test_images", "test_labels"), ("x", "y"), ("images", "labels"), ("inputs", "labels"))
+_LABELS = {"label", "labels", "y", "class", "target"}
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples.
+
+    Attributes:
+        inputs: float32, or int64 of tokens, (N, *input).
+        labels: int64, (N,) or (N, length); None if there are none.
+        source: the file.
+    """
+
+    inputs: Array
+    labels: Array | None
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Examples:
+    """Read examples for a network.
+
+    Args:
+        path: an `.npz`, `.npy` or `.csv` file.
+        shape: of one input.
+        tokens: whether inputs are tokens: integers.
+
+    Raises:
+        ConfigError: the file is missing, damaged or of another kind, its arrays do not fit, or a number is not finite.
+    """
+    file = Path(path)
+    readers = {".npz": _npz, ".npy": _npy, ".csv": _csv}
+    if not file.is_file():
+        raise ConfigError(f"--data must be a file of examples, got {str(path)!r}, which does not exist; check the path")
+    if file.suffix not in readers:
+        raise ConfigError(
+            f"--data must be an {', '.join(readers)} file, got {str(path)!r}; write one with numpy.savez('data.npz', "
+            "x=inputs, y=labels)"
+        )
+    try:
+        inputs, labels = readers[file.suffix](file)
+    except ConfigError:
+        raise
+    except UNREADABLE_ARRAYS as error:
+        raise ConfigError(
+            f"--data must be plain numbers, got {' '.join(str(error).split())!r} while reading {file}; write it again"
+        ) from None
+    return Examples(_inputs(inputs, shape, file, tokens=tokens), _labels(labels, len(inputs), file), str(file))
+
+
+def _npz(path: Path) -> tuple[Array, Array | None]:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: np.asarray(archive[name]) for name in archive.files}
+    for x, y in _PAIRS:
+        if x in arrays:
+            return arrays[x], arrays.get(y)
+    if len(arrays) == 1:
+        return next(iter(arrays.values())), None
+    raise ConfigError(
+        f"an .npz of examples must have the arrays x and y, got {', '.join(sorted(arrays)) or 'none'} in {path}; store "
+        "numpy.savez(path, x=inputs, y=labels)"
+    )
+
+
+def _npy(path: Path) -> tuple[Array, Array | None]:
+    beside = (path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy"))
+    labels = next((file for file in beside if file.is_file() and file != path), None)
+    return np.load(path, allow_pickle=False), None if labels is None else np.load(labels, allow_pickle=False)
+
+
+def _csv(path: Path) -> tuple[Array, Array | None]:
+    head = path.read_text(encoding="utf-8-sig").partition("\n")[0].split(",")
+    names = [name.strip().strip('"').lower() for name in head]
+    has_head = any(not _is_number(name) for name in names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a table without rows, which is refused below
+        table = np.loadtxt(path, delimiter=",", skiprows=int(has_head), ndmin=2, encoding="utf-8-sig")
+    if has_head and names[-1] in _LABELS:
+        return table[:, :-1], table[:, -1]
+    if has_head and names[0] in _LABELS:
+        return table[:, 1:], table[:, 0]
+    return table, None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _inputs(array: Array, shape: Shape, path: Path, *, tokens: bool) -> Array:
+    if array.dtype.kind not in ("iub" if tokens else "fiub") or not array.ndim or not len(array):
+        wanted = "integers" if tokens else "real numbers"
+        raise ConfigError(
+            f"inputs must be {wanted}, at least one, got {array.dtype} of shape {array.shape} in {path}; convert them"
+        )
+    array = _in_shape(array, shape, path)
+    if tokens:
+        return np.ascontiguousarray(array, np.int64)
+    with np.errstate(over="ignore"):
+        written = np.ascontiguousarray(array, np.float32)
+    if not np.isfinite(written).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(written))[0])
+        raise ConfigError(f"inputs must be finite float32, got {array[index]} at index {index} in {path}; clean them")
+    return written
+
+
+def _in_shape(array: Array, shape: Shape, path: Path) -> Array:
+    if array.shape[1:] == shape:
+        return array
+    is_image = len(shape) == 3 and array.ndim == 4
+    if is_image and (array.shape[3], *array.shape[1:3]) == shape:
+        return np.moveaxis(array, 3, 1)
+    squeezed = tuple(size for size in array.shape[1:] if size != 1) == tuple(size for size in shape if size != 1)
+    flat = array.ndim == 2 and array.shape[1] == int(np.prod(shape))
+    if squeezed or flat:
+        return array.reshape(len(array), *shape)
+    raise ConfigError(
+        f"inputs must have the shape (N, {', '.join(map(str, shape))}) that the network reads, got {array.shape} in "
+        f"{path}; reshape them"
+    )
+
+
+def _labels(array: Array | None, count: int, path: Path) -> Array | None:
+    if array is None:
+        return None
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    is_numbers = array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
+    whole = array.astype(np.int64) if is_numbers else np.zeros(0, np.int64)
+    if not is_numbers or array.shape[:1] != (count,) or (whole != array).any() or (whole < 0).any():
+        raise ConfigError(
+            f"labels must be {count} class numbers from 0 on, one for each input, got {array.dtype} of shape "
+            f"{array.shape} in {path}; store labels.astype(int)"
+        )
+    return whole

@@ -1,0 +1,231 @@
+"""What an operator's row is given: a node, its attributes and operands, and ways to write the steps that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+from emu.nn.layer import Moment, Parameter, Shape
+from emu.nn.wired import Constant, Operand, Own, Read
+
+Array = NDArray[Any]
+
+
+class Traced(NamedTuple):
+    """A tensor of the graph that depends on the input.
+
+    Attributes:
+        name: step or input that it is the result of.
+        shape: its shape, the batch included.
+        is_float: whether it has floats; else integers, which are tokens.
+    """
+
+    name: str
+    shape: Shape
+    is_float: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A tensor of the graph that is a constant.
+
+    Attributes:
+        array: its numbers.
+        name: name of the initialiser; "" of what was computed from constants.
+    """
+
+    array: Array
+    name: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the array."""
+        return self.array.shape
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it has a name and several numbers, all finite: masks of attention have infinities."""
+        return bool(self.name) and self.array.size > 1 and bool(np.isfinite(self.array).all())
+
+
+#: Primitives that take integers: moves, and the look-up in a table.
+_OF_TOKENS = {"embedding", "reshape", "flatten", "transpose", "expand", "take"}
+Tensor: TypeAlias = Traced | Known
+#: Writes a step: (name, primitive, operands, kind, parameters, values, moments, options) -> its result.
+Write: TypeAlias = Callable[..., Traced]
+
+
+class Refused(ConfigError):  # noqa: N818 - says what happened to the node
+    """A node that cannot be computed here."""
+
+
+class Node:
+    """A node of the graph.
+
+    Attributes:
+        operator: its operator, such as "Conv".
+        name: name of its steps.
+        version: of ONNX's operators.
+        attributes: by name, as Python's numbers, texts, lists and arrays.
+        inputs: operands; None of those that are left out.
+        output_count: how many outputs it must give: those after it are read by nobody.
+        outputs: how many the node has, read or not.
+        batch: batch with which the file declares its inputs, if that is a number.
+        current_batch: batch that the graph is read for.
+    """
+
+    def __init__(
+        self,
+        operator: str,
+        name: str,
+        version: int,
+        attributes: Mapping[str, Any],
+        inputs: Sequence[Tensor | None],
+        output_count: int,
+        outputs: int,
+        batches: tuple[int | None, int],
+        write: Write,
+    ) -> None:
+        self.operator, self.name, self.version = operator, name, version
+        self.batch, self.current_batch = batches
+        self.attributes, self.inputs, self.output_count, self.outputs = attributes, inputs, output_count, outputs
+        self._write = write
+
+    def refuse(self, rule: str, value: object, remedy: str) -> Refused:
+        """Return the error that this node breaks a rule."""
+        return Refused(f"node {self.name!r} ({self.operator}) must {rule}, got {value}; {remedy}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an attribute, or what it is if it is left out."""
+        return self.attributes.get(name, default)
+
+    def given(self, index: int) -> Tensor | None:
+        """Return an operand; None if it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def operand(self, index: int) -> Tensor:
+        """Return an operand that must be there."""
+        tensor = self.given(index)
+        if tensor is None:
+            raise self.refuse(f"have operand {index}", f"{len(self.inputs)} operands", "export the file again")
+        return tensor
+
+    def traced(self, index: int = 0) -> Traced:
+        """Return an operand that must depend on the input."""
+        tensor = self.operand(index)
+        if isinstance(tensor, Known):
+            raise self.refuse(
+                f"read what the network computes as operand {index}", "a constant", "simplify the file with onnxsim"
+            )
+        return tensor
+
+    def constant(self, index: int) -> Array | None:
+        """Return the numbers of an operand that must be a constant; None if it is left out.
+
+        Raises:
+            Refused: it depends on the input.
+        """
+        tensor = self.given(index)
+        if isinstance(tensor, Traced):
+            raise self.refuse(
+                f"have a constant as operand {index}", f"{tensor.name!r}, which the network computes",
+                "give the shapes, axes and indices of the graph as constants",
+            )  # fmt: skip
+        return None if tensor is None else tensor.array
+
+    def integers(self, index: int, attribute: str = "") -> list[int] | None:
+        """Return integers that are a constant operand in newer versions, and were an attribute; None if left out."""
+        array = self.constant(index)
+        if array is not None:
+            return [int(x) for x in array.reshape(-1)]
+        given = self.get(attribute) if attribute else None
+        if given is None:
+            return None
+        return [int(x) for x in np.asarray(given).reshape(-1)]
+
+    def apply(
+        self,
+        primitive: str,
+        *operands: Tensor | float,
+        part: str = "",
+        own: Mapping[int, str] | None = None,
+        moments: Sequence[str] = (),
+        fans: tuple[int, int] = (1, 1),
+        is_table: bool = False,
+        **options: Any,
+    ) -> Traced:
+        """Write a step, and return its result.
+
+        Args:
+            primitive: a primitive of autodiff.
+            *operands: what it reads; numbers are constants.
+            part: end of the step's name, if the node has several.
+            own: operands that are parameters or moments of the step, by position: their names.
+            moments: which of these are moments.
+            fans: inputs that contribute to one output of a weight, and outputs to which one input contributes.
+            is_table: whether the weight's rows are looked up.
+            **options: the primitive's own.
+        """
+        own = own or {}
+        if primitive not in _OF_TOKENS:
+            for operand in operands:
+                if isinstance(operand, Traced) and not operand.is_float:
+                    raise self.refuse(
+                        "compute with float32", f"integers, {operand.name!r}", "look tokens up in a table first"
+                    )
+        read: list[Operand] = []
+        held: list[Parameter] = []
+        running: list[Moment] = []
+        values: dict[str, Array] = {}
+        for position, operand in enumerate(operands):
+            if position in own and isinstance(operand, Known):
+                name: Any = own[position]
+                values[name] = operand.array
+                read.append(Own(name))
+                if name in moments:
+                    running.append(Moment(name, operand.shape, 0.0))
+                else:
+                    held.append(Parameter(name, operand.shape, "zero", *fans, is_table=is_table))
+            elif isinstance(operand, Traced):
+                read.append(Read(operand.name))
+            else:
+                read.append(Constant(_constant(operand)))
+        name = f"{self.name}.{part}" if part else self.name
+        return self._write(name, primitive, tuple(read), self.operator, tuple(held), tuple(running), values, options)
+
+    def elementwise(self, primitive: str, a: Tensor | float, b: Tensor | float, part: str = "") -> Traced:
+        """Write an operation on two operands, one of which may be a constant.
+
+        A named constant of several numbers is a parameter of the step, "weight" of products and "bias" of sums.
+        """
+        role = "weight" if primitive in ("multiply", "divide") else "bias"
+        own = {i: role for i, x in enumerate((a, b)) if isinstance(x, Known) and x.is_parameter}
+        return self.apply(primitive, a, b, part=part, own=own)
+
+    def reshaped(self, x: Traced, shape: Sequence[int], part: str = "") -> Traced:
+        """Write a step that gives a tensor another shape, if it has not that shape already."""
+        return x if tuple(shape) == x.shape else self.apply("reshape", x, part=part, shape=tuple(shape))
+
+    def transposed(self, x: Traced, axes: Sequence[int], part: str = "") -> Traced:
+        """Write a step that orders axes, if they are not in that order already."""
+        return x if list(axes) == list(range(len(axes))) else self.apply("transpose", x, part=part, axes=tuple(axes))
+
+    def axis(self, axis: int, ndim: int) -> int:
+        """Return an axis, counted from the front.
+
+        Raises:
+            Refused: there is none such.
+        """
+        if not -ndim <= axis < ndim:
+            raise self.refuse(f"name an axis in {-ndim}..{ndim - 1}", axis, "export the file again")
+        return axis % ndim
+
+
+def _constant(operand: Known | float) -> Array:
+    array = operand.array if isinstance(operand, Known) else np.asarray(operand)
+    return array.astype(np.float32) if array.dtype.kind == "f" else array

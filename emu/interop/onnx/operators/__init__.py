@@ -1,0 +1,39 @@
+"""The table of ONNX's operators: a row is a function that writes the steps of a node and returns its results.
+
+    products.py        Conv, ConvTranspose, Gemm, MatMul
+    pooling.py         MaxPool, AveragePool, their global forms
+    functions.py       Relu, Sigmoid, Gelu, Softmax ...: of one tensor
+    arithmetic.py      Add, Mul, Max ...: of two or more; sums and means along axes
+    normalisation.py   BatchNormalization, LayerNormalization ...
+    moves.py           Reshape, Concat, Slice, Gather ...
+
+A new operator is a function and a line in the `ROWS` of its family.
+
+Source: ONNX, "Operator Schemas", versions 11 to 25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from emu.interop.onnx.node import Node, Tensor
+from emu.interop.onnx.operators import arithmetic, functions, moves, normalisation, pooling, products
+
+FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves)
+#: What writes the steps of a node, by operator.
+OPERATORS: dict[str, Callable[[Node], Sequence[Tensor]]] = {
+    name: row for family in FAMILIES for name, row in family.ROWS.items()
+}
+#: Why some operators are refused, and what to do.
+REFUSED = {
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), "networks with a state are not computed; unroll it before the export"),
+    **dict.fromkeys(("If", "Loop", "Scan"), "graphs are computed without branches and loops; export one branch"),
+    **dict.fromkeys(
+        ("NonZero", "NonMaxSuppression", "Unique", "TopK"),
+        "the shape of its result depends on numbers; end the network before it",
+    ),
+    **dict.fromkeys(
+        ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
+        "quantised graphs are not read yet; evaluate the float network, and give the formats in a device file",
+    ),
+}

@@ -1,0 +1,478 @@
+"""From a graph of ONNX to steps: nodes in order, constants folded, every shape known.
+
+    node ──► all operands are constants? ──► computed by ONNX's own reference
+        └──► its row in the table of operators ──► steps, each of which is run in shapes alone
+
+A graph is traced anew for every batch: whatever it computes from shapes is then a constant.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.autodiff import Graph, Value
+from emu.autodiff import Tensor as Result
+from emu.errors import ConfigError, EmuError, nearest_name
+from emu.formats import PRESETS
+from emu.hardware import load_device
+from emu.interop.onnx.files import DOMAINS, array_of, load_onnx, read_file, version_of
+from emu.interop.onnx.node import Known, Node, Tensor, Traced
+from emu.interop.onnx.operators import OPERATORS, REFUSED
+from emu.nn.layer import Parameter, Shape
+from emu.nn.network import INPUT_LAYER, LOSS_LAYER
+from emu.nn.wired import Constant, Own, Read, Step, Wired
+from emu.precision import Policy
+from emu.precision.shapes import ShapeArray, ShapeRunner
+
+Array = NDArray[Any]
+#: Batch for which a graph is traced first, if its file names none.
+NOMINAL_BATCH = 2
+_FP32 = PRESETS["fp32"]
+#: Types of inputs, as TensorProto numbers them: float32; integers of 32 and 64 bits, which are tokens.
+_FLOAT, _TOKENS = 1, {6: np.int32, 7: np.int64}
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a graph.
+
+    Attributes:
+        name: its name in the file.
+        shape: its shape, None for a size that the file leaves open.
+        is_float: whether it has float32 numbers; else it has integers, which are tokens.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    is_float: bool
+
+
+class Source:
+    """An ONNX file, read and checked.
+
+    Attributes:
+        path: the file.
+        sha256: hash of the file and of its external data.
+        version: of ONNX's operators.
+        inputs: what the graph is given.
+        outputs: names of what it returns.
+        notes: sentences on what was left out or changed, for people.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Read a file.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        self.path = Path(path)
+        self._model, self.sha256 = read_file(self.path)
+        self.version = version_of(self._model, self.path)
+        graph = self._model.graph
+        self._constants = {tensor.name: array_of(tensor, self.path) for tensor in graph.initializer}
+        self.inputs = tuple(self._input(info) for info in graph.input if info.name not in self._constants)
+        self.outputs = tuple(info.name for info in graph.output)
+        self._require_order()
+
+    def _input(self, info: Any) -> Input:
+        tensor = info.type.tensor_type
+        if info.type.WhichOneof("value") != "tensor_type":
+            raise ConfigError(
+                f"inputs of a graph must be tensors, got {info.type.WhichOneof('value')} for {info.name!r} of "
+                f"{self.path}; export the network without sequences"
+            )
+        shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+        if tensor.elem_type != _FLOAT and tensor.elem_type not in _TOKENS:
+            kind = load_onnx().TensorProto.DataType.Name(tensor.elem_type)
+            raise ConfigError(
+                f"inputs of a graph must be float32, or int32 or int64 of tokens, got {kind} for {info.name!r} of "
+                f"{self.path}; export the network in float32"
+            )
+        return Input(info.name, shape, tensor.elem_type == _FLOAT)
+
+    def _require_order(self) -> None:
+        """Raise ConfigError unless every node reads what is known, so that there is no cycle."""
+        known = {"", *self._constants, *(item.name for item in self.inputs)}
+        for node in self._model.graph.node:
+            missing = [name for name in node.input if name not in known]
+            if missing:
+                raise ConfigError(
+                    f"nodes of a graph must read results of earlier ones, got {missing[0]!r} for node "
+                    f"{node.name or node.op_type!r} of {self.path}, which is a result of a later one or of none: a "
+                    "cycle, or a damaged file; export it again"
+                )
+            known.update(node.output)
+        missing = [name for name in self.outputs if name not in known]
+        if missing:
+            raise ConfigError(
+                f"outputs of a graph must be results of its nodes, got {missing[0]!r} of {self.path}; export it again"
+            )
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """The names of tensors that a node reads, or that are outputs."""
+        return frozenset({*self.outputs, *(name for node in self._model.graph.node for name in node.input)})
+
+    @property
+    def batch(self) -> int | None:
+        """The batch with which the file declares its first input; None if it is open."""
+        return self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else None
+
+    def shapes(self, batch: int | None = None) -> tuple[Shape, ...]:
+        """Return the shapes of the inputs with a batch; None is the file's own, or a nominal one.
+
+        Raises:
+            ConfigError: another size than the first is open.
+        """
+        batch = batch or self.batch or NOMINAL_BATCH
+        shapes: list[Shape] = []
+        for item in self.inputs:
+            if None in item.shape[1:]:
+                raise ConfigError(
+                    f"inputs must have a known shape apart from the batch, got {_shown(item.shape)} for {item.name!r} "
+                    f"of {self.path}; export the network with these sizes"
+                )
+            shapes.append((batch, *(size for size in item.shape[1:] if size is not None)) if item.shape else ())
+        return tuple(shapes)
+
+    @cached_property
+    def text(self) -> str:
+        """The file's name and hash."""
+        return f"{self.path.name} {self.sha256}"
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return _names_of(self._model.graph, self._constants, list(self._input_names.values()))
+
+    def wired(self, shapes: tuple[Shape, ...] | None = None) -> Wired:
+        """Return the graph as a layer.
+
+        Args:
+            shapes: of its inputs, the batch included; None takes those of the file.
+
+        Raises:
+            ConfigError: a node cannot be computed here; names it and its operator.
+        """
+        shapes = self.shapes() if shapes is None else shapes
+        steps, returns, result = self.traced(shapes)
+        return Wired(
+            "graph",
+            steps,
+            tuple(self._input_name(item.name) for item in self.inputs),
+            shapes,
+            returns,
+            result[1:],
+            self.text,
+            lambda given: self.traced(given)[0],
+        )
+
+    def _input_name(self, name: str) -> str:
+        return self._input_names[name]
+
+    def _require_batch(self, shapes: tuple[Shape, ...], result: Shape) -> None:
+        """Raise ConfigError if a graph whose file fixes the batch does not compute another one."""
+        given, own = shapes[0][0] if shapes and shapes[0] else None, self.batch
+        if given is None or own in (None, given) or any(None in item.shape for item in self.inputs):
+            return
+        expected = self.traced(self.shapes(own))[2]
+        if expected[:1] == (own,) and result != (given, *expected[1:]):
+            raise ConfigError(
+                f"{self.path} must be given batches of {own}, for which it was exported, got {given}; export it with "
+                "an open batch"
+            )
+
+    @cached_property
+    def _input_names(self) -> dict[str, str]:
+        if len(self.inputs) == 1:
+            return {self.inputs[0].name: INPUT_LAYER}
+        names: dict[str, str] = {}
+        for item in self.inputs:
+            plain = _plain(item.name) or "input"
+            while plain in names.values():
+                plain = f"{plain}_"
+            names[item.name] = plain
+        return names
+
+    def traced(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Step, ...], tuple[str, ...], Shape]:
+        """Return the steps for inputs of some shapes, the names of the outputs, and the shape of the first one."""
+        trace = _Trace(self, shapes)
+        for place, node in enumerate(self._model.graph.node):
+            trace.add(node, self._names[place])
+        outputs = [trace.output(name) for name in self.outputs]
+        steps, returns = with_biases(trace.steps, [tensor.name for tensor in outputs])
+        result = outputs[0].shape if outputs else ()
+        self._require_batch(shapes, result)
+        return steps, returns, result
+
+    def constants(self) -> Mapping[str, Array]:
+        """Return the initialisers by name."""
+        return self._constants
+
+
+class _Trace:
+    """One pass through the nodes."""
+
+    def __init__(self, source: Source, shapes: tuple[Shape, ...]) -> None:
+        self.source, self.steps = source, list[Step]()
+        self._batch = shapes[0][0] if shapes and shapes[0] else 1
+        self._tensors: dict[str, Tensor] = {name: Known(array, name) for name, array in source.constants().items()}
+        self._runner = ShapeRunner(Policy(load_device("float32").precision))
+        self._graph = Graph(self._runner, training=False)
+        self._results: dict[str, Result] = {}
+        for item, shape in zip(source.inputs, shapes, strict=True):
+            name = source._input_name(item.name)  # pyright: ignore[reportPrivateUsage]
+            self._tensors[item.name] = Traced(name, shape, item.is_float)
+            dtype, fmt = (np.float32, _FP32) if item.is_float else (np.int64, None)
+            self._results[name] = self._graph.constant(Value(ShapeArray(shape, dtype), fmt))
+
+    def output(self, name: str) -> Traced:
+        """Return an output by its name in the file; an input or a constant becomes a step that gives it."""
+        tensor = self._tensors[name]
+        if isinstance(tensor, Traced):
+            if any(step.name == tensor.name for step in self.steps):
+                return tensor
+            options = {"shape": tensor.shape}
+            return self._write(_plain(name), "reshape", (Read(tensor.name),), "Identity", (), (), {}, options)
+        operands = (Constant(tensor.array),)
+        return self._write(
+            _plain(name) or "constant", "expand", operands, "Constant", (), (), {}, {"shape": tensor.shape}
+        )
+
+    def add(self, node: Any, name: str) -> None:
+        """Trace a node: fold it, or write its steps."""
+        operands = [self._tensors[key] if key else None for key in node.input]
+        attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
+        outputs = list(node.output)
+        if node.op_type in ("Shape", "Size") and node.domain in DOMAINS:
+            results: Sequence[Tensor] = [Known(_size_of(node.op_type, operands[0], attributes))]
+        elif all(tensor is None or isinstance(tensor, Known) for tensor in operands):
+            results = [
+                Known(array, key if _is_named(node, operands) else "")
+                for key, array in zip(outputs, self._folded(node, operands), strict=False)
+            ]
+        else:
+            wanted = [place for place, key in enumerate(outputs) if key in self.source.read]
+            results = self._computed(node, name, attributes, operands, max(wanted, default=0) + 1)
+        for key, result in zip(outputs, results, strict=False):
+            if key:
+                self._tensors[key] = result
+
+    def _folded(self, node: Any, operands: Sequence[Tensor | None]) -> list[Array]:
+        onnx = load_onnx()
+        if node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
+            raise ConfigError(
+                f"every node of a graph must give the same numbers each time, got {node.op_type!r} at node "
+                f"{node.name!r} of {self.source.path}; export the network for inference"
+            )
+        from onnx.reference import ReferenceEvaluator
+
+        names = [key for key in node.input if key]
+        arrays = {
+            key: tensor.array for key, tensor in zip(node.input, operands, strict=True) if isinstance(tensor, Known)
+        }
+        infos = [
+            onnx.helper.make_tensor_value_info(key, onnx.helper.np_dtype_to_tensor_dtype(arrays[key].dtype), None)
+            for key in dict.fromkeys(names)
+        ]
+        outputs = [onnx.helper.make_tensor_value_info(key, 0, None) for key in node.output if key]
+        graph = onnx.helper.make_graph([node], "folded", infos, outputs)
+        model = onnx.helper.make_model(graph, opset_imports=self.source._model.opset_import)  # pyright: ignore
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                evaluator: Any = ReferenceEvaluator(model)
+                results = evaluator.run(None, arrays)
+                return [np.asarray(array) for array in results]
+        except Exception as error:
+            raise ConfigError(
+                f"node {node.name or node.op_type!r} ({node.op_type}) must be computed from constants, got "
+                f"{type(error).__name__}: {error}; simplify the file with onnxsim"
+            ) from None
+
+    def _computed(
+        self, node: Any, name: str, attributes: Mapping[str, Any], operands: Sequence[Tensor | None], count: int
+    ) -> Sequence[Tensor]:
+        operator = node.op_type
+        row = OPERATORS.get(operator) if node.domain in DOMAINS else None
+        if row is None:
+            reason = (
+                REFUSED.get(operator)
+                if node.domain in DOMAINS
+                else f"operators of domain {node.domain!r} are not known"
+            )
+            hint = reason or f"it is not known{nearest_name(operator, OPERATORS)}"
+            raise ConfigError(
+                f"every node of a graph must have an operator that emu computes, got {operator!r} at node {name!r} of "
+                f"{self.source.path}: {hint}"
+            )
+        batches = self.source.batch, self._batch
+        given = Node(
+            operator, name, self.source.version, attributes, operands, count, len(node.output), batches, self._write
+        )
+        try:
+            return row(given)
+        except ConfigError:
+            raise
+        except (EmuError, ArithmeticError, LookupError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"node {name!r} ({operator}) of {self.source.path} must fit its operands, got "
+                f"{[None if x is None else x.shape for x in operands]}: {error}"
+            ) from error
+
+    def _write(
+        self, name: str, primitive: str, operands: Any, kind: str, held: Any, running: Any, values: Any, options: Any
+    ) -> Traced:
+        """Append a step, and run it in shapes."""
+        while name in self._results:  # a step of a node, an output, or another node may have this name
+            name = f"{name}_"
+        step = Step(name, primitive, operands, options, kind, held, running, values)
+        own: dict[str, Result] = {}
+        for part in (*held, *running):
+            own[part.part] = self._graph.constant(Value(ShapeArray(part.shape, np.float32), _FP32))
+        result = step.apply(self._graph, self._results, {name: own})
+        self.steps.append(step)
+        self._results[name] = result
+        return Traced(name, result.shape, result.value.format is not None)
+
+
+def with_biases(steps: Sequence[Step], returns: Sequence[str]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Return steps, and names of outputs, in which a constant vector that is added to a product is the product's bias.
+
+    Exporters write `MatMul` and `Add` for a layer with a bias. A unit adds the bias before it rounds.
+    """
+    readers = Counter(name for step in steps for name in step.reads)
+    products = {step.name: step for step in steps if step.primitive == "linear" and len(step.operands) == 2}
+    joined: dict[str, Step] = {}
+    renamed: dict[str, str] = {}
+    for step in steps:
+        read = step.reads
+        product = products.get(read[0]) if step.primitive == "add" and len(read) == 1 and step.held else None
+        if product is None or readers[product.name] > 1 or product.name in returns:
+            continue
+        bias = step.values["bias"]
+        if bias.shape != product.values["weight"].shape[:1]:
+            continue
+        held = (*product.held, Parameter("bias", bias.shape, "zero", product.held[0].fan_in, product.held[0].fan_out))
+        operands = (*product.operands, Own("bias"))
+        joined[product.name] = replace(product, operands=operands, held=held, values={**product.values, "bias": bias})
+        renamed[step.name] = product.name
+    kept = [joined.get(step.name, step) for step in steps if step.name not in renamed]
+    return tuple(_reading(step, renamed) for step in kept), tuple(renamed.get(name, name) for name in returns)
+
+
+def _reading(step: Step, renamed: Mapping[str, str]) -> Step:
+    """Return a step that reads tensors by their new names."""
+    if renamed.keys().isdisjoint(step.reads):
+        return step
+    operands = [Read(renamed.get(o.name, o.name)) if isinstance(o, Read) else o for o in step.operands]
+    return replace(step, operands=tuple(operands))
+
+
+#: Operators that give a constant another place or shape: it stays the parameter that it was.
+_MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}
+
+
+def _is_named(node: Any, operands: Sequence[Tensor | None]) -> bool:
+    """Return whether a folded constant is one that a file has, and not one that the graph computes."""
+    if node.op_type == "Constant":
+        return True
+    first = operands[0] if operands else None
+    return node.op_type in _MOVES and isinstance(first, Known) and bool(first.name)
+
+
+def _size_of(operator: str, tensor: Tensor | None, attributes: Mapping[str, Any]) -> Array:
+    assert tensor is not None, "the order of nodes was checked"
+    if operator == "Size":
+        return np.asarray(int(np.prod(tensor.shape)), np.int64)
+    return np.asarray(tensor.shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
+
+
+def _attribute(item: Any, path: Path) -> Any:
+    """Return an attribute as Python has it.
+
+    Raises:
+        ConfigError: it is a graph: loops and branches are not computed.
+    """
+    onnx = load_onnx()
+    if item.type in (5, 10):  # AttributeProto.GRAPH, GRAPHS
+        raise ConfigError(
+            f"nodes of a graph must have no graph of their own, got attribute {item.name!r} in {path}; export the "
+            "network without loops and branches"
+        )
+    value = onnx.helper.get_attribute_value(item)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, onnx.TensorProto):
+        return array_of(value, path)
+    if hasattr(value, "__iter__") and not isinstance(value, str):
+        return [x.decode(errors="replace") if isinstance(x, bytes) else x for x in value]
+    return value
+
+
+# ---- names ---------------------------------------------------------------------------------------------------------
+
+
+def _names_of(graph: Any, constants: Mapping[str, Array], taken: Sequence[str]) -> dict[int, str]:
+    """Return a name for each node, by its place: that of its weights' module, its own, or its operator's and a number.
+
+    Names have the form of layers' names, so that globs of a recipe match them: letters, digits, `_`, parts with dots.
+    """
+    used, counts, names = {*taken, INPUT_LAYER, LOSS_LAYER}, dict[str, int](), dict[int, str]()
+    for place, node in enumerate(graph.node):
+        operator = _snake(node.op_type)
+        base = _module_of(node, constants) or _own_name(node)
+        if base and base not in used:
+            names[place] = base
+        else:
+            stem = f"{base}.{operator}" if base else operator
+            while True:
+                counts[stem] = counts.get(stem, 0) + 1
+                name = f"{stem}{counts[stem]}"
+                if name not in used:
+                    break
+            names[place] = name
+        used.add(names[place])
+    return names
+
+
+def _module_of(node: Any, constants: Mapping[str, Array]) -> str:
+    """Return the module whose parameter a node reads, such as `block.conv` of `block.conv.weight`; "" without."""
+    return next((_plain(key.rpartition(".")[0]) for key in node.input[1:] if key in constants and "." in key), "")
+
+
+def _own_name(node: Any) -> str:
+    """Return a node's own name, or the path before it; "" if it says no more than the operator.
+
+    PyTorch's exporters write `/block/conv/Conv`, `/Relu_1`, `node_add_3`.
+    """
+    path, _, last = node.name.rpartition("/")
+    if path.strip("/"):
+        return _plain(path)
+    bare = re.sub(r"_?\d*$", "", last).lower()
+    says_nothing = last.startswith("node_") or bare in (node.op_type.lower(), _snake(node.op_type))
+    return "" if says_nothing else _plain(last)
+
+
+def _snake(operator: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()
+
+
+def _plain(name: str) -> str:
+    """Return a name in the form of layers' names; "" if nothing is left of it."""
+    parts = [re.sub(r"\W", "_", part, flags=re.ASCII) for part in re.split(r"[./]|::", name) if part.strip("_")]
+    return ".".join(f"_{part}" if part[:1].isdigit() or keyword.iskeyword(part) else part for part in parts)
+
+
+def _shown(shape: tuple[int | None, ...]) -> str:
+    return f"({', '.join('?' if size is None else str(size) for size in shape)})"

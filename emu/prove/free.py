@@ -1,0 +1,60 @@
+"""Whether a unit's outputs depend on more than its operands: on undefined bits, other cycles, registers.
+
+Gates that read such a bit need not depend on it: the arm of an `if` that is not taken has undefined bits, and a
+pipeline with a valid bit reads registers that it then ignores. SAT tells: two copies of the unit, in one of which all
+these bits are 0, have the same outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from emu.prove.circuit import Builder
+from emu.prove.sat import Undecided, model_of
+from emu.prove.unit import Asked
+
+#: Words of 64 random inputs that are tried before the solver is asked.
+_TRIED = 64
+
+
+def without_needless(asked: Asked, limit_s: float) -> Asked:
+    """Return a unit without its free inputs if its outputs do not depend on them, else unchanged.
+
+    If the solver does not decide within `limit_s` seconds, they stay: a proof is then for all their values, too.
+    """
+    if not asked.free:
+        return asked
+    rest = _without(asked)
+    if _differs_at_random(asked, rest):
+        return asked
+    count = asked.circuit.n_inputs
+    builder, inputs = Builder(count), [2 * (1 + i) for i in range(count)]
+    ours = builder.copied(asked.circuit, inputs)
+    theirs = builder.copied(rest.circuit, inputs[len(asked.free) :])
+    same = 1
+    for name, bits in ours.items():
+        for x, y in zip(bits, theirs[name], strict=True):
+            # two gates and one more are an XNOR
+            same = builder.both(same, builder.both(builder.both(x, y ^ 1) ^ 1, builder.both(x ^ 1, y) ^ 1))
+    miter = builder.built({"bad": (same ^ 1,)})
+    try:
+        model = model_of(miter, miter.outputs["bad"][0], limit_s)
+    except Undecided:
+        return asked
+    return rest if model is None else asked
+
+
+def _without(asked: Asked) -> Asked:
+    """Return the unit with all free inputs 0."""
+    rest = asked.circuit.n_inputs - len(asked.free)
+    builder = Builder(rest)
+    outputs = builder.copied(asked.circuit, [0] * len(asked.free) + [2 * (1 + i) for i in range(rest)])
+    return replace(asked, circuit=builder.built(outputs), free=())
+
+
+def _differs_at_random(asked: Asked, rest: Asked) -> bool:
+    words = np.random.default_rng(0).integers(0, 1 << 64, (asked.circuit.n_inputs, _TRIED), np.uint64)
+    ours, theirs = asked.circuit.evaluated(words), rest.circuit.evaluated(words[len(asked.free) :])
+    return any(not np.array_equal(ours[name], theirs[name]) for name in ours)

@@ -1,0 +1,124 @@
+"""What the source of an entity says of its ports: their types, and their widths where these are numbers."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+_ENTITY = r"\bentity\s+{name}\s+is\b(.*?)\bend\b"
+_CLAUSE = r"\b{word}\s*\((.*)\)\s*;"
+_DECLARATION = re.compile(
+    r"^\s*(?:signal\s+)?([\w\s,]+?)\s*:\s*(?:inout\b|in\b|out\b|buffer\b)?\s*([\w.]+)\s*(?:\((.*?)\))?\s*(?::=\s*(.*?))?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_RANGE = re.compile(r"^(.*?)\b(downto|to)\b(.*)$", re.IGNORECASE | re.DOTALL)
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: int.__floordiv__,
+}
+
+
+@dataclass(frozen=True)
+class EntityPort:
+    """A port as an entity declares it.
+
+    Attributes:
+        type: name of its type, in small letters.
+        width_bits: its bits; None if they are not known without elaborating the entity.
+    """
+
+    type: str
+    width_bits: int | None
+
+
+def ports_of_entity(text: str, entity: str, parameters: Mapping[str, object]) -> dict[str, EntityPort]:
+    """Return the ports of an entity by their names in small letters; none if the text has no such entity.
+
+    Args:
+        text: of a source.
+        entity: its name.
+        parameters: generics that are given; others have the values of the source.
+
+    Examples:
+        >>> text = "entity e is generic (W : integer := 8); port (a, b : in signed(W - 1 downto 0)); end e;"
+        >>> ports_of_entity(text, "e", {"w": 12})
+        {'a': EntityPort(type='signed', width_bits=12), 'b': EntityPort(type='signed', width_bits=12)}
+    """
+    text = re.sub(r"--.*", "", text)
+    entities = re.search(_ENTITY.format(name=re.escape(entity)), text, re.DOTALL | re.IGNORECASE)
+    if entities is None:
+        return {}
+    generics_text, _, ports_text = _split(entities[1])
+    numbers: dict[str, int] = {}
+    for names, _, _, value in _declared(generics_text, "generic"):
+        numbers |= {name: number for name in names if (number := _number(value, numbers)) is not None}
+    numbers |= {name.lower(): int(value) for name, value in parameters.items() if isinstance(value, int)}
+    return {
+        name: EntityPort(kind, _width(bounds, numbers))
+        for names, kind, bounds, _ in _declared(ports_text, "port")
+        for name in names
+    }
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Return the text before and from the clause of ports."""
+    match = re.search(r"\bport\s*\(", text, re.IGNORECASE)
+    return (text, "", "") if match is None else (text[: match.start()], "", text[match.start() :])
+
+
+def _declared(text: str, word: str) -> Iterator[tuple[list[str], str, str, str]]:
+    """Yield names, type, bounds and value of each declaration of a clause."""
+    clause = re.search(_CLAUSE.format(word=word), text, re.DOTALL | re.IGNORECASE)
+    for part in _parts(clause[1]) if clause else ():
+        if match := _DECLARATION.match(part):
+            names = [name.strip().lower() for name in match[1].split(",")]
+            yield names, match[2].rpartition(".")[2].lower(), match[3] or "", match[4] or ""
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what semicolons outside of parentheses separate."""
+    depth, part = 0, ""
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == ";" and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += character
+    yield part
+
+
+def _width(bounds: str, numbers: Mapping[str, int]) -> int | None:
+    if not bounds:
+        return 1
+    match = _RANGE.match(bounds)
+    ends = [_number(match[1], numbers), _number(match[3], numbers)] if match else [None]
+    known = [end for end in ends if end is not None]
+    return abs(known[0] - known[1]) + 1 if len(known) == len(ends) == 2 else None
+
+
+def _number(text: str, numbers: Mapping[str, int]) -> int | None:
+    """Return the number of a sum or product of numbers and generics; None of anything else."""
+    try:
+        return _computed(ast.parse(text.strip().lower().replace("/", "//"), mode="eval").body, numbers)
+    except (SyntaxError, KeyError, ZeroDivisionError):
+        return None
+
+
+def _computed(node: ast.expr, numbers: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return numbers[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_computed(operand, numbers)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_computed(left, numbers), _computed(right, numbers))
+        case _:
+            raise KeyError(ast.dump(node))

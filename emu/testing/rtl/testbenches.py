@@ -1,0 +1,193 @@
+"""Testbenches beside golden vectors: `emu vectors ... --testbench sv --handshake valid_ready --top mul`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from emu._files import replace_file
+from emu.errors import ConfigError
+from emu.testing.rtl.bench import Bench
+from emu.testing.rtl.handshakes import ROLES, handshake_of
+from emu.testing.rtl.languages import language_of
+from emu.testing.rtl.ports import Constant, End, Flags, In, Out, Port, RandomBits
+from emu.testing.vectors import Description
+from emu.testing.vectors.description import NAMES, TESTFLOAT_FLAGS
+
+#: The file that testbenches write, which `emu check` reads if none is named.
+DUMP = "dump.hex"
+#: Latency that a testbench has unless it is told another one.
+LATENCY = 1
+#: The result among the words of `--ports`, the word for no clock, and what stands before the type of a port in VHDL.
+RESULT, NO_CLOCK, TYPE = "y", "none", ":"
+_LITERAL = re.compile(r"(\d+)'([hdb])([0-9a-fA-F_]+)$")
+_BASES = {"h": 16, "d": 10, "b": 2}
+
+
+class Written(NamedTuple):
+    """A testbench.
+
+    Attributes:
+        paths: its files.
+        commands: that build and run it, in its folder; any one will do.
+    """
+
+    paths: list[Path]
+    commands: tuple[str, ...]
+
+
+def write_testbench(
+    description: Description,
+    folder: Path,
+    language: str,
+    *,
+    handshake: str | None = None,
+    top: str | None = None,
+    ports: str | None = None,
+    clock: str | None = None,
+    reset: str | None = None,
+    latency: int | None = None,
+) -> Written:
+    """Write the testbench of a unit into the folder of its vectors.
+
+    Args:
+        description: of the vectors.
+        folder: in which they are.
+        language: sv, vhdl, cpp or cocotb.
+        handshake: name of a row of `HANDSHAKES`; None: none.
+        top: module or entity; None: the operation.
+        ports: `a=x,y=z`, see `ports_of`.
+        clock: its name; None: clk; "none": there is no clock.
+        reset: name of the reset, None without; `!name`, or a name that ends in `_n`, is active low.
+        latency: cycles from operands to result if no signal says that it is there; a simulation may be given another.
+
+    Raises:
+        ConfigError: a word is wrong, or the folder cannot be written.
+    """
+    row = language_of(language)
+    bench = bench_of(
+        description,
+        handshake=handshake or "none",
+        top=top or description.operation,
+        ports=ports,
+        clock=None if clock == NO_CLOCK else clock or "clk",
+        reset=reset,
+        latency=latency,
+    )
+    paths: list[Path] = []
+    for name, text in row.testbench(bench, DUMP).items():
+        path = folder / name
+        try:
+            replace_file(path, partial(_write, text))
+        except OSError as error:
+            raise ConfigError(
+                f"the folder of a testbench must be writable, got {error.strerror!r} for {path}; choose "
+                "another with --out"
+            ) from None
+        paths.append(path)
+    return Written(paths, row.commands)
+
+
+def _write(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())
+
+
+def bench_of(
+    description: Description,
+    *,
+    handshake: str,
+    top: str,
+    ports: str | None,
+    clock: str | None,
+    reset: str | None,
+    latency: int | None,
+) -> Bench:
+    """Return the testbench of vectors.
+
+    Raises:
+        ConfigError: a word is wrong.
+    """
+    words = _words(ports)
+    signals = {role: words.pop(role) for role in ROLES if role in words}
+    types = {name: kind for name, _, kind in (word.partition(TYPE) for word in words.values()) if kind}
+    words = {key: word.partition(TYPE)[0] for key, word in words.items()}
+    row = handshake_of(handshake).with_signals(
+        {role: None if name in ("", NO_CLOCK) else name for role, name in signals.items()}
+    )
+    cycles = (0 if clock is None else LATENCY) if latency is None else latency
+    return Bench(
+        top,
+        ports_of(description, words),
+        row,
+        clock,
+        reset,
+        cycles,
+        types={name.lower(): kind for name, kind in types.items()},
+        count=description.count,
+        depth=description.depth,
+    )
+
+
+def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Port]:
+    """Return the ports that carry vectors.
+
+    Args:
+        description: of the vectors.
+        words: names of ports by what they carry: a, b, c operands, y the result (these are the ports' names unless
+            others are given), flags in TestFloat's order, rbits, first and last for the ends of a sum whose terms come
+            one after the other; any other name is an input with a constant, such as 1'b1.
+
+    Raises:
+        ConfigError: a constant is none.
+    """
+    d, left = description, dict(words)
+    is_serial = "first" in left or "last" in left
+    ports: dict[str, Port] = {}
+    for i, (letter, fmt) in enumerate(zip(NAMES, d.operand_formats, strict=False)):
+        terms = d.depth if d.operation == "matmul" and i < 2 and not is_serial else 1
+        ports[left.pop(letter, letter)] = In(fmt, terms)
+    if d.is_stochastic:
+        ports[left.pop("rbits", "rbits")] = RandomBits(d.n_rbits)
+    ports[left.pop(RESULT, RESULT)] = Out(d.stage.format)
+    if "flags" in left:
+        ports[left.pop("flags")] = Flags(TESTFLOAT_FLAGS)
+    if "first" in left:
+        ports[left.pop("first")] = End("first")
+    if "last" in left:
+        ports[left.pop("last")] = End("last")
+    for name, text in left.items():
+        literal = _LITERAL.match(text)
+        if literal is None:
+            known = ", ".join([*NAMES[: len(d.formats)], RESULT, "flags", "first", "last", *ROLES])
+            raise ConfigError(
+                f"`ports` must name {known}, or give an input a constant such as {name}=1'b1, got {name}={text}; "
+                "correct it"
+            )
+        ports[name] = Constant(int(literal[3], _BASES[literal[2]]), int(literal[1]))
+    return ports
+
+
+def _words(ports: str | None) -> dict[str, str]:
+    words: dict[str, str] = {}
+    for part in (ports or "").split(","):
+        key, equals, name = (text.strip() for text in part.partition("="))
+        if part.strip() and not (equals and key):
+            raise ConfigError(
+                f"`ports` must be a list such as a=x,y=z, got {part.strip()!r}; write what a "
+                "port carries before its name"
+            )
+        if part.strip():
+            words[key] = name
+    return words
+
+
+def run_lines(written: Written, folder: Path) -> list[str]:
+    """Return sentences: how to build and run a testbench."""
+    first, *others = written.commands
+    return [
+        f"run it in {folder}: {first}",
+        *(f"or: {command}" for command in others),
+    ]

@@ -1,0 +1,108 @@
+"""Which faults explain a dump: few of them, together, without a word against them.
+
+A fault claims the vectors that it would have changed. It is no explanation if one of them is right in the dump, or if
+it explains less than half of them: the others may be changed by a second fault. Of those that are left, the fault that
+explains most is taken, then the one that explains most of the rest, and so on: what is explained already, it may have
+changed as well. What nothing explains is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.testing.vectors.causes.hypothesis import Hypothesis
+from emu.testing.vectors.cells import Cell
+from emu.testing.vectors.description import Codes
+
+Mask = NDArray[np.bool_]
+#: Faults that are named, at most; differences that each must explain if there are several, and one in how many.
+MOST_NAMED, LEAST_EXPLAINED, ONE_IN = 4, 2, 100
+#: A cell tells something about vectors if it has at most so many times as many.
+FEW_OTHERS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """A fault that explains differences.
+
+    Attributes:
+        name: what it is.
+        explained: which differences it explains, (count,).
+        others: other faults that explain the same differences, which these vectors cannot tell from it.
+    """
+
+    name: str
+    explained: Mask
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Cover:
+    """Causes that together explain differences.
+
+    Attributes:
+        causes: the one that explains most first.
+        unknown: differences that none of them explains, (count,).
+    """
+
+    causes: tuple[Cause, ...]
+    unknown: Mask
+
+
+def cover(hypotheses: Iterable[Hypothesis], expected: Codes, given: Codes, known: Mask | None = None) -> Cover:
+    """Return few faults that explain the differences of a dump.
+
+    Args:
+        hypotheses: faults with what each would have written.
+        expected: what is right, (count,).
+        given: the dump.
+        known: which results the dump has at all; None: all.
+    """
+    known = np.ones(expected.shape, bool) if known is None else known
+    differs = (given != expected) & known
+    right = ~differs & known
+    possible: list[tuple[Cause, Mask]] = []
+    for name, codes in hypotheses:
+        claims = (codes != expected) & known
+        explained = claims & differs & (codes == given)
+        if explained.any() and not (claims & right).any():
+            possible.append((Cause(name, explained), claims))
+    return _greedy(possible, differs)
+
+
+def _greedy(possible: Sequence[tuple[Cause, Mask]], differs: Mask) -> Cover:
+    left, causes, total = differs.copy(), list[Cause](), int(differs.sum())
+    # a single difference may be explained; among many a single one may agree by chance
+    least = min(total, max(LEAST_EXPLAINED, -(-total // ONE_IN)))
+    while left.any() and len(causes) < MOST_NAMED:
+        # what is explained already may have been changed by both faults
+        rest = [(cause, int((cause.explained & left).sum()), claims) for cause, claims in possible]
+        fits = [(cause, count) for cause, count, claims in rest if count and 2 * count >= int((claims & left).sum())]
+        # the first of those that explain as much: likely faults stand first
+        best, count = max(fits, key=lambda row: row[1], default=(None, 0))
+        if best is None or count < least:
+            break
+        explained = best.explained & left
+        same = [
+            c.name for c, n in fits if c is not best and n == count and np.array_equal(c.explained & left, explained)
+        ]
+        causes.append(Cause(best.name, best.explained & left, tuple(dict.fromkeys(same))))
+        left &= ~best.explained
+    return Cover(tuple(causes), left)
+
+
+def shared_cell(cells: Sequence[Cell], vectors: Mask) -> Cell | None:
+    """Return the smallest cell that all of some vectors are in; None if each has many others, which are right.
+
+    Where a flag is not raised is no cell that says anything, nor is one that more than half of all vectors are in.
+    """
+    most = min(FEW_OTHERS * int(vectors.sum()), vectors.size // 2)
+    sharing = [
+        cell for cell in cells
+        if 0 < cell.count <= most and not cell.name.startswith("no flag ") and not (vectors & ~cell.inside).any()
+    ]  # fmt: skip
+    return min(sharing, key=lambda cell: cell.count, default=None)

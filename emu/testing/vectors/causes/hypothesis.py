@@ -1,0 +1,62 @@
+"""A hypothesis: the code that a faulty unit would have written for every vector, right ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from emu.datapath import OutputStage
+from emu.formats import Format
+from emu.testing.vectors.definition import answer, written
+from emu.testing.vectors.description import Codes, Description
+from emu.testing.vectors.evidence import Evidence
+
+#: Products of a dump, above which operands are not changed bit by bit.
+MOST_PRODUCTS = 1 << 14
+#: A fault's name and the codes that it would have written, (count,).
+Hypothesis = tuple[str, Codes]
+#: Faults of a kind.
+Family = Callable[[Evidence], Iterator[Hypothesis]]
+
+
+def answered(
+    e: Evidence,
+    *,
+    stage: OutputStage | None = None,
+    operands: tuple[Codes, ...] | None = None,
+    formats: tuple[Format, ...] | None = None,
+    **changes: Any,
+) -> Codes:
+    """Return the codes that the definition writes with another stage, other operands, formats or another unit."""
+    v = e.vectors
+    return answer(e.description, operands or v.operands, v.rbits, stage=stage, formats=formats, **changes).codes
+
+
+def restaged(e: Evidence, stage: OutputStage) -> Codes:
+    """Return the codes that another output stage writes of the same exact results."""
+    codes = written(e.description, e.exact, e.vectors.rbits, stage).codes
+    if e.description.operation not in ("add", "subtract", "fma"):
+        return codes
+    zeros = np.flatnonzero(e.exact.significand == 0)  # the sign of a zero sum is the mode's
+    some = e.vectors.at(zeros)
+    codes[zeros] = answer(some.description, some.operands, some.rbits, stage=stage).codes
+    return codes
+
+
+def is_long(e: Evidence) -> bool:
+    """Return whether a unit's sums are too long to be computed again for each of hundreds of operands."""
+    d = e.description
+    return e.is_product_sum and d.count * d.depth > MOST_PRODUCTS
+
+
+def like(description: Description, **changes: Any) -> Description:
+    """Return a description with some keys changed, checked anew.
+
+    Of what is written where arithmetic leaves it open nothing is kept: of other formats it may be impossible.
+    """
+    kept = description.model_dump(exclude={"nan", "nan_code", "zero_sign", "invalid"})
+    if "formats" in changes:
+        del kept["stages"], kept["requantise"]  # a part of the operation is rounded once
+    return Description.model_validate({**kept, **changes})

@@ -1,0 +1,37 @@
+"""Faults that no vector shows: a unit that has one is right by these vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emu.testing.vectors.causes import TELLING
+from emu.testing.vectors.evidence import Evidence
+
+#: Faults of one kind, by the beginnings of their names.
+_KINDS = {
+    "another rounding of results": ("rounding ", "truncation "),
+    "another overflow rule of results": ("overflow rule ",),
+    "another rounding of adds": ("adds rounded ",),
+    "another order of adds": ("adds in the order ",),
+    "another overflow rule of the unit": ("an accumulator with ", "products with "),
+    "another width of the accumulator": ("an accumulator of ",),
+}
+
+
+def unseen(e: Evidence) -> list[str]:
+    """Return the faults that would have written these results, too: a dump that has one is right here.
+
+    Of a kind of which several are not seen, how many. Some change nothing whatever the operands are, as another
+    rounding of sums that are never rounded.
+    """
+    each = (hypothesis for family in TELLING for hypothesis in family(e))
+    seen = {name: not np.array_equal(codes, e.results) for name, codes in each}
+    lines: list[str] = []
+    for kind, beginnings in _KINDS.items():
+        members = [name for name in seen if name.startswith(beginnings)]
+        hidden = [name for name in members if not seen[name]]
+        if len(hidden) > 1:
+            lines.append(kind if len(hidden) == len(members) else f"{kind} ({len(hidden)} of {len(members)})")
+            for name in hidden:
+                del seen[name]
+    return lines + [name for name, is_seen in seen.items() if not is_seen]

@@ -1,0 +1,34 @@
+"""A cell: a name for what hardware gets wrong, the vectors that reach it, and how many should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emu.testing.vectors.steps import Mask
+
+#: Vectors that a cell wants, and a pair of special values.
+WANTED, WANTED_OF_PAIR = 8, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A cell and the vectors in it.
+
+    Attributes:
+        name: what happens there.
+        inside: which vectors reach it, (count,).
+        wanted: how many should.
+        group: under what name the cells of a kind are counted together; its own name if there are none.
+        place: of a dropped bit alone, how far behind the guard it stands; else 0.
+    """
+
+    name: str
+    inside: Mask
+    wanted: int = WANTED
+    group: str = ""
+    place: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many vectors reach it."""
+        return int(self.inside.sum())

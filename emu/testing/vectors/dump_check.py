@@ -1,0 +1,319 @@
+"""A dump of any format against vectors: lines put in step, what was never driven, then the first difference explained.
+
+A dump is never refused for its length or for an x: both are part of the verdict. It is refused if it belongs to other
+operands, or if a word is wider than the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+from emu.formats import Fixed, Format
+from emu.testing.bits import describe_code
+from emu.testing.vectors.alignment import Alignment, alignment
+from emu.testing.vectors.check import Finding, compare
+from emu.testing.vectors.conventions import with_canonical_nans
+from emu.testing.vectors.definition import ACCUMULATOR_BIT, further_results, register_of, with_flags_of
+from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
+from emu.testing.vectors.dumps import Dump, Reading, read_dump
+from emu.testing.vectors.dumps.dump import FLAGS, RESULT
+from emu.testing.vectors.files import read_vectors, register_rows
+
+Mask = NDArray[np.bool_]
+#: Terms of a product that are shown of what was never driven.
+MOST_TERMS = 6
+
+
+class Column(NamedTuple):
+    """Codes of a column, and which of them were never driven."""
+
+    codes: Codes
+    undriven: Mask
+
+
+@dataclass(frozen=True)
+class DumpFinding(Finding):
+    """The differences of a dump, with what its lines lack.
+
+    Attributes:
+        lines_given: how many lines the dump has.
+        vectors: how many vectors there are.
+        undriven: how many results were never driven.
+        alignment: how lines were lost, added or shifted; None if they are in step, or if nothing says how.
+    """
+
+    lines_given: int
+    vectors: int
+    undriven: int
+    alignment: str | None
+
+
+def check_dump(
+    folder: Path, dump: Path, *, any_nan: bool = False, reading: Reading | None = None
+) -> DumpFinding | None:
+    """Return the differences of a dump, None if every code is right.
+
+    Args:
+        folder: of the vectors.
+        dump: text as `$readmemh` reads it, a table, a waveform or a memory file (`dumps/`): results, results and
+            flags, or operands before them.
+        any_nan: whether any NaN is as good as the canonical one.
+        reading: what the file does not say by itself.
+
+    Raises:
+        ConfigError: vectors or dump are missing or damaged, a code is wider than the format, or operands of the dump
+            are not those of the vectors.
+        BackendUnavailable: the package that reads a waveform is not installed.
+    """
+    vectors = read_vectors(folder)
+    count = vectors.description.count
+    return judge(vectors, read_dump(dump, replace(reading or Reading(), count=count)), any_nan=any_nan)
+
+
+def judge(vectors: Vectors, dump: Dump, *, any_nan: bool = False) -> DumpFinding | None:
+    """Return the differences of a dump that is read, None if every code is right.
+
+    Raises:
+        ConfigError: as `check_dump`.
+    """
+    d = vectors.description
+    columns = assigned(dump, d, d.count)
+    if FLAGS in columns:
+        _require_flags(columns[FLAGS].codes, dump.source)
+        if dump.is_testfloat:
+            vectors = with_flags_of("ieee", vectors)
+    finding: DumpFinding | None = None
+    shift: Alignment | None = None
+    for name, each in zip(d.result_names, (vectors, *further_results(vectors)), strict=True):
+        if name not in columns:
+            continue
+        fmt, column = each.description.stage.format, columns[name]
+        given = Column(fitting(column, fmt, name, dump.source), column.undriven)
+        ours = each
+        if any_nan:
+            given = given._replace(codes=with_canonical_nans(fmt, given.codes))
+            ours = replace(each, results=with_canonical_nans(fmt, each.results))
+        if each is vectors:
+            shift = _shift(ours, columns, given, dump.source)
+            finding = _verdict(ours, given, columns.get(FLAGS), shift)
+        else:
+            finding = _both(finding, _verdict(ours, given, None, shift), name)
+    return finding
+
+
+def check_register(vectors: Vectors, dump: Path, *, radix: str | None = None) -> list[str]:
+    """Return which counts of a unit's register differ, as sentences; none if all are right.
+
+    Args:
+        vectors: with a register in their description.
+        dump: the counts, a word each, in the order of `statistics.hex`.
+        radix: of the words, if they do not say it.
+
+    Raises:
+        ConfigError: the description has no register, or the file is damaged or has another number of words.
+    """
+    register = register_of(vectors)
+    if register is None:
+        raise ConfigError(
+            f"vectors must have a register to be compared with {dump}, got none; write them with --statistics"
+        )
+    rows = register_rows(register)
+    words = read_dump(dump, Reading(radix=radix, count=len(rows)))
+    codes = np.stack(list(words.columns.values()), axis=1).reshape(-1)
+    if codes.size != len(rows):
+        raise ConfigError(
+            f"a register must be {len(rows)} counts, as in statistics.hex, got {codes.size} in {dump}; dump all of them"
+        )
+    return [
+        f"register: {what}: {int(code)}, expected {count}"
+        for (what, count), code in zip(rows, codes, strict=True)
+        if int(code) != count
+    ]
+
+
+def _both(first: DumpFinding | None, own: DumpFinding | None, name: str) -> DumpFinding | None:
+    """Return the finding of the first results with the lines of further ones behind it."""
+    if own is None:
+        return first
+    lines = [f"{name}: {own.lines[0]}", *own.lines[1:]]
+    causes = tuple(f"{name}: {cause}" for cause in own.causes)
+    if first is None:
+        return replace(own, lines=tuple(lines), causes=causes)
+    return replace(first, lines=(*first.lines, *lines), causes=(*first.causes, *causes))
+
+
+def assigned(dump: Dump, description: Description, count: int | None) -> dict[str, Column]:
+    """Return the columns of a dump by what they are: those that have no names by their number.
+
+    Raises:
+        ConfigError: no column is the result, or there are too many.
+    """
+    columns = {name: Column(codes, dump.undriven[name]) for name, codes in dump.columns.items()}
+    names = list(columns)
+    if any(not name.isdecimal() for name in names):
+        if RESULT not in names:
+            raise ConfigError(
+                f"a column of {dump.source} must be the result, got {', '.join(names)}; add --columns result=NAME"
+            )
+        return columns
+    operands = [] if description.depth > 1 else list(NAMES[: len(description.formats)])
+    results = description.result_names
+    layouts = {1: [RESULT], len(results): results, len(results) + 1: [*results, FLAGS]}
+    if operands:
+        layouts |= {len(operands) + len(results) + 1: [*operands, *results, FLAGS]}
+        layouts.setdefault(len(operands) + len(results), [*operands, *results])
+    words = len(names) * len(dump)
+    if len(names) > 1 and len(dump) != count and (words == count or len(names) > max(layouts)):  # a memory, row by row
+        codes, undriven = (np.stack(parts, axis=1).reshape(-1) for parts in zip(*columns.values(), strict=True))
+        return {RESULT: Column(codes, undriven.astype(np.bool_))}
+    if len(names) not in layouts:
+        raise ConfigError(
+            f"a line of {dump.source} must hold a result, a result and its flags, or {len(operands)} operands before "
+            f"them, got {len(names)} codes; say what they are with --columns"
+        )
+    return dict(zip(layouts[len(names)], columns.values(), strict=True))
+
+
+def _require_flags(codes: Codes, source: str) -> None:
+    beyond = np.flatnonzero(codes >> np.uint64(ACCUMULATOR_BIT + 1))
+    if beyond.size:
+        raise ConfigError(
+            f"flags must have at most {ACCUMULATOR_BIT + 1} bits, got 0x{int(codes[beyond[0]]):x} in line "
+            f"{int(beyond[0])} of {source}, from 0; say what the columns are with --columns"
+        )
+
+
+def fitting(column: Column, fmt: Format, what: str, source: str) -> Codes:
+    """Return codes of a format's width; words that are its own with the sign extended are cut.
+
+    Raises:
+        ConfigError: a word is wider.
+    """
+    codes, width = column.codes, fmt.width_bits
+    beyond = np.flatnonzero(codes >> np.uint64(width)) if width < 64 else np.array([], np.int64)
+    if not beyond.size:
+        return codes
+    above = np.unique(codes >> np.uint64(width - 1))
+    if not (isinstance(fmt, Fixed) and (not fmt.signed or fmt.sign_magnitude)) and above.size <= 2:
+        extended = int(above[-1])
+        # every word is of either sign, and every negative one has the same ones above
+        if (extended & (extended + 1)) == 0 and (above.size == 1 or above[0] == 0):
+            return codes & np.uint64((1 << width) - 1)
+    raise ConfigError(
+        f"every {what} must be a code of {width} bits, got 0x{int(codes[beyond[0]]):x} in vector {int(beyond[0])} of "
+        f"{source}; dump the format's own word"
+    )
+
+
+def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, source: str) -> Alignment | None:
+    """Return how lines belong to vectors, None if each belongs to that of its number.
+
+    Raises:
+        ConfigError: operands of the dump are those of no vector.
+    """
+    d = vectors.description
+    wanted: dict[str, Codes] = dict(zip(NAMES, vectors.operands, strict=False))
+    if vectors.rbits is not None:
+        wanted["rbits"] = vectors.rbits
+    names = [name for name in columns if name in wanted]
+    if not names:
+        if given.codes.size == d.count and ((given.codes == vectors.results) | given.undriven).all():
+            return None
+        return alignment(vectors.results, given.codes, given.undriven)
+    if d.depth > 1:
+        raise ConfigError(
+            f"operands of products of {d.depth} terms must not be columns of a dump, got them in {source}"
+        )
+    widths: dict[str, int] = {name: fmt.width_bits for name, fmt in zip(NAMES, d.operand_formats, strict=False)}
+    theirs = [columns[name] for name in names]
+    ours = [wanted[name].reshape(-1) for name in names]
+    rows = np.unique(np.stack([np.concatenate(pair) for pair in zip(ours, (c.codes for c in theirs), strict=True)], 1),
+                     axis=0, return_inverse=True)[1].reshape(-1).astype(np.uint64)  # fmt: skip
+    expected, their_rows = rows[: d.count], rows[d.count :]
+    unknown = np.logical_or.reduce([column.undriven for column in theirs])
+    common = min(d.count, their_rows.size)
+    wrong = (expected[:common] != their_rows[:common]) | unknown[:common]
+    if not wrong.any():
+        return None if their_rows.size == d.count else alignment(expected, their_rows)
+    shift = alignment(expected, their_rows, unknown)
+    if shift is not None:
+        belongs = shift.vectors >= 0
+        if (expected[shift.vectors[belongs]] == their_rows[belongs]).all():
+            return shift
+    index = int(np.flatnonzero(wrong)[0])
+    name, column, right = next(
+        (name, column, right) for name, column, right in zip(names, theirs, ours, strict=True)
+        if column.undriven[index] or column.codes[index] != right[index]
+    )  # fmt: skip
+    digits = -(-widths.get(name, d.n_rbits) // 4)
+    got = "x" if column.undriven[index] else f"0x{int(column.codes[index]):0{digits}x}"
+    raise ConfigError(
+        f"operand {name} of vector {index} must be 0x{int(right[index]):0{digits}x}, got {got} in {source}, as in "
+        f"{int(wrong.sum())} of {common} lines; name the folder of these vectors, or judge the dump by itself with --op"
+    )
+
+
+def _verdict(vectors: Vectors, given: Column, flags: Column | None, shift: Alignment | None) -> DumpFinding | None:
+    count, size = vectors.description.count, given.codes.size
+    lines = np.arange(size)
+    owners = shift.vectors if shift is not None else np.where(lines < count, lines, -1)
+    # of two lines of a vector the first counts
+    indices, first = np.unique(owners, return_index=True)
+    indices, first = indices[indices >= 0], first[indices >= 0]
+    codes, absent, undriven = vectors.results.copy(), np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    codes[indices], absent[indices], undriven[indices] = given.codes[first], False, given.undriven[first]
+    raised, unknown_flags = None, np.zeros(count, np.bool_)
+    if flags is not None:
+        raised = vectors.flags.copy()
+        raised[indices], unknown_flags[indices] = flags.codes[first], flags.undriven[first]
+        raised = np.where(unknown_flags, vectors.flags, raised)
+    difference = compare(vectors, codes, raised, undriven=absent | undriven)
+    texts = list(_of_lines(count, size, shift))
+    texts += _never_driven(vectors, "result", undriven) if undriven.any() else []
+    texts += _never_driven(vectors, "flag", unknown_flags) if unknown_flags.any() else []
+    causes = () if shift is None else (shift.name,)
+    at_vectors = "" if shift is None else "with every line at its vector, "
+    if difference is not None:
+        texts += [f"{at_vectors}{difference.lines[0]}", *difference.lines[1:]]
+        causes += difference.causes
+    elif texts:
+        others = "every result that is there is" if not undriven.any() else "every other result is"
+        right = int((~(absent | undriven)).sum())
+        texts.append(f"{at_vectors}{others} right: {right} of {count}" if right else "no result could be compared")
+    if not texts:
+        return None
+    wrong, index = (0, None) if difference is None else (difference.wrong, difference.index)
+    judged = count if difference is None else difference.count
+    name = None if shift is None else shift.name
+    return DumpFinding(wrong, judged, index, tuple(texts), causes, size, count, int(undriven.sum()), name)
+
+
+def _of_lines(count: int, size: int, shift: Alignment | None) -> Iterator[str]:
+    more = abs(size - count)
+    lines = f"{more} line{'s' * (more != 1)} {'more' if size > count else 'fewer'} than vectors"
+    if shift is not None:
+        yield f"{lines if more else 'as many lines as vectors, but out of step'}: {shift.name}"
+    elif more:
+        yield f"{lines}, {size} of {count}; nothing says which: the first {min(count, size)} are compared as they stand"
+
+
+def _never_driven(vectors: Vectors, what: str, mask: Mask) -> list[str]:
+    d, index, number = vectors.description, int(np.flatnonzero(mask)[0]), int(mask.sum())
+    were = f"{what} was" if number == 1 else f"{what}s were"
+    lines = [f"{number} {were} never driven (x), first at vector {index}:"]
+    for name, fmt, codes in zip(NAMES, d.operand_formats, vectors.operands, strict=False):
+        terms = np.atleast_1d(codes[index])
+        for k, code in enumerate(terms[:MOST_TERMS]):
+            label = f"{name}[{k}]" if terms.size > 1 else name
+            lines.append(f"  {label:<10}{describe_code(fmt, int(code))}")
+        if terms.size > MOST_TERMS:
+            lines.append(f"  {'':<10}... {terms.size - MOST_TERMS} more")
+    lines.append(f"  {'expected':<10}{describe_code(d.stage.format, int(vectors.results[index]))}")
+    return lines

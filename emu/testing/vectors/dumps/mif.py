@@ -1,0 +1,103 @@
+"""Memory initialization files (MIF) of Quartus.
+
+WIDTH = 16;  DEPTH = 4;  ADDRESS_RADIX = HEX;  DATA_RADIX = HEX;
+CONTENT BEGIN
+    0      : 3c00;
+    [1..2] : 0000;      -- a range of one word
+    3      : 7c00 7e00; % words from an address on %
+END;
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from emu.errors import ConfigError
+from emu.testing.vectors.dumps.dump import MOST_BITS, Dump, Reading, text_of
+from emu.testing.vectors.dumps.memory import MOST_ELEMENTS, Addressed, addressed
+
+_RADIXES = {"HEX": "hex", "DEC": "decimal", "UNS": "decimal", "BIN": "binary", "OCT": "octal"}
+_BASES = {"HEX": 16, "DEC": 10, "UNS": 10, "BIN": 2, "OCT": 8}
+_COMMENT = re.compile(r"--[^\n]*|%[^%]*%")
+_KEY = re.compile(r"(\w+)\s*=\s*(\w+)\s*;")
+_CONTENT = re.compile(r"\bCONTENT\s+BEGIN\b(.*?)(\bEND\s*;|\Z)", re.DOTALL | re.IGNORECASE)
+_ENTRY = re.compile(r"\s*(?:(\w+)|\[\s*(\w+)\s*\.\.\s*(\w+)\s*\])\s*:\s*([^;:]+)", re.DOTALL)
+
+
+def read_mif(path: Path, reading: Reading) -> Dump:
+    """Read a MIF file.
+
+    Raises:
+        ConfigError: it is damaged, or cut.
+    """
+    del reading
+    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", text_of(path))
+    content = _CONTENT.search(text)
+    if content is None or not content[2]:
+        raise ConfigError(
+            f"a MIF file must have CONTENT BEGIN ... END;, got {path} without; it may be cut, write it again"
+        )
+    keys = {key.upper(): value.upper() for key, value in _KEY.findall(text[: content.start()])}
+    radixes = [keys.get(key, "HEX") for key in ("ADDRESS_RADIX", "DATA_RADIX")]
+    for radix in radixes:
+        if radix not in _RADIXES:
+            raise ConfigError(f"a radix of {path} must be one of {', '.join(_RADIXES)}, got {radix!r}; write HEX")
+    elements = list[Addressed]()
+    offset = content.start(1)
+    for entry in content[1].split(";"):
+        where = f"line {text.count(chr(10), 0, offset + len(entry) - len(entry.lstrip())) + 1} of {path}"
+        offset += len(entry) + 1
+        if entry.strip():
+            elements += _elements(entry, _BASES[radixes[0]], where)
+    dump = addressed(path, elements, _RADIXES[radixes[1]])
+    _require_sizes(path, keys, elements, dump)
+    return dump
+
+
+def _require_sizes(path: Path, keys: Mapping[str, str], elements: Sequence[Addressed], dump: Dump) -> None:
+    """Look whether addresses and words are within the DEPTH and WIDTH that the file says.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for key in ("DEPTH", "WIDTH"):
+        if key in keys and not keys[key].isdecimal():
+            raise ConfigError(f"{key} of {path} must be a number, got {keys[key]}; correct it")
+    last = max(elements, key=lambda element: element.address)
+    if last.address >= int(keys.get("DEPTH", last.address + 1)):
+        raise ConfigError(
+            f"an address must be below DEPTH = {keys['DEPTH']}, got {last.address} in {last.where}; correct one of them"
+        )
+    width = int(keys.get("WIDTH", MOST_BITS))
+    codes = next(iter(dump.columns.values()))
+    beyond = np.flatnonzero(codes >> np.uint64(width)) if width < MOST_BITS else np.array([], np.int64)
+    # a negative decimal number is two's complement of 64 bits
+    beyond = beyond[codes[beyond] >> np.uint64(MOST_BITS - 1) == 0]
+    if beyond.size:
+        raise ConfigError(
+            f"a word of {path} must have WIDTH = {width} bits, got 0x{int(codes[beyond[0]]):x}; correct one of them"
+        )
+
+
+def _elements(entry: str, base: int, where: str) -> list[Addressed]:
+    parts = _ENTRY.fullmatch(entry)
+    if parts is None:
+        raise ConfigError(
+            f"an entry must be ADDRESS : WORDS;, got {' '.join(entry.split())!r} in {where}; write it again"
+        )
+    try:
+        first = int(parts[1] or parts[2], base)
+        last = int(parts[3], base) if parts[3] else None
+    except ValueError:
+        raise ConfigError(f"an address must have the file's ADDRESS_RADIX, got {entry.strip()!r} in {where}") from None
+    words = parts[4].split()
+    if last is None:
+        return [Addressed(first + i, word, where) for i, word in enumerate(words)]
+    size = last - first + 1
+    if not 1 <= size <= MOST_ELEMENTS:
+        raise ConfigError(f"a range must go up, by {MOST_ELEMENTS} words at most, got {entry.strip()!r} in {where}")
+    return [Addressed(first + i, words[i % len(words)], where) for i in range(size)]

@@ -1,0 +1,93 @@
+"""Tables with a separator: comma, semicolon or tab.
+
+    time;valid;a;b;y;fflags
+    15;1;3c00;4000;4200;00
+
+Columns are named by a first line, or counted from 1. Those that are called a, b, c, result and flags are taken; others
+by `--columns result=y,flags=fflags`, or by position, `--columns result=5,flags=6`.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from emu.errors import ConfigError, nearest_first
+from emu.testing.vectors.dumps.dump import ROLES, Codes, Dump, Mask, Reading, roles_of, text_of
+from emu.testing.vectors.dumps.words import codes_of, is_word, radix_of
+
+SEPARATORS = ",;\t"
+#: Names that a message lists.
+_MOST_NAMES = 8
+
+
+def read_table(path: Path, reading: Reading) -> Dump:
+    """Read a table.
+
+    Raises:
+        ConfigError: a column is missing, a line has too few fields, or a word is no number.
+    """
+    text = text_of(path)
+    kept = [(number, line) for number, line in enumerate(text.splitlines(), 1) if _is_content(line)]
+    if not kept:
+        raise ConfigError(f"a dump must have a line for each vector, got none in {path}; the simulation wrote nothing")
+    separator = max(SEPARATORS, key=kept[0][1].count)
+    rows = [[field.strip() for field in row] for row in csv.reader((line for _, line in kept), delimiter=separator)]
+    numbers = [number for number, _ in kept]
+    names = _names(rows[0])
+    taken = _taken(path, reading, rows[0], names)
+    if names:
+        rows, numbers = rows[1:], numbers[1:]
+    if not rows:
+        raise ConfigError(f"a dump must have a line for each vector, got only names in {path}")
+    for row, number in zip(rows, numbers, strict=True):
+        if len(row) <= max(taken.values()):
+            raise ConfigError(
+                f"{path} must have {max(taken.values()) + 1} fields a line, got {len(row)} in line {number}; write it "
+                "again"
+            )
+    words = [[row[i] or "x" for row in rows] for i in taken.values()]
+    # columns with a prefix of their own say nothing about the radix of the others
+    doubtful = [word for column in words for word in column if not word.lower().startswith("0x")]
+    base = radix_of(doubtful, str(path), reading.radix)
+    columns: dict[str, Codes] = {}
+    undriven: dict[str, Mask] = {}
+    for role, column in zip(taken, words, strict=True):
+        own = 16 if column[0].lower().startswith("0x") else base
+        columns[role], undriven[role] = codes_of(column, own, lambda i: f"line {numbers[i]} of {path}")
+    return Dump(columns, undriven, str(path))
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith(("#", "//"))
+
+
+def _names(first: list[str]) -> list[str]:
+    """Return the names of columns; none if the first line has words already."""
+    lowered = [name.lower() for name in first]
+    is_header = any(name and not is_word(name) for name in first) or (
+        set(lowered) <= set(ROLES) and len(set(lowered)) == len(lowered) > 1
+    )
+    return first if is_header else []
+
+
+def _taken(path: Path, reading: Reading, first: list[str], names: list[str]) -> dict[str, int]:
+    """Return the index of each column that is taken, by what it holds, or by position if nothing says that."""
+    if reading.columns is not None:
+        return {role: _index(path, role, name, first, names) for role, name in roles_of(reading.columns).items()}
+    if not names:
+        return {str(i + 1): i for i in range(len(first))}
+    taken = {name.lower(): i for i, name in enumerate(names) if name.lower() in ROLES}
+    if not taken:
+        listed = ", ".join(names[:_MOST_NAMES])
+        raise ConfigError(f"a column of {path} must be called result, got {listed}; add --columns result=NAME")
+    return taken
+
+
+def _index(path: Path, role: str, name: str, first: list[str], names: list[str]) -> int:
+    if name in names:
+        return names.index(name)
+    if name.isdecimal() and 1 <= int(name) <= len(first):
+        return int(name) - 1
+    nearest = ", ".join(nearest_first(name, names)[:_MOST_NAMES]) if names else f"1..{len(first)}"
+    raise ConfigError(f"`--columns` must name columns of {path}, got {role}={name}; its columns: {nearest}")

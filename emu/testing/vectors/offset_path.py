@@ -1,0 +1,166 @@
+"""The likeliest offset of each line of a dump from the vector it belongs to: Viterbi's algorithm.
+
+Source: A. Viterbi, "Error bounds for convolutional codes and an asymptotically optimum decoding algorithm", IEEE
+Transactions on Information Theory 13 (1967).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.testing.vectors.shift_names import Offsets
+
+Codes = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+Scores = NDArray[np.float64]
+#: Lines that are aligned at a time.
+BLOCK = 2048
+#: Blocks whose path is sought; the lines after them keep the last offset.
+MOST_BLOCKS = 64
+#: Offsets around a likely one that are tried, to either side, and how many in all.
+AROUND, MOST_OFFSETS = 12, 768
+#: Neighbouring codes, at most, that are looked up together where single ones are too common.
+WIDEST = 4
+#: Bits: at most for an equal code, against a code that differs, against a change of the offset and more for each line.
+MOST_INFORMATION, AGAINST, CHANGE, CHANGE_PER_LINE = 16.0, 2.0, 14.0, 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """What offsets of lines are worth, in bits."""
+
+    results: Codes
+    given: Codes
+    known: Mask
+    information: Scores
+
+    @classmethod
+    def between(cls, results: Codes, given: Codes, known: Mask) -> Scoring:
+        """Return the scoring of a dump whose lines of `known` say something."""
+        _, positions, counts = np.unique(results, return_inverse=True, return_counts=True)
+        information = np.minimum(np.log2(results.size / counts), MOST_INFORMATION)[positions.reshape(-1)]
+        return cls(results, given, known, information)
+
+    def equal(self, offsets: Offsets) -> Mask:
+        """Return which of the first lines are right with their offsets."""
+        return _equal(self.results, self.given, np.arange(offsets.size), offsets)
+
+    def of(self, offsets: Offsets) -> float:
+        """Return the worth of the offsets of the first lines, with no cost of changes."""
+        lines = np.arange(offsets.size)
+        vectors = np.clip(lines + offsets, 0, self.results.size - 1)
+        gains = np.where(self.equal(offsets), self.information[vectors], -AGAINST)
+        return float(gains[self.known[: offsets.size]].sum())
+
+    def count(self, offsets: Offsets) -> int:
+        """Return how many lines are right with their offsets; what is not known says nothing."""
+        return int((self.equal(offsets) & self.known).sum())
+
+    def with_changes(self, offsets: Offsets) -> float:
+        """Return the worth of offsets, less that of their changes."""
+        return self.of(offsets) - CHANGE * int(np.count_nonzero(np.diff(offsets, prepend=0)))
+
+
+def best_path(scoring: Scoring) -> Offsets:
+    """Return the likeliest path, block by block; where lines are in step with the last offset, it stays."""
+    results, given, known = scoring.results, scoring.given, scoring.known
+    offsets = np.zeros(given.size, np.int64)
+    last = sought = 0
+    votes: _Votes | None = None
+    for start in range(0, given.size, BLOCK):
+        block = slice(start, min(start + BLOCK, given.size))
+        offsets[block] = last
+        in_step = _equal(results, given, np.arange(block.start, block.stop), last)
+        if (in_step | ~known[block]).all() or sought == MOST_BLOCKS:
+            continue
+        sought += 1
+        votes = votes or _Votes(results, given)
+        states = votes.offsets(np.arange(block.start, block.stop)[known[block]], last)
+        offsets[block] = _path(scoring, states, block, last)
+        last = int(offsets[block.stop - 1])
+    return offsets
+
+
+def _equal(results: Codes, given: Codes, lines: Offsets, offsets: Offsets | int) -> Mask:
+    """Return whether lines are right with their offsets; a line without a vector is not."""
+    vectors = lines + offsets
+    inside = (vectors >= 0) & (vectors < results.size)
+    return inside & (results[np.clip(vectors, 0, results.size - 1)] == given[lines])
+
+
+class _Votes:
+    """Where the codes of lines are among the vectors: a rare one votes for the offset to there."""
+
+    def __init__(self, results: Codes, given: Codes) -> None:
+        numbers, self._lines = _rare(results, given)
+        self._order = np.argsort(numbers, kind="stable")
+        self._ascending = numbers[self._order]
+
+    def offsets(self, lines: Offsets, last: int) -> Offsets:
+        """Return the offsets that lines may have, ascending: those with votes, their neighbours and those of `last`."""
+        lines = lines[lines < self._lines.size]
+        low, high = (np.searchsorted(self._ascending, self._lines[lines], side) for side in ("left", "right"))
+        votes = Counter[int]()
+        for i in np.flatnonzero((high > low) & (high - low <= AROUND)).tolist():
+            votes.update((self._order[low[i] : high[i]] - lines[i]).tolist())
+        states = {*range(last - AROUND, last + AROUND + 1), *range(-AROUND, AROUND + 1)}
+        for offset in sorted(votes, key=lambda offset: (-votes[offset], abs(offset - last))):
+            if len(states) >= MOST_OFFSETS:
+                break
+            states |= set(range(offset - 2, offset + 3)) if votes[offset] > 1 else {offset}
+        return np.array(sorted(states), np.int64)
+
+
+def _rare(results: Codes, given: Codes) -> tuple[Offsets, Offsets]:
+    """Return numbers for codes, or for so many neighbouring ones that most of them are rare."""
+    numbers = np.unique(np.concatenate([results, given]), return_inverse=True)[1].reshape(-1)
+    singles, kinds = numbers, int(numbers.max()) + 1
+    ours, theirs = numbers[: results.size], numbers[results.size :]
+    for width in range(2, WIDEST + 1):
+        counts = np.unique(ours, return_counts=True)[1]
+        if 2 * int(counts[counts <= AROUND].sum()) >= ours.size or ours.size < 2 or theirs.size < 2:
+            break
+        numbers = np.unique(numbers[:-1] * kinds + singles[width - 1 :], return_inverse=True)[1].reshape(-1)
+        ours, theirs = numbers[: results.size - width + 1], numbers[results.size :]
+    return ours, theirs
+
+
+def _path(scoring: Scoring, states: Offsets, block: slice, last: int) -> Offsets:
+    """Return the likeliest offset of each line of a block whose first line follows one of offset `last`."""
+    results, given, known = scoring.results, scoring.given, scoring.known
+    size = states.size
+    climb = CHANGE_PER_LINE * states
+    scores = np.where(states == last, 0.0, -CHANGE - CHANGE_PER_LINE * np.abs(states - last))
+    back = np.empty((block.stop - block.start, size), np.int16)
+    own = np.arange(size)
+    # a line further on never has a vector further back, but for a line that is there twice: the offset one less
+    above = np.minimum(np.searchsorted(states, states + 1), size - 1)
+    has_above = states[above] == states + 1
+    for i, line in enumerate(range(block.start, block.stop)):
+        # the best of all smaller offsets, from which vectors would be lost
+        lifted = scores + climb
+        best = np.maximum.accumulate(lifted)
+        best_index = np.maximum.accumulate(np.where(lifted == best, own, 0))
+        changed = best - climb - CHANGE
+        twice = np.where(has_above, scores[above] - CHANGE - CHANGE_PER_LINE, -np.inf)
+        source = np.where(changed > scores, best_index, own)
+        scores = np.maximum(scores, changed)
+        source = np.where(twice > scores, above, source)
+        scores = np.maximum(scores, twice)
+        back[i] = source
+        if known[line]:
+            vectors = line + states
+            inside = (vectors >= 0) & (vectors < results.size)
+            clipped = np.clip(vectors, 0, results.size - 1)
+            equal = inside & (results[clipped] == given[line])
+            scores = scores + np.where(equal, scoring.information[clipped], -AGAINST)
+    path = np.empty(block.stop - block.start, np.int64)
+    state = int(np.argmax(scores))
+    for i in range(path.size - 1, -1, -1):
+        path[i] = states[state]
+        state = int(back[i, state])
+    return path

@@ -1,0 +1,254 @@
+"""What a device does to each layer of a network: the columns of the table, and the layer that brute force names."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu.autodiff import Operation, Value
+from emu.interop.evaluation import GraphEvaluation, evaluate_graph
+from emu.interop.examples import read_examples
+from emu.interop.onnx.graph import Machine
+from emu.nn.wired import Read
+from tests.command_line import Run
+from tests.interop.onnx_files import NETWORKS, node, saved
+
+DIGITS = NETWORKS / "digits.onnx"
+DATA = NETWORKS / "digits.npz"
+
+
+@pytest.fixture(scope="module")
+def on_fixed8() -> GraphEvaluation:
+    return evaluate_graph(DIGITS, "fixed8", DATA)
+
+
+def test_the_whole_network_on_a_device_is_what_a_call_gives(on_fixed8: GraphEvaluation):
+    data = np.load(DATA)
+    [scores] = emu.onnx.load(DIGITS)(data["x"], device="fixed8")
+    [exact] = emu.onnx.load(DIGITS)(data["x"])
+    assert on_fixed8.accuracy == (scores.argmax(-1) == data["y"]).mean()
+    assert on_fixed8.float_accuracy == (exact.argmax(-1) == data["y"]).mean()
+    assert on_fixed8.changed == (scores.argmax(-1) != exact.argmax(-1)).sum()
+    assert on_fixed8.largest_difference == np.abs(scores.astype(float) - exact).max()
+    assert (on_fixed8.examples, on_fixed8.answers) == (450, 450)
+
+
+def alone(name: str, device: str, x: np.ndarray) -> np.ndarray:
+    """Brute force: every step computed, one of them on the device; nothing is shared between layers."""
+    wired = emu.onnx.load(DIGITS).wired(len(x))
+    exact, machine = (Machine(wired, emu.device(d), "numba") for d in ("float32", device))
+    known = dict(zip(wired.inputs, exact.inputs([x]), strict=True))
+    wrote = {wired.inputs[0]: wired.inputs[0]}
+    for step in wired.steps:
+        read = [operand.name for operand in step.operands if isinstance(operand, Read)]
+        wrote[step.name] = wrote[read[0]] if step.only_moves else step.name
+        if step.name != name:
+            known[step.name] = step.apply(exact.tape, known, exact.constants)
+            continue
+        there = {n: machine.written("activation", wrote[n], known[n].value.array) for n in read}
+        result = step.apply(machine.tape, there, machine.constants).value.array
+        known[step.name] = exact.written("activation", step.name, np.asarray(result, np.float64))
+    return known[wired.returns[0]].value.array.argmax(-1)
+
+
+def test_a_layer_alone_changes_the_answers_that_brute_force_finds(on_fixed8: GraphEvaluation):
+    data = np.load(DATA)
+    [scores] = emu.onnx.load(DIGITS)(data["x"])
+    exact = scores.argmax(-1)
+    rows = {row.name: row for row in on_fixed8.steps}
+    changed: dict[str, int] = {}
+    for name, row in rows.items():
+        answers = alone(name, "fixed8", data["x"])
+        changed[name] = int((answers != exact).sum())
+        assert row.alone_changed == changed[name], name
+        assert row.alone_accuracy == (answers == data["y"]).mean(), name
+    assert on_fixed8.steps[0].name == max(changed, key=changed.__getitem__) == "c1"
+
+
+def test_the_noise_of_a_layer_is_that_of_its_numbers(on_fixed8: GraphEvaluation):
+    x, network = np.load(DATA)["x"], emu.onnx.load(DIGITS)
+    exact, written = (network.results(x, device=device)["c3"].array.astype(float) for device in ("float32", "fixed8"))
+    expected = 10 * math.log10((exact**2).sum() / ((written - exact) ** 2).sum())
+    row = next(row for row in on_fixed8.steps if row.name == "c3")
+    assert row.signal_to_noise_db == pytest.approx(expected, rel=1e-9)
+
+
+def test_weights_beyond_their_format_are_counted(on_fixed8: GraphEvaluation):
+    step = emu.onnx.load(DIGITS).wired().steps[0]
+    beyond = sum(int(((v > 2 - 2**-6) | (v < -2)).sum()) for v in step.values.values())
+    total = sum(v.size for v in step.values.values())
+    row = next(row for row in on_fixed8.steps if row.name == "c1")
+    assert row.weights_overflow == pytest.approx(beyond / total, abs=1 / total)
+    assert row.weights_overflow > 0.1
+
+
+def test_float32_changes_nothing():
+    result = evaluate_graph(DIGITS, "float32", DATA, only=["c1", "f*"])
+    assert (result.changed, result.largest_difference) == (0, 0.0)
+    assert {row.signal_to_noise_db for row in result.steps} == {math.inf}
+    assert {row.name for row in result.steps if row.alone_changed is not None} == {"c1", "fc"}
+
+
+def test_progress_reaches_the_end():
+    seen: list[tuple[int, int]] = []
+    evaluate_graph(DIGITS, "fixed16", DATA, only=["c1"], progress=lambda done, work: seen.append((done, work)))
+    assert seen[-1] == (24, 24)
+    assert [done for done, _ in seen] == list(range(1, 25))
+
+
+def test_tokens_without_labels(tmp_path: Path):
+    tokens = np.arange(24).reshape(2, 12) % 32
+    np.save(tmp_path / "tokens.npy", tokens)
+    result = evaluate_graph(NETWORKS / "letters.onnx", "fp16", tmp_path / "tokens.npy", only=["block.*"])
+    assert (result.accuracy, result.float_accuracy, result.answers) == (None, None, 24)
+    assert next(row for row in result.steps if row.name == "block.qkv").alone_changed is not None
+
+
+def test_a_network_of_two_inputs_is_refused(tmp_path: Path):
+    path = saved(tmp_path / "a.onnx", [node("Sub", ["a", "b"])], inputs={"a": ("n", 2), "b": ("n", 2)})
+    with pytest.raises(emu.ConfigError, match="a network that is evaluated must have one input, got a, b"):
+        evaluate_graph(path, "fixed16", DATA)
+
+
+# ---- the command ----
+
+
+def test_the_command_prints_the_worst_layer_first(emu_command: Run):
+    code, out, _ = emu_command(
+        "evaluate", str(DIGITS), "--device", "fixed8", "--data", str(DATA), "--only", "c*", width=120
+    )
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("accuracy 70.00% on fixed8   96.89% in float32 (-26.89 points)   139 of 450 answers")
+    assert lines[3].split() == ["layer", "operator", "SNR", "alone", "accuracy", "overflow", "underflow", "weights"]
+    assert lines[4].split()[:5] == ["c1", "Conv", "8.9", "dB", "123"]
+    assert "16% of c1's weights lie beyond the device's format" in " ".join(out.split())
+
+
+def test_the_command_prints_json(emu_command: Run):
+    arguments = ("evaluate", str(DIGITS), "--device", "fixed8", "--data", str(DATA), "--only", "none", "--json")
+    code, out, _ = emu_command(*arguments)
+    data = json.loads(out)
+    assert code == 0
+    assert (data["accuracy"], data["changed_answers"], data["examples"]) == (0.7, 139, 450)
+    assert {row["changed_alone"] for row in data["layers"]} == {None}
+    assert data["layers"][0]["signal_to_noise_db"] == min(row["signal_to_noise_db"] for row in data["layers"])
+
+
+def test_the_command_lists_what_is_in_a_file(emu_command: Run):
+    code, out, _ = emu_command("models", str(DIGITS), width=120)
+    assert code == 0
+    assert "digits.onnx: 15 layers that compute" in out
+    assert "x float32 (n, 1, 8, 8)" in out
+    assert "PyTorch's exporters fold it into the weights" in " ".join(out.split())
+    code, out, _ = emu_command("models", str(DIGITS), "--json")
+    data = json.loads(out)
+    assert (data["parameters"], data["opset"]) == (2794, 17)
+    assert data["layers"][0] == {
+        "layer": "c1", "operator": "Conv", "output_shape": [8, 8, 8], "parameters": 80,
+        "largest_parameter": data["layers"][0]["largest_parameter"],
+    }  # fmt: skip
+
+
+def test_other_weights_have_no_data_option(emu_command: Run, tmp_path: Path):
+    code, _, err = emu_command("evaluate", str(tmp_path), "--data", str(DATA))
+    assert code == 2
+    assert "--data must be given with a network, an .onnx file" in err
+
+
+# ---- examples ----
+
+
+@pytest.mark.parametrize("names", [("x", "y"), ("x_test", "y_test"), ("test_images", "test_labels")])
+def test_archives_of_examples(tmp_path: Path, names: tuple[str, str]):
+    x, y = np.arange(12.0).reshape(2, 6), np.array([[1], [0]])
+    np.savez(tmp_path / "a.npz", **dict(zip(names, (x, y), strict=True)))
+    examples = read_examples(tmp_path / "a.npz", (1, 2, 3))
+    assert examples.inputs.dtype == np.float32
+    assert np.array_equal(examples.inputs, x.reshape(2, 1, 2, 3))
+    assert examples.labels is not None
+    assert examples.labels.tolist() == [1, 0]
+
+
+def test_arrays_with_labels_beside_them(tmp_path: Path):
+    x = np.arange(24.0).reshape(2, 2, 2, 3)
+    np.save(tmp_path / "a.npy", x)
+    assert read_examples(tmp_path / "a.npy", (3, 2, 2)).labels is None
+    np.save(tmp_path / "a_labels.npy", [1, 0])
+    examples = read_examples(tmp_path / "a.npy", (3, 2, 2))
+    assert np.array_equal(examples.inputs, np.moveaxis(x, 3, 1))
+    assert examples.labels is not None
+    assert examples.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("a,b,label\n1,2,0\n3,4,1\n", [0, 1]),
+        ("y,a,b\n0,1,2\n1,3,4\n", [0, 1]),
+        ("1,2\n3,4\n", None),
+        ("a,b\n1,2\n3,4\n", None),
+    ],
+)
+def test_tables_of_examples(tmp_path: Path, text: str, labels: Any):
+    (tmp_path / "a.csv").write_text(text)
+    examples = read_examples(tmp_path / "a.csv", (2,))
+    assert examples.inputs.tolist() == [[1, 2], [3, 4]]
+    assert (None if examples.labels is None else examples.labels.tolist()) == labels
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"x": np.zeros((2, 5))}, "inputs must have the shape (N, 2, 3) that the network reads, got (2, 5)"),
+        ({"x": np.full((2, 2, 3), np.nan)}, "inputs must be finite float32, got nan at index (0, 0, 0)"),
+        ({"x": np.array(["a", "b"])}, "inputs must be real numbers, at least one, got <U1 of shape (2,)"),
+        ({"x": np.zeros((0, 6))}, "inputs must be real numbers, at least one, got float64 of shape (0, 6)"),
+        ({"a": np.zeros(2), "b": np.zeros(2)}, "an .npz of examples must have the arrays x and y, got a, b in"),
+        (
+            {"x": np.zeros((2, 6)), "y": np.zeros(3)},
+            "labels must be 2 class numbers from 0 on, one for each input,",
+        ),
+        ({"x": np.zeros((2, 6)), "y": np.array([0.5, 1])}, "labels must be 2 class numbers from 0 on"),
+        ({"x": np.zeros((2, 6)), "y": np.array([-1, 1])}, "labels must be 2 class numbers from 0 on"),
+    ],
+)
+def test_examples_that_do_not_fit(tmp_path: Path, arrays: dict[str, np.ndarray], text: str):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(emu.ConfigError) as refused:
+        read_examples(tmp_path / "a.npz", (2, 3))
+    assert text in str(refused.value)
+
+
+def test_files_of_examples_that_are_none(tmp_path: Path):
+    for name, text in (
+        ("a.npz", "--data must be plain numbers, got"),
+        ("a.csv", "inputs must be real numbers, at least one, got"),
+        ("a.txt", "--data must be an .npz, .npy, .csv file, got"),
+    ):
+        (tmp_path / name).write_text("no, numbers")
+        with pytest.raises(emu.ConfigError) as refused:
+            read_examples(tmp_path / name, (2,))
+        assert str(refused.value).startswith(text)
+
+
+def test_labels_of_another_shape_than_the_answers(tmp_path: Path):
+    tokens = np.arange(24).reshape(2, 12) % 32
+    np.savez(tmp_path / "a.npz", x=tokens, y=np.array([0, 1]))
+    with pytest.raises(emu.ConfigError, match=r"labels must have the shape .2, 12. of the network's answers, got .2,."):
+        evaluate_graph(NETWORKS / "letters.onnx", "fp16", tmp_path / "a.npz", only=[])
+
+
+def test_a_machine_writes_inputs_in_the_formats_of_its_device():
+    wired = emu.onnx.load(DIGITS).wired()
+    machine = Machine(wired, emu.device("fixed8"), "reference")
+    x = np.float32([[0.3]])
+    [tensor] = machine.inputs([x])
+    expected = machine.runner.run(Operation("quantize", (Value(x),)), "activation", "input")
+    assert np.array_equal(tensor.value.array, expected.array)
