@@ -234,6 +234,7 @@ OWN_TESTS: dict[str, OwnTests] = {
         )
     ),
     "emu/operations/choices.py": OwnTests(("tests/grad/test_gradients.py", "tests/precision/test_shapes.py")),
+    "emu/autodiff/": OwnTests(("tests/grad/test_gradients.py", "emu/autodiff")),
     "emu/autodiff/moves.py": OwnTests(("tests/grad/test_gradients.py",)),
     "emu/autodiff/pooling.py": OwnTests(("tests/grad/test_gradients.py",)),
     "emu/autodiff/choice_rules.py": OwnTests(("tests/grad/test_gradients.py",)),

@@ -17,7 +17,7 @@ from emu.testing.vectors.picture import picture
 FAULTS = BEFORE | AFTER
 
 
-@most_are_slow("fault", FAULTS, keep=["odd roots", "half and a division", "products of 15 bits"])
+@most_are_slow("fault", FAULTS, keep=["odd roots", "half and a division", "products of 15 bits", "pairs that wrap"])
 def test_a_fault_in_a_step_is_named(fault: str):
     (operation, formats, out), options, unit, name = FAULTS[fault]
     v = vectors(operation, formats, out, **options)

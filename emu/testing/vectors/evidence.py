@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from emu.backends.interface import encode_stage
 from emu.backends.reference.arithmetic import multiply
 from emu.backends.reference.exact import FINITE, INFINITE, NAN, Exact
+from emu.datapath import Mac
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import last_index, normal_index
-from emu.testing.vectors.definition import exact_sums_of, through_stages, with_flags_of
+from emu.testing.vectors.definition import answer, exact_sums_of, through_stages, with_flags_of
 from emu.testing.vectors.description import Codes, Vectors
 from emu.testing.vectors.steps import Mask, Steps, exact_results, operand_parts, steps_of
 
@@ -52,6 +53,14 @@ class Evidence:
     def is_product_sum(self) -> bool:
         """Whether the operation is matmul, whose operands have several terms."""
         return self.description.operation == "matmul"
+
+    @cached_property
+    def adds_exactly(self) -> bool:
+        """Whether products are summed and no vector's sum is rounded or bounded before the output stage."""
+        if not self.is_product_sum:
+            return False
+        d, v = self.description, self.vectors
+        return d.mac.mac().is_exact or bool((answer(d, v.operands, v.rbits, mac=Mac()).codes == self.results).all())
 
     @cached_property
     def parts(self) -> list[Exact]:

@@ -20,6 +20,7 @@ from emu.testing.bits import describe_code, fields_of
 from emu.testing.vectors.causes.flags import NAMES as FLAG_NAMES
 from emu.testing.vectors.definition import exact_value, last_place
 from emu.testing.vectors.description import NAMES, Codes, Vectors
+from emu.testing.vectors.evidence import Evidence
 
 #: Terms of a product that are shown, and bits of a word.
 MOST_TERMS, MOST_BITS = 6, 64
@@ -37,7 +38,8 @@ def picture(vectors: Vectors, given: Codes | None, index: int) -> Iterator[str]:
         if terms.size > MOST_TERMS:
             yield f"{'':<10}... {terms.size - MOST_TERMS} more"
     exact = exact_value(d, vectors.operands, index)
-    if exact is not None and d.operation == "matmul" and not d.mac.mac().is_exact:
+    alone = Evidence(vectors.at(np.array([index])))
+    if exact is not None and alone.is_product_sum and not alone.adds_exactly:
         yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds or overflows on the way"
     elif exact is not None:
         yield from _exact_lines(exact, fmt, integral=d.operation == "round_to_integral")

@@ -144,7 +144,7 @@ def intermediates(e: Evidence) -> Iterator[Hypothesis]:
         return
     if d.operation not in ("add", "subtract", "multiply", "fma", "matmul", "quantize"):
         return
-    if e.is_product_sum and not d.mac.mac().is_exact:
+    if e.is_product_sum and not e.adds_exactly:
         return
     steps, exact = e.steps, e.exact.as_object()
     if not steps.nonzero.any():

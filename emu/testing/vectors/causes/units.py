@@ -76,7 +76,7 @@ def bounded_groups(e: Evidence) -> Iterator[Hypothesis]:
     """Yield the codes of an exact sum of words whose products saturate or wrap in groups before they are added."""
     d = e.description
     formats = d.operand_formats
-    if not e.is_product_sum or not d.mac.mac().is_exact or d.depth < MOST_IN_GROUP // 2:
+    if not e.adds_exactly or d.depth < MOST_IN_GROUP // 2:
         return
     if not all(isinstance(f, Fixed) and f.width_bits <= MOST_WORD for f in formats[:2]):
         return
@@ -124,7 +124,7 @@ def missing_terms(e: Evidence) -> Iterator[Hypothesis]:
         nothing = tuple(np.zeros_like(x) for x in operands[2:])
         yield "the first term alone", answered(e, operands=(first, operands[1], *nothing))
     sums = e.exact.as_object()
-    if d.mac.mac().is_exact and (sums.kind == FINITE).all():
+    if e.adds_exactly and (sums.kind == FINITE).all():
         exponent = int(sums.exponent.min())
         raws = sums.signed() << (sums.exponent - exponent).astype(object)
         total = np.cumsum(raws)
