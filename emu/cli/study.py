@@ -62,15 +62,15 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
     all_cases = list(study.cases())
     cases = chosen(all_cases, options.only)
     home = StudyFolder((out or STUDIES / study.name).resolve())
-    for case in all_cases:
-        home.require_own(case)
-    RunFolder(home.path).write_json(STUDY, study.model_dump(mode="json"))
-    for case in cases:
-        if options.retry_failed and home.failure(case) is not None:
-            home.forget_failure(case)
-            if home.result(case) is None:
-                home.clear(case)  # a damaged checkpoint may be the cause
     try:
+        for case in all_cases:
+            home.require_own(case)
+        RunFolder(home.path).write_json(STUDY, study.model_dump(mode="json"))
+        for case in cases:
+            if options.retry_failed and home.failure(case) is not None:
+                home.forget_failure(case)
+                if home.result(case) is None:
+                    home.clear(case)  # a damaged checkpoint may be the cause
         left = [case for case in cases if not is_settled(case, home)]
         if left:
             _Remainder(home, cases, left, options).run()

@@ -77,14 +77,17 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
             return False
 
     home = StudyFolder((out or SEARCHES / search.name).resolve())
-    ledger = Ledger(search, Design(search, is_possible), home.path, options.storage)
     snapshot = Snapshot(home)
-    snapshot.begin(ledger)
+    ledger = None
     try:
+        ledger = Ledger(search, Design(search, is_possible), home.path, options.storage)
+        snapshot.begin(ledger)
         if not ledger.is_done():
             sending = Sending(home, options.backend, options.cache, options.store)
             _run_trials(search, space, metrics, ledger, sending, snapshot, options)
     except KeyboardInterrupt:
+        if ledger is None:
+            raise Interrupted(f"no trial was begun; {home.path} keeps what it had") from None
         raise Interrupted(kept_in(home, _ended(ledger), search.trials, "trials")) from None
     snapshot.write(ledger)
     _write_devices(search, space, home)

@@ -208,7 +208,7 @@ def test_ctrl_c_on_a_terminal_prints_two_lines_and_no_traceback(tmp_path: Path, 
         text=True,
         start_new_session=True,
     )
-    awaited = "claims" if early else "attempts/*/checkpoint.safetensors"
+    awaited = f"{kind}.json" if early else "attempts/*/checkpoint.safetensors"
     until = time.monotonic() + 120
     while not list((tmp_path / "home").glob(awaited)):
         assert process.poll() is None, process.communicate()
