@@ -10,6 +10,7 @@ import math
 
 from emu.autodiff.choice_rules import CHOICES
 from emu.autodiff.context import Backward, Context, Forward, Primitive, elementwise, reshaped, summed_to
+from emu.autodiff.integer_rules import INTEGERS
 from emu.autodiff.layer_rules import LAYER_PRIMITIVES
 from emu.autodiff.moves import MOVES
 from emu.autodiff.pooling import POOLING
@@ -211,6 +212,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "euclidean": _loss("euclidean"),
     **POOLING,
     **CHOICES,
+    **INTEGERS,
     **MOVES,
     **LAYER_PRIMITIVES,
 }

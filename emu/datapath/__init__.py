@@ -7,6 +7,7 @@ Backends read these descriptions and compute; nothing here touches an array of v
 Source: docs/concepts/index.md, "What every bit means".
 """
 
+from emu.datapath.affine import Affine
 from emu.datapath.cast import Cast, Hadamard
 from emu.datapath.flags import FLAG_NAMES, Flags, Tininess
 from emu.datapath.lfsr import LFSR
@@ -26,6 +27,7 @@ __all__ = [
     "LFSR",
     "MATRIX_UNITS",
     "SCALED_MATRIX_UNITS",
+    "Affine",
     "Blocks",
     "Cast",
     "Flags",

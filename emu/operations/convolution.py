@@ -24,7 +24,8 @@ def _conv2d(role: Role, x: Value, w: Value, bias: Value | None = None, **slide: 
     return role.unit(w.format, x.format).conv2d(x, w, bias, **slide)
 
 
-def _conv2d_float64(xp: Any, x: Any, w: Any, bias: Any = None, **slide: Any) -> Any:
+def conv2d_float64(xp: Any, x: Any, w: Any, bias: Any = None, **slide: Any) -> Any:
+    """Return a convolution in the arrays' own arithmetic."""
     how = Sliding.of(**slide)
     columns = _columns(xp, x, w.shape[2:], how)
     share = w.shape[0] // how.groups
@@ -51,7 +52,8 @@ def _columns(xp: Any, x: Any, kernel: Any, how: Sliding) -> Any:
     return xp.stack([xp.stack(row, axis=-1) for row in picked], axis=-2).transpose(0, 2, 3, 1, 4, 5)
 
 
-def _conv2d_asks(operands: Sequence[Shape], options: Options) -> Asked:
+def conv2d_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    """Ask for an image for each kernel."""
     x, w = operands[:2]
     shape = (x[0], w[0], *Sliding.of(**options).sizes((x[2], x[3]), (w[2], w[3])))
     return Asked(shape, size_of(shape) * size_of(w[1:]))
@@ -157,7 +159,7 @@ def _weight_gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 
 ROWS = (
-    Row("conv2d", _conv2d, _conv2d_float64, _conv2d_asks, DoneBy.UNIT, PRODUCTS),
+    Row("conv2d", _conv2d, conv2d_float64, conv2d_asks, DoneBy.UNIT, PRODUCTS),
     Row("conv2d_input_gradient", _input_gradient, _input_gradient_float64, _input_gradient_asks,
         DoneBy.UNIT, PRODUCTS),
     Row("conv2d_weight_gradient", _weight_gradient, _weight_gradient_float64, _weight_gradient_asks,

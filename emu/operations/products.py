@@ -25,11 +25,13 @@ def _matmul(role: Role, a: Value, b: Value, addend: Value | None = None) -> Valu
     return role.unit(a.format, b.format).matmul(a, b, addend)
 
 
-def _matmul_float64(xp: Any, a: Any, b: Any, addend: Any = None) -> Any:
+def matmul_float64(xp: Any, a: Any, b: Any, addend: Any = None) -> Any:
+    """Return a product of matrices in the arrays' own arithmetic."""
     return a @ b if addend is None else a @ b + addend
 
 
-def _matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
+def matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    """Ask for a product of matrices."""
     a, b = operands[:2]
     shape = (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
     return Asked(shape, multiply_adds=size_of(shape) * a[-1])
@@ -53,7 +55,7 @@ def _sparse_matmul(role: Role, x: Value, w: Value, bias: Value | None = None, *,
 
 
 def _sparse_matmul_float64(xp: Any, x: Any, w: Any, bias: Any = None, *, entries: int) -> Any:
-    return _matmul_float64(xp, x, w, bias)
+    return matmul_float64(xp, x, w, bias)
 
 
 def _sparse_matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
@@ -91,7 +93,7 @@ def _matrix(x: Value) -> CSR:
 
 
 ROWS = (
-    Row("matmul", _matmul, _matmul_float64, _matmul_asks, DoneBy.UNIT, PRODUCTS),
+    Row("matmul", _matmul, matmul_float64, matmul_asks, DoneBy.UNIT, PRODUCTS),
     Row("sparse_entries", _sparse_entries, lambda xp, x: x, as_first, DoneBy.MOVE, MOVES, takes_any_format=True,
         made=_every_entry, only_chooses=True),
     Row("sparse_matmul", _sparse_matmul, _sparse_matmul_float64, _sparse_matmul_asks, DoneBy.UNIT, PRODUCTS),

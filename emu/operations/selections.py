@@ -57,15 +57,21 @@ def _lowest(dtype: Any) -> float:
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
-def _max_pool(role: Role, x: Value, **options: Any) -> Value:
-    """The largest value of each window, and its index, for the backward pass."""
+def largest_of_windows(backend: str, x: Any, options: Options) -> tuple[Any, Any]:
+    """Return the largest number of each window of images, and its index in the window."""
     how, window = sliding(options), options["window"]
     how.require(x.shape, window, "window")
     sizes = how.sizes((x.shape[2], x.shape[3]), window)
     best, index = (
         array.reshape(*x.shape[:2], *sizes)
-        for array in engine.max_pool(how.windows(x.array, window, _lowest(x.array.dtype)), backend=role.backend)
+        for array in engine.max_pool(how.windows(x, window, _lowest(x.dtype)), backend=backend)
     )
+    return best, index
+
+
+def _max_pool(role: Role, x: Value, **options: Any) -> Value:
+    """The largest value of each window, and its index, for the backward pass."""
+    best, index = largest_of_windows(role.backend, x.array, options)
     written = selected(role, x.with_array(best))
     return Value((written.array, index), written.format)
 
@@ -75,7 +81,8 @@ def _max_pool_float64(xp: Any, x: Any, **options: Any) -> Any:
     return windows.max(axis=-1), windows.argmax(axis=-1)
 
 
-def _max_pool_asks(operands: Sequence[Shape], options: Options) -> Asked:
+def windows_asked(operands: Sequence[Shape], options: Options) -> Asked:
+    """Ask for a number for each window of images."""
     x = operands[0]
     return Asked((*x[:2], *sliding(options).sizes((x[2], x[3]), options["window"])))
 
@@ -112,6 +119,6 @@ def _unpool_float64(xp: Any, g: Any, x: Any, *, saved: Any, **options: Any) -> A
 ROWS = (
     Row("relu", _relu, lambda xp, a: xp.maximum(a, 0.0), as_first, DoneBy.SELECTION, MOVES),
     Row("select", _select, lambda xp, g, x: xp.where(x > 0, g, 0.0), as_first, DoneBy.SELECTION, MOVES),
-    Row("max_pool", _max_pool, _max_pool_float64, _max_pool_asks, DoneBy.SELECTION, COMPARES, beside=one_array),
+    Row("max_pool", _max_pool, _max_pool_float64, windows_asked, DoneBy.SELECTION, COMPARES, beside=one_array),
     Row("unpool", _unpool, _unpool_float64, as_second, DoneBy.MOVE, MOVES),
 )

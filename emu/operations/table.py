@@ -13,6 +13,7 @@ from emu.operations import (
     elementwise,
     embedding,
     functions,
+    integers,
     losses,
     normalisation,
     products,
@@ -36,6 +37,7 @@ FAMILIES = (
     normalisation,
     losses,
     casts,
+    integers,
 )
 
 

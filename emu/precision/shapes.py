@@ -146,7 +146,7 @@ class ShapeRunner(Runner):
         """
         operation = with_casts(self, self.policy, operation, role, layer)
         row, operands = OPERATIONS[operation.name], operation.operands
-        if row.done_by is DoneBy.UNIT:
+        if row.done_by is DoneBy.UNIT and not row.takes_any_format:
             self._require_taken(operation, role, layer)
         asked = row.asks([value.shape for value in operands], operation.options)
         fmt = self._format(row, operands[0].format, role, layer)

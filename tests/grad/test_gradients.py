@@ -26,7 +26,10 @@ from emu.autodiff import (
     check_gradient,
     check_second_derivative,
 )
+from emu.autodiff.integer_rules import INTEGERS
 from emu.autodiff.rules import PRIMITIVES
+from emu.datapath import Affine
+from emu.errors import NotDifferentiable
 from emu.hardware import load_device
 from emu.precision import DatapathRunner, Policy
 from emu.sparse import CSR
@@ -285,6 +288,8 @@ COUNTED = [
 GROUPED: dict[str, Any] = {"stride": (2, 1), "padding": ((1, 2), (0, 1)), "dilation": (2, 3), "groups": 2}
 LABELLED = [at(normal(3, 4), constants=(np.array([0, 3, 1]),))]
 #: Every primitive, at one point or more.
+#: Primitives that a gradient flows through.
+DIFFERENTIABLE = [name for name in PRIMITIVES if name not in INTEGERS]
 TWICE: dict[str, list[Case]] = {
     **dict.fromkeys(("add", "subtract", "multiply"), BROADCAST),
     "divide": [at(normal(4, seed=1), 2 + normal(4, seed=2) ** 2)],
@@ -357,7 +362,7 @@ def assert_second_derivative(build: Build, *inputs: np.ndarray) -> None:
         assert one_way != 0
 
 
-@pytest.mark.parametrize("primitive", PRIMITIVES)
+@pytest.mark.parametrize("primitive", DIFFERENTIABLE)
 def test_second_derivatives_of_every_primitive_do_not_depend_on_their_order(primitive: str):
     """And the first ones are right: of a factor, symmetry says nothing. Normalisation has the largest third ones."""
     assert primitive in TWICE, f"{primitive} is differentiated twice nowhere; give it a case in TWICE"
@@ -374,7 +379,18 @@ def test_what_is_squared_has_no_second_derivative_of_its_own(primitive: str):
 
 
 def test_no_case_is_of_a_primitive_that_is_gone():
-    assert set(TWICE) | set(SQUARED) == set(PRIMITIVES)
+    assert set(TWICE) | set(SQUARED) == set(DIFFERENTIABLE)
+
+
+def test_no_gradient_flows_through_elements():
+    graph, points = Graph(PlainRunner()), Affine.of("fix8f0", 0.5)
+    x = graph.variable(Value(np.ones((2, 3))))
+    for y in (
+        graph.apply("quantize_linear", x, layer="q", to=points),
+        graph.apply("integer_matmul", x, graph.constant(Value(np.ones((3, 2)))), layer="q", of=(points, points)),
+    ):
+        with pytest.raises(NotDifferentiable, match="has no derivative by operand 0 \\(layer q\\)"):
+            graph.backward(y, Value(np.ones(y.shape)))
 
 
 def of_layer(layer: nn.Layer, *shape: int) -> tuple[Build, list[np.ndarray]]:

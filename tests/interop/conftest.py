@@ -6,8 +6,8 @@ import pytest
 
 from tests.command_line import Run, running
 
-#: It imports PyTorch, which tests do without.
-collect_ignore = ["make_networks.py"]
+#: They import PyTorch and onnxruntime, which tests do without.
+collect_ignore = ["make_networks.py", "make_quantised.py"]
 
 
 @pytest.fixture

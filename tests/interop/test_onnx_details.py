@@ -104,7 +104,10 @@ def test_tokens_are_integers_of_the_table(tmp_path: Path):
     with pytest.raises(emu.FormatError, match="must hold integers"):
         network(tokens + 0.5)
     path = saved(tmp_path / "a.onnx", [node("Add", ["x", "c"])], {"c": np.int64([1])}, kind=TensorProto.INT64)
-    with pytest.raises(emu.ConfigError, match="must compute with float32, got integers, 'input'; look tokens up"):
+    with pytest.raises(
+        emu.ConfigError,
+        match="must compute with float32, got integers, 'input'; dequantize elements, or look tokens up",
+    ):
         emu.onnx.load(path).wired()
 
 

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 import emu
 
-FLOAT, BOOL, INTEGERS = 1, 9, (6, 7)
+FLOAT, BOOL, INTEGERS, BYTES = 1, 9, (6, 7), (2, 3)
 #: The operators of networks that are trained and exported every day.
 USUAL = [
     "Conv", "Gemm", "MatMul", "BatchNormalization", "Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "Gelu",
@@ -32,6 +32,10 @@ FURTHER = [
     "RMSNormalization", "Abs", "Neg", "Max", "Min", "Mean", "Reciprocal", "Selu", "Softplus", "Softsign",
     "Mish", "LogSoftmax", "ReduceSum", "ReduceMax", "ReduceMin", "GlobalMaxPool", "InstanceNormalization",
     "GroupNormalization", "Expand", "Swish",
+]  # fmt: skip
+QUANTISED = [
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+    "MatMulInteger",
 ]  # fmt: skip
 #: Tests of the usual operators that are refused, and why.
 REFUSED = {
@@ -78,22 +82,32 @@ def node_tests() -> dict[str, NodeTest]:
 def _usable(loaded: list[Any]) -> Iterator[NodeTest]:
     for test in loaded:
         model = test.model
-        if len(model.graph.node) != 1 or not _is_float32(model):
-            continue
         operator = model.graph.node[0].op_type
-        if operator not in (*USUAL, *FURTHER):
+        if len(model.graph.node) != 1 or operator not in (*USUAL, *FURTHER, *QUANTISED):
+            continue
+        if operator not in QUANTISED and not _is_float32(model):
             continue
         inputs, outputs = test.data_sets[0]
-        yield NodeTest(test.name, operator, model, list(map(np.asarray, inputs)), list(map(np.asarray, outputs)))
+        yield NodeTest(test.name, operator, model, list(map(_array, inputs)), list(map(_array, outputs)))
+
+
+def _array(given: Any) -> np.ndarray:
+    """Return an array of a test; floats of 8 bits come as tensors."""
+    return numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else np.asarray(given)
 
 
 def as_network(test: NodeTest, path: Path) -> list[np.ndarray]:
     """Write the test's model with constants in place of operands that networks do not compute; return the others."""
     model = onnx.ModelProto()
     model.CopyFrom(test.model)
+    for entry in model.opset_import:  # none of these operators changed between the version of its test and this one
+        entry.version = min(max(entry.version, 11), 25)
     kept, arrays = [], []
     for place, (info, array) in enumerate(zip(test.model.graph.input, test.inputs, strict=True)):
-        if _kind(info) == FLOAT and not (place and test.operator in CONSTANT_OPERANDS):
+        is_data = _kind(info) == FLOAT
+        if test.operator in QUANTISED:
+            is_data = place == 0 and _kind(info) in (FLOAT, *BYTES)
+        if is_data and not (place and test.operator in CONSTANT_OPERANDS):
             kept.append(info)
             arrays.append(array)
         else:
@@ -112,6 +126,9 @@ def outcome(test: NodeTest, path: Path) -> str:
         return str(error)
     for result, expected in zip(results, test.outputs, strict=True):
         assert result.shape == expected.shape, test.name
+        if test.operator in QUANTISED:
+            assert np.array_equal(result, expected.astype(np.float64)), (test.name, result, expected)
+            continue
         np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-7, err_msg=test.name)
     return "equal"
 
@@ -143,9 +160,18 @@ def test_of_further_operators_four_in_five_are_computed(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_quantised_operators_give_the_integers_that_onnx_says(tmp_path: Path):
+    results = outcomes(QUANTISED, tmp_path / "node.onnx")
+    refused = {name: text for name, text in results.items() if text != "equal"}
+    assert len(results) - len(refused) >= 39
+    assert all("blocked" in name and "got blocks" in text for name, text in refused.items()), refused
+
+
+@pytest.mark.slow
 def test_every_operator_of_the_table_is_computed_in_a_test():
     from emu.interop.onnx.operators import OPERATORS
 
     tried = {test.operator for test in node_tests().values()}
     elsewhere = {"Resize", "DepthToSpace", "SpaceToDepth", "Cast"}  # test_onnx_graphs.py
+    elsewhere |= {name for name in OPERATORS if name.startswith("QLinear")} | {"QGemm"}  # test_onnx_quantised.py
     assert set(OPERATORS) - tried - elsewhere == set()

@@ -14,8 +14,8 @@ from emu.autodiff import Graph as Tape
 from emu.autodiff import Operation, Tensor, Value
 from emu.backends.arrays import on_host
 from emu.backends.registry import load as load_backend
-from emu.errors import ConfigError, ShapeError
-from emu.formats import PRESETS
+from emu.errors import ConfigError, FormatError, ShapeError
+from emu.formats import PRESETS, Fixed
 from emu.formats.numbers import as_integers, as_numbers
 from emu.hardware import Device, load_device
 from emu.interop.onnx.trace import Input, Source
@@ -75,7 +75,9 @@ class Graph:
         texts: list[str] = []
         for item in self._source.inputs:
             sizes = ", ".join("n" if size is None else str(size) for size in item.shape)
-            texts.append(f"{item.name} {'float32' if item.is_float else 'integers'} ({sizes})")
+            texts.append(
+                f"{item.name} {np.dtype(item.dtype).name if item.format is not None else 'integers'} ({sizes})"
+            )
         return texts
 
     def shapes(self, batch: int | None = None) -> dict[str, Shape]:
@@ -86,7 +88,7 @@ class Graph:
             step.name: {part: tape.constant(_in_shape(value)) for part, value in step.values.items()}
             for step in wired.steps
         }
-        dtypes = [np.float32 if item.is_float else np.int64 for item in self._source.inputs]
+        dtypes = [item.dtype for item in self._source.inputs]
         inputs = tuple(
             tape.constant(_in_shape(np.broadcast_to(dtype(0), shape)))
             for dtype, shape in zip(dtypes, wired.shapes, strict=True)
@@ -230,4 +232,12 @@ def _as_input(x: Any, item: Input) -> Array:
         raise ShapeError(f"input {item.name!r} must have the shape ({wanted}), got {array.shape}; reshape it")
     if item.is_float:
         return np.asarray(array, np.float32, order="C")
-    return np.asarray(as_integers(array, item.name), np.int64, order="C")
+    integers = as_integers(array, item.name)
+    if isinstance(item.format, Fixed) and integers.size:
+        low, high = int(integers.min()), int(integers.max())
+        if low < item.format.min or high > item.format.max:
+            raise FormatError(
+                f"input {item.name!r} must have integers in {item.format.min:g}..{item.format.max:g}, got "
+                f"{low}..{high}; quantise the data"
+            )
+    return np.asarray(integers, item.dtype, order="C")

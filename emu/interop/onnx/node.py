@@ -9,11 +9,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.autodiff.integer_rules import INTEGERS
+from emu.datapath import Affine
 from emu.errors import ConfigError
+from emu.formats import PRESETS, Format
 from emu.nn.layer import Moment, Parameter, Shape
 from emu.nn.wired import Constant, Operand, Own, Read
 
 Array = NDArray[Any]
+FP32 = PRESETS["fp32"]
 
 
 class Traced(NamedTuple):
@@ -22,12 +26,17 @@ class Traced(NamedTuple):
     Attributes:
         name: step or input that it is the result of.
         shape: its shape, the batch included.
-        is_float: whether it has floats; else integers, which are tokens.
+        format: of its numbers in float32's device: binary32; that of elements of a quantised graph; None of tokens.
     """
 
     name: str
     shape: Shape
-    is_float: bool = True
+    format: Format | None = FP32
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it has float32 numbers; else elements or tokens."""
+        return self.format == FP32
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +62,68 @@ class Known:
         return bool(self.name) and self.array.size > 1 and bool(np.isfinite(self.array).all())
 
 
-#: Primitives that take integers: moves, and the look-up in a table.
-_OF_TOKENS = {"embedding", "reshape", "flatten", "transpose", "expand", "take"}
+class Dequantised(NamedTuple):
+    """A tensor of the graph that stands for numbers by its elements: what DequantizeLinear gives.
+
+    An operator that computes with elements reads these; to any other one it is float32.
+
+    Attributes:
+        elements: integers, or floats of 8 bits.
+        how: what they stand for.
+        lowest: no element is below it: relu would change nothing if it is the zero point; None is no bound.
+        highest: no element is above it.
+    """
+
+    elements: Traced | Known
+    how: Affine
+    lowest: int | None = None
+    highest: int | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the elements."""
+        return self.elements.shape
+
+
+#: Primitives that take integers: moves, the look-up in a table, and those of elements.
+_OF_INTEGERS = {"embedding", "reshape", "flatten", "transpose", "expand", "take", *INTEGERS}
+#: A tensor as rows of float operators see it, and as the graph has it.
 Tensor: TypeAlias = Traced | Known
+Held: TypeAlias = Traced | Known | Dequantised
 #: Writes a step: (name, primitive, operands, kind, parameters, values, moments, options) -> its result.
 Write: TypeAlias = Callable[..., Traced]
+
+
+class Becomes(NamedTuple):
+    """The elements that the only reader of a result, QuantizeLinear, makes of it; relu or clip may lie between.
+
+    Attributes:
+        how: scale, zero point and format of the elements.
+        lowest: smallest element that relu or clip lets through; None without.
+        highest: largest one.
+    """
+
+    how: Affine
+    lowest: int | None = None
+    highest: int | None = None
+
+
+class Within(NamedTuple):
+    """The graph around a node.
+
+    Attributes:
+        version: of ONNX's operators.
+        batch: batch with which the file declares its inputs, if that is a number.
+        current_batch: batch that the graph is read for.
+        write: writes a step.
+        as_float: returns what elements stand for, by a step that is written once.
+    """
+
+    version: int
+    batch: int | None
+    current_batch: int
+    write: Write
+    as_float: Callable[[Dequantised], Tensor]
 
 
 class Refused(ConfigError):  # noqa: N818 - says what happened to the node
@@ -72,29 +138,38 @@ class Node:
         name: name of its steps.
         version: of ONNX's operators.
         attributes: by name, as Python's numbers, texts, lists and arrays.
-        inputs: operands; None of those that are left out.
+        inputs: operands as the graph has them; None of those that are left out.
         output_count: how many outputs it must give: those after it are read by nobody.
         outputs: how many the node has, read or not.
         batch: batch with which the file declares its inputs, if that is a number.
         current_batch: batch that the graph is read for.
+        becomes: what elements its only reader makes of its result; None if that is used as float32.
     """
 
     def __init__(
         self,
         operator: str,
         name: str,
-        version: int,
         attributes: Mapping[str, Any],
-        inputs: Sequence[Tensor | None],
-        output_count: int,
-        outputs: int,
-        batches: tuple[int | None, int],
-        write: Write,
+        inputs: Sequence[Held | None],
+        within: Within,
+        output_count: int = 1,
+        outputs: int = 1,
+        becomes: Becomes | None = None,
     ) -> None:
-        self.operator, self.name, self.version = operator, name, version
-        self.batch, self.current_batch = batches
-        self.attributes, self.inputs, self.output_count, self.outputs = attributes, inputs, output_count, outputs
-        self._write = write
+        self.operator, self.name, self.attributes, self.inputs = operator, name, attributes, inputs
+        self.output_count, self.outputs, self.becomes = output_count, outputs, becomes
+        self.version, self.batch, self.current_batch = within.version, within.batch, within.current_batch
+        self._within = within
+
+    def of_outputs(self, node: Node) -> Node:
+        """Return this node with the outputs of another one."""
+        self.output_count, self.outputs = node.output_count, node.outputs
+        return self
+
+    def as_another(self, operator: str, inputs: Sequence[Held | None], **attributes: Any) -> Node:
+        """Return a node of another operator in this place of the graph, with one output."""
+        return Node(operator, self.name, attributes, inputs, self._within)
 
     def refuse(self, rule: str, value: object, remedy: str) -> Refused:
         """Return the error that this node breaks a rule."""
@@ -104,9 +179,18 @@ class Node:
         """Return an attribute, or what it is if it is left out."""
         return self.attributes.get(name, default)
 
-    def given(self, index: int) -> Tensor | None:
-        """Return an operand; None if it is left out."""
+    def held(self, index: int) -> Held | None:
+        """Return an operand as the graph has it; None if it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
+
+    def given(self, index: int) -> Tensor | None:
+        """Return an operand, as float32 if it was dequantised; None if it is left out."""
+        tensor = self.held(index)
+        return self.as_float(tensor) if isinstance(tensor, Dequantised) else tensor
+
+    def as_float(self, x: Dequantised) -> Tensor:
+        """Return what elements stand for; a step writes it in the device's format."""
+        return self._within.as_float(x)
 
     def operand(self, index: int) -> Tensor:
         """Return an operand that must be there."""
@@ -172,11 +256,13 @@ class Node:
             **options: the primitive's own.
         """
         own = own or {}
-        if primitive not in _OF_TOKENS:
+        if primitive not in _OF_INTEGERS:
             for operand in operands:
                 if isinstance(operand, Traced) and not operand.is_float:
                     raise self.refuse(
-                        "compute with float32", f"integers, {operand.name!r}", "look tokens up in a table first"
+                        "compute with float32",
+                        f"integers, {operand.name!r}",
+                        "dequantize elements, or look tokens up in a table, before it",
                     )
         read: list[Operand] = []
         held: list[Parameter] = []
@@ -196,7 +282,9 @@ class Node:
             else:
                 read.append(Constant(_constant(operand)))
         name = f"{self.name}.{part}" if part else self.name
-        return self._write(name, primitive, tuple(read), self.operator, tuple(held), tuple(running), values, options)
+        return self._within.write(
+            name, primitive, tuple(read), self.operator, tuple(held), tuple(running), values, options
+        )
 
     def elementwise(self, primitive: str, a: Tensor | float, b: Tensor | float, part: str = "") -> Traced:
         """Write an operation on two operands, one of which may be a constant.

@@ -9,6 +9,7 @@ A graph is traced anew for every batch: whatever it computes from shapes is then
 from __future__ import annotations
 
 import keyword
+import math
 import re
 import warnings
 from collections import Counter
@@ -24,11 +25,12 @@ from numpy.typing import NDArray
 from emu.autodiff import Graph, Value
 from emu.autodiff import Tensor as Result
 from emu.errors import ConfigError, EmuError, nearest_name
-from emu.formats import PRESETS
+from emu.formats import PRESETS, Format, parse_number
 from emu.hardware import load_device
 from emu.interop.onnx.files import DOMAINS, array_of, load_onnx, read_file, version_of
-from emu.interop.onnx.node import Known, Node, Tensor, Traced
+from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced, Within
 from emu.interop.onnx.operators import OPERATORS, REFUSED
+from emu.interop.onnx.operators.integers import OF_ELEMENTS, affine_of, becomes_of, bounds_of, is_known
 from emu.nn.layer import Parameter, Shape
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.nn.wired import Constant, Own, Read, Step, Wired
@@ -39,8 +41,8 @@ Array = NDArray[Any]
 #: Batch for which a graph is traced first, if its file names none.
 NOMINAL_BATCH = 2
 _FP32 = PRESETS["fp32"]
-#: Types of inputs, as TensorProto numbers them: float32; integers of 32 and 64 bits, which are tokens.
-_FLOAT, _TOKENS = 1, {6: np.int32, 7: np.int64}
+#: Types of inputs, as TensorProto numbers them: float32, integers of 8 bits, and tokens.
+_FORMATS = {1: _FP32, 2: parse_number("ufix8f0"), 3: parse_number("fix8f0"), 6: None, 7: None}
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,24 @@ class Input:
     Attributes:
         name: its name in the file.
         shape: its shape, None for a size that the file leaves open.
-        is_float: whether it has float32 numbers; else it has integers, which are tokens.
+        format: binary32, or that of integers of 8 bits; None of tokens.
     """
 
     name: str
     shape: tuple[int | None, ...]
-    is_float: bool
+    format: Format | None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it has float32 numbers."""
+        return self.format == _FP32
+
+    @property
+    def dtype(self) -> Any:
+        """Dtype of an array that is given for it."""
+        if self.format is None:
+            return np.int64
+        return np.float32 if self.is_float else np.uint8 if self.format == _FORMATS[2] else np.int8
 
 
 class Source:
@@ -93,13 +107,13 @@ class Source:
                 f"{self.path}; export the network without sequences"
             )
         shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
-        if tensor.elem_type != _FLOAT and tensor.elem_type not in _TOKENS:
+        if tensor.elem_type not in _FORMATS:
             kind = load_onnx().TensorProto.DataType.Name(tensor.elem_type)
             raise ConfigError(
-                f"inputs of a graph must be float32, or int32 or int64 of tokens, got {kind} for {info.name!r} of "
-                f"{self.path}; export the network in float32"
+                f"inputs of a graph must be float32, integers of 8 bits, or int32 or int64 of tokens, got {kind} for "
+                f"{info.name!r} of {self.path}; export the network in float32"
             )
-        return Input(info.name, shape, tensor.elem_type == _FLOAT)
+        return Input(info.name, shape, _FORMATS[tensor.elem_type])
 
     def _require_order(self) -> None:
         """Raise ConfigError unless every node reads what is known, so that there is no cycle."""
@@ -123,6 +137,19 @@ class Source:
     def read(self) -> frozenset[str]:
         """The names of tensors that a node reads, or that are outputs."""
         return frozenset({*self.outputs, *(name for node in self._model.graph.node for name in node.input)})
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Any]]:
+        readers: dict[str, list[Any]] = {}
+        for node in self._model.graph.node:
+            for name in dict.fromkeys(node.input):
+                readers.setdefault(name, []).append(node)
+        return readers
+
+    def only_reader(self, name: str) -> Any | None:
+        """Return the node that reads a tensor; None if there are several, or it is an output, or nobody reads it."""
+        readers = self._readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
     @property
     def batch(self) -> int | None:
@@ -207,8 +234,11 @@ class Source:
     def traced(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Step, ...], tuple[str, ...], Shape]:
         """Return the steps for inputs of some shapes, the names of the outputs, and the shape of the first one."""
         trace = _Trace(self, shapes)
-        for place, node in enumerate(self._model.graph.node):
-            trace.add(node, self._names[place])
+        nodes: list[Any] = list(self._model.graph.node)
+        for is_constant in (True, False):  # constants first, so that every node knows those of its readers
+            for place, node in enumerate(nodes):
+                if (node.op_type == "Constant") is is_constant:
+                    trace.add(node, self._names[place])
         outputs = [trace.output(name) for name in self.outputs]
         steps, returns = with_biases(trace.steps, [tensor.name for tensor in outputs])
         result = outputs[0].shape if outputs else ()
@@ -226,19 +256,22 @@ class _Trace:
     def __init__(self, source: Source, shapes: tuple[Shape, ...]) -> None:
         self.source, self.steps = source, list[Step]()
         self._batch = shapes[0][0] if shapes and shapes[0] else 1
-        self._tensors: dict[str, Tensor] = {name: Known(array, name) for name, array in source.constants().items()}
+        self._tensors: dict[str, Held] = {name: Known(array, name) for name, array in source.constants().items()}
         self._runner = ShapeRunner(Policy(load_device("float32").precision))
         self._graph = Graph(self._runner, training=False)
         self._results: dict[str, Result] = {}
+        self._floats: dict[str, Traced] = {}
+        self._within = Within(source.version, source.batch, self._batch, self._write, self._as_float)
         for item, shape in zip(source.inputs, shapes, strict=True):
             name = source._input_name(item.name)  # pyright: ignore[reportPrivateUsage]
-            self._tensors[item.name] = Traced(name, shape, item.is_float)
-            dtype, fmt = (np.float32, _FP32) if item.is_float else (np.int64, None)
-            self._results[name] = self._graph.constant(Value(ShapeArray(shape, dtype), fmt))
+            self._tensors[item.name] = Traced(name, shape, item.format)
+            self._results[name] = self._graph.constant(Value(ShapeArray(shape, item.dtype), item.format))
 
     def output(self, name: str) -> Traced:
         """Return an output by its name in the file; an input or a constant becomes a step that gives it."""
         tensor = self._tensors[name]
+        if isinstance(tensor, Dequantised):
+            tensor = self._as_float(tensor)
         if isinstance(tensor, Traced):
             if any(step.name == tensor.name for step in self.steps):
                 return tensor
@@ -255,8 +288,10 @@ class _Trace:
         attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
         outputs = list(node.output)
         if node.op_type in ("Shape", "Size") and node.domain in DOMAINS:
-            results: Sequence[Tensor] = [Known(_size_of(node.op_type, operands[0], attributes))]
-        elif all(tensor is None or isinstance(tensor, Known) for tensor in operands):
+            results: Sequence[Held] = [Known(_size_of(node.op_type, operands[0], attributes))]
+        elif node.op_type != "DequantizeLinear" and all(
+            tensor is None or isinstance(tensor, Known) for tensor in operands
+        ):
             results = [
                 Known(array, key if _is_named(node, operands) else "")
                 for key, array in zip(outputs, self._folded(node, operands), strict=False)
@@ -268,7 +303,7 @@ class _Trace:
             if key:
                 self._tensors[key] = result
 
-    def _folded(self, node: Any, operands: Sequence[Tensor | None]) -> list[Array]:
+    def _folded(self, node: Any, operands: Sequence[Held | None]) -> list[Array]:
         onnx = load_onnx()
         if node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
             raise ConfigError(
@@ -301,10 +336,10 @@ class _Trace:
             ) from None
 
     def _computed(
-        self, node: Any, name: str, attributes: Mapping[str, Any], operands: Sequence[Tensor | None], count: int
-    ) -> Sequence[Tensor]:
+        self, node: Any, name: str, attributes: Mapping[str, Any], operands: Sequence[Held | None], count: int
+    ) -> Sequence[Held]:
         operator = node.op_type
-        row = OPERATORS.get(operator) if node.domain in DOMAINS else None
+        row = OPERATORS.get(operator) if is_known(operator, node.domain) else None
         if row is None:
             reason = (
                 REFUSED.get(operator)
@@ -316,12 +351,12 @@ class _Trace:
                 f"every node of a graph must have an operator that emu computes, got {operator!r} at node {name!r} of "
                 f"{self.source.path}: {hint}"
             )
-        batches = self.source.batch, self._batch
-        given = Node(
-            operator, name, self.source.version, attributes, operands, count, len(node.output), batches, self._write
-        )
+        becomes = self._becomes(node.output[0]) if operator in OF_ELEMENTS else None
+        given = Node(operator, name, attributes, operands, self._within, count, len(node.output), becomes)
         try:
-            return row(given)
+            of_elements = OF_ELEMENTS.get(operator)
+            results = None if of_elements is None else of_elements(given)
+            return row(given) if results is None else results
         except ConfigError:
             raise
         except (EmuError, ArithmeticError, LookupError, ValueError, TypeError) as error:
@@ -343,7 +378,38 @@ class _Trace:
         result = step.apply(self._graph, self._results, {name: own})
         self.steps.append(step)
         self._results[name] = result
-        return Traced(name, result.shape, result.value.format is not None)
+        return Traced(name, result.shape, result.value.format)
+
+    def _as_float(self, x: Dequantised) -> Tensor:
+        """Return what elements stand for: constants at once, others by a step, one for all readers."""
+        if isinstance(x.elements, Known):
+            return Known(x.how.numbers(x.elements.array), x.elements.name)
+        key = f"{x.elements.name} {id(x.how)}"
+        if key not in self._floats:
+            operands, options = (Read(x.elements.name),), {"of": x.how}
+            name = f"{x.elements.name}.float"
+            self._floats[key] = self._write(
+                name, "dequantize_linear", operands, "DequantizeLinear", (), (), {}, options
+            )
+        return self._floats[key]
+
+    def _becomes(self, name: str) -> Becomes | None:
+        """Return the elements that the only reader of a result makes of it; None if it is used as float32."""
+        low, high = -math.inf, math.inf
+        while (reader := self.source.only_reader(name)) is not None:
+            operands = [self._tensors.get(key) for key in reader.input[1:] if key]
+            arrays = [x.array for x in operands if isinstance(x, Known)]
+            if len(arrays) < len(operands):
+                return None
+            if reader.op_type == "QuantizeLinear":
+                attributes = {item.name: _attribute(item, self.source.path) for item in reader.attribute}
+                how = affine_of(arrays[0], arrays[1] if len(arrays) > 1 else None, attributes, 1)
+                return becomes_of(how, low, high) if how.is_integer and how.is_whole else None
+            if reader.op_type not in ("Relu", "Clip") or (reader.op_type == "Clip" and len(reader.input) != 3):
+                return None
+            least, most = bounds_of(reader.op_type, arrays)
+            low, high, name = max(low, least), min(high, most), reader.output[0]
+        return None
 
 
 def with_biases(steps: Sequence[Step], returns: Sequence[str]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
@@ -383,7 +449,7 @@ def _reading(step: Step, renamed: Mapping[str, str]) -> Step:
 _MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}
 
 
-def _is_named(node: Any, operands: Sequence[Tensor | None]) -> bool:
+def _is_named(node: Any, operands: Sequence[Held | None]) -> bool:
     """Return whether a folded constant is one that a file has, and not one that the graph computes."""
     if node.op_type == "Constant":
         return True
@@ -391,7 +457,7 @@ def _is_named(node: Any, operands: Sequence[Tensor | None]) -> bool:
     return node.op_type in _MOVES and isinstance(first, Known) and bool(first.name)
 
 
-def _size_of(operator: str, tensor: Tensor | None, attributes: Mapping[str, Any]) -> Array:
+def _size_of(operator: str, tensor: Held | None, attributes: Mapping[str, Any]) -> Array:
     assert tensor is not None, "the order of nodes was checked"
     if operator == "Size":
         return np.asarray(int(np.prod(tensor.shape)), np.int64)

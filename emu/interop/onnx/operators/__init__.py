@@ -6,6 +6,7 @@
     arithmetic.py      Add, Mul, Max ...: of two or more; sums and means along axes
     normalisation.py   BatchNormalization, LayerNormalization ...
     moves.py           Reshape, Concat, Slice, Gather ...
+    integers.py        QuantizeLinear, QLinearConv ..., and what float operators become between them
 
 A new operator is a function and a line in the `ROWS` of its family.
 
@@ -17,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from emu.interop.onnx.node import Node, Tensor
-from emu.interop.onnx.operators import arithmetic, functions, moves, normalisation, pooling, products
+from emu.interop.onnx.operators import arithmetic, functions, integers, moves, normalisation, pooling, products
 
-FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves)
+FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves, integers)
 #: What writes the steps of a node, by operator.
 OPERATORS: dict[str, Callable[[Node], Sequence[Tensor]]] = {
     name: row for family in FAMILIES for name, row in family.ROWS.items()
@@ -31,9 +32,5 @@ REFUSED = {
     **dict.fromkeys(
         ("NonZero", "NonMaxSuppression", "Unique", "TopK"),
         "the shape of its result depends on numbers; end the network before it",
-    ),
-    **dict.fromkeys(
-        ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
-        "quantised graphs are not read yet; evaluate the float network, and give the formats in a device file",
     ),
 }

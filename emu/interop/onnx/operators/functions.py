@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from emu.datapath import Affine
 from emu.interop.onnx.node import Known, Node, Tensor, Traced
 
 Row = Callable[[Node], Sequence[Tensor]]
@@ -217,11 +218,13 @@ def _dropout(node: Node) -> Sequence[Tensor]:
 
 
 def _cast(node: Node) -> Sequence[Tensor]:
-    """Float32 to float32: the formats of tensors are those of the device."""
-    to = int(node.get("to", 1))
+    """Float32 to float32: the formats of tensors are those of the device. Integers become float32."""
+    to, x = int(node.get("to", 1)), node.operand(0)
+    if isinstance(x, Traced) and not x.is_float and x.format is not None and to == 1:
+        return [node.apply("dequantize_linear", x, of=Affine.of(x.format, 1.0))]
     if to != 1:
         raise node.refuse("cast to float32", f"type {to}", "give the format of the tensor in a device file instead")
-    return [node.operand(0)]
+    return [x]
 
 
 ROWS: dict[str, Row] = {

@@ -21,6 +21,8 @@ def _pooled(node: Node, primitive: str, **more: Any) -> Sequence[Tensor]:
         options, beyond = _with_last_windows(images, window, options)
     if primitive == "avg_pool":
         more["beyond"] = beyond
+    elif not x.is_float:
+        primitive = "integer_max_pool"
     return [as_before(node, node.apply(primitive, images, window=window, **options, **more), x)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.interop.onnx.node import Known, Node, Tensor, Traced
+from emu.interop.onnx.node import Dequantised, Known, Node, Tensor, Traced
 
 
 def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def as_images(node: Node, x: Traced) -> Traced:
     return node.reshaped(x, (*x.shape[:2], 1, x.shape[2]), part="rows") if len(x.shape) == 3 else x
 
 
-def as_before(node: Node, y: Traced, x: Traced) -> Traced:
+def as_before(node: Node, y: Traced, x: Traced | Dequantised) -> Traced:
     """Return images of one row as sequences, if `x` is one."""
     return node.reshaped(y, (*y.shape[:2], y.shape[3]), part="columns") if len(x.shape) == 3 else y
 
@@ -61,7 +61,7 @@ def _conv(node: Node) -> Sequence[Tensor]:
     x, w = node.traced(), node.operand(1)
     options = windows_of(node, x.shape[2:], w.shape[2:])
     groups = int(node.get("group", 1))
-    operands: list[Tensor] = [as_images(node, x), _as_kernels(node, w)]
+    operands: list[Tensor] = [as_images(node, x), as_kernels(node, w)]
     bias = node.given(2)
     if bias is not None:
         operands.append(bias)
@@ -89,7 +89,7 @@ def _transposed_conv(node: Node) -> Sequence[Tensor]:
         for step, size, n, apart in zip(strides, x.shape[2:], w.shape[2:], dilations, strict=True)
     ]
     cut = _cut_of(node, x, [size + add for size, add in zip(whole, more, strict=True)], strides)
-    images, kernels = as_images(node, x), _as_kernels(node, w)
+    images, kernels = as_images(node, x), as_kernels(node, w)
     options: dict[str, Any] = {"groups": int(node.get("group", 1)), "padding": ((0, 0), (0, 0))}
     first = [1] if axes == 1 else []
     pairs = {"stride": first + strides, "dilation": first + dilations, "sizes": first + whole}
@@ -134,7 +134,7 @@ def _surrounded(node: Node, y: Traced, sides: Sequence[tuple[int, int]]) -> Trac
     return node.apply("surround", y, part="zeros", pads=added, value=0.0) if any(map(any, added)) else y
 
 
-def _as_kernels(node: Node, w: Tensor) -> Tensor:
+def as_kernels(node: Node, w: Tensor) -> Tensor:
     """Return (O, C, K) as (O, C, 1, K), and kernels of images as they are."""
     if isinstance(w, Traced):
         return as_images(node, w)

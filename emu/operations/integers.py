@@ -1,0 +1,340 @@
+"""Integers with a scale and a zero point, as graphs of quantised networks have them: whatever the device, these bits.
+
+    float ──► quantize_linear ──► integers ──► integer_conv2d, integer_matmul ──► integers ──► dequantize_linear
+
+What a graph says in integers is computed in integers: the device's formats hold for floats alone. Each operation is a
+chain of exact sums and of float32 operations, each rounded once, in the order in which onnxruntime's kernels for AVX2
+have them. `Affine` says what elements stand for.
+
+Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and their kin; docs/onnx.md, "Quantised networks".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu import engine
+from emu.backends.arrays import on_host
+from emu.backends.registry import load
+from emu.datapath import Affine, Flags, Mac, Requantiser
+from emu.engine import Unit
+from emu.engine.description import UnitDescription
+from emu.engine.integer_products import IntegerProduct, integer_matrices, integer_sums
+from emu.engine.products import write_product
+from emu.engine.scaled_output import ScaledOutput
+from emu.engine.scaled_products import integer_patches
+from emu.engine.sliding import Sliding
+from emu.formats import Fixed, Format, Scaled, ScaledValue, Value, parse
+from emu.formats.tiles import Tiles
+from emu.operations.asked import Asked, Options, Shape, as_first
+from emu.operations.convolution import conv2d_asks, conv2d_float64
+from emu.operations.operands import FP32
+from emu.operations.products import matmul_asks, matmul_float64
+from emu.operations.row import COMPARES, MULTIPLIES, PRODUCTS, ROUNDS, DoneBy, Role, Row
+from emu.operations.selections import largest_of_windows, windows_asked, windows_of
+
+Array = NDArray[Any]
+#: Sums of products: 32 bits that wrap, as every runtime has them.
+SUMS = Fixed(32, 0)
+#: Integers of so many bits are float32 as they are.
+EXACT_BITS = 24
+#: Options of a convolution that say how kernels slide.
+SLIDE = ("stride", "padding", "dilation", "groups")
+_WRAPPING = Mac(accumulator=SUMS, overflow="wrap")
+
+
+def _value(role: Role, numbers: Any, fmt: Format) -> Value:
+    """Return numbers of the host as a value where the role computes."""
+    return Value(load(role.backend).place(np.asarray(numbers).astype(fmt.carrier)), fmt)
+
+
+def _elements(role: Role, x: Value, how: Affine) -> Value:
+    """Return an operand in the format of its elements: a constant comes in the file's own dtype."""
+    return x if x.format == how.format else _value(role, on_host(x.array), how.format)
+
+
+def _less_zero(role: Role, x: Value, how: Affine) -> Value:
+    """Return elements less their zero points, exactly."""
+    q = _elements(role, x, how)
+    if not isinstance(how.format, Fixed) or not how.zero.any():
+        return q
+    zero = _value(role, how.beside(len(x.shape))[1], how.format)
+    return Unit(Fixed(how.format.width_bits + 1, 0), backend=role.backend).subtract(q, zero)
+
+
+def _flags(role: Role) -> Flags | None:
+    """Return the flags of the role's register, which count elements that saturate."""
+    return role.unit().flags
+
+
+# ---- between floats and integers ------------------------------------------------------------------------------------
+
+
+def _quantize_linear(
+    role: Role, x: Value, *, to: Affine, zero_first: bool = False, times: float | None = None
+) -> Value:  # fmt: skip
+    """Round(x / scale) + zero, saturated; the quotient is of float32.
+
+    With `zero_first` the zero point is added before the rounding, in float32. With `times` the number is multiplied by
+    it in place of the division.
+    """
+    scale, zero = to.beside(len(x.shape))
+    float32 = Unit(FP32, backend=role.backend)
+    if times is None:
+        quotient = float32.divide(x, _value(role, scale, FP32))
+    else:
+        quotient = float32.multiply(x, _value(role, times, FP32))
+    if not to.is_integer:
+        return Unit(to.format, overflow="satfinite", flags=_flags(role), backend=role.backend).quantize(quotient)
+    return _saturated(role, quotient, zero, to.format, zero_first=zero_first)
+
+
+def _saturated(role: Role, x: Value, zero: Any, fmt: Format, *, zero_first: bool) -> Value:
+    """Return numbers of float32, rounded to integers, and their zero points added, as elements."""
+    float32 = Unit(FP32, backend=role.backend)
+    written = Unit(fmt, flags=_flags(role), backend=role.backend)
+    if zero_first:
+        return written.quantize(float32.add(x, _value(role, zero, FP32)))
+    return written.add(float32.round_to_integral(x), _value(role, zero, FP32))
+
+
+def _quantize_float64(
+    xp: Any, x: Any, *, to: Affine, zero_first: bool = False, times: float | None = None
+) -> Any:  # fmt: skip
+    scale, zero = to.beside(x.ndim)
+    return (x / xp.asarray(scale) if times is None else x * times) + xp.asarray(zero)
+
+
+def _dequantize_linear(role: Role, q: Value, *, of: Affine) -> Value:
+    """(q - zero) * scale, in the role's format: the difference as float32, as ONNX has it."""
+    difference = _less_zero(role, q, of)
+    if isinstance(of.format, Fixed) and of.format.width_bits > EXACT_BITS:
+        difference = Unit(FP32, backend=role.backend).quantize(difference)
+    return role.unit().multiply(difference, _value(role, of.beside(len(q.shape))[0], FP32))
+
+
+def _dequantize_float64(xp: Any, q: Any, *, of: Affine) -> Any:
+    scale, zero = of.beside(q.ndim)
+    return (q - xp.asarray(zero)) * xp.asarray(scale)
+
+
+#: What `dynamic_quantize` can give: the elements, or what it has chosen for them.
+DYNAMIC = ("elements", "scale", "zero")
+
+
+def _dynamic_quantize(role: Role, x: Value, *, to: Fixed, gives: str) -> Value:
+    """ONNX's DynamicQuantizeLinear: a scale and a zero point for the tensor, from its smallest and largest number."""
+    whole = engine.value(np.asarray(x), "fp64") if x.format is None else x
+    made = _of_tensor(to)
+    q: Any = Unit(made, backend=role.backend, flags=_flags(role) if gives == "elements" else None).quantize(whole)
+    if gives == "elements":
+        return _value(role, q.array, to)
+    if gives == "scale":
+        return role.unit().quantize(_value(role, q.scales[0].reshape(()), FP32))
+    return _value(role, q.zero.reshape(()), to)
+
+
+def _dynamic_float64(xp: Any, x: Any, *, to: Fixed, gives: str) -> Any:
+    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
+    scale = (high - low) / (to.max - to.min) or 1.0
+    zero = to.min - low / scale
+    return {"elements": x / scale + zero, "scale": xp.asarray(scale), "zero": xp.asarray(zero)}[gives]
+
+
+def _dynamic_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    return Asked(operands[0] if options["gives"] == "elements" else ())
+
+
+def _dynamic_format(options: Options) -> Format:
+    return FP32 if options["gives"] == "scale" else options["to"]
+
+
+# ---- products -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _scaled(element: Format, tiling: str) -> Scaled:
+    fmt = parse(f"block({element}, fp32 {tiling} ort)")
+    assert isinstance(fmt, Scaled)
+    return fmt
+
+
+def _of_tensor(element: Format) -> Scaled:
+    """Return elements with one scale and one zero point."""
+    return _scaled(element, "tensor")
+
+
+def _operand(x: Value, how: Affine, axis: int, tiling: str, zero: Value | None = None) -> ScaledValue:
+    """Return an operand with its scales; blocks lie along an axis, that of k.
+
+    Args:
+        x: elements.
+        how: scales and zero points; those of several indices are those of `tiling`.
+        axis: counted from the end.
+        tiling: what shares a scale if there are several.
+        zero: the zero point, if the graph computes it.
+    """
+    elements = on_host(x.array).astype(how.format.carrier)
+    fmt = _of_tensor(how.format) if how.is_whole else _scaled(how.format, tiling)
+    counts = Tiles(fmt.tiling, elements.shape, axis).counts
+    points = how.zero if zero is None else np.asarray(on_host(zero.array)).astype(np.int64).reshape(())
+    scale, point = _of_blocks(how.scale, counts), _of_blocks(points, counts)
+    return ScaledValue.of(elements, (scale.astype(np.float32),), fmt, axis, point.astype(np.int32))
+
+
+def _of_blocks(part: Array, counts: tuple[int, ...]) -> Array:
+    """Return scales or zero points in the shape of the blocks."""
+    return np.broadcast_to(part.reshape(-1), (math.prod(counts),)).reshape(counts)
+
+
+def _bias(rest: Sequence[Value], names: Sequence[str]) -> tuple[Array | None, Value | None]:
+    """Return the bias, and the zero point of the left operand, of those that a product is given."""
+    given = dict(zip(names, rest, strict=True))
+    bias = None if "bias" not in given else np.asarray(on_host(given["bias"].array)).astype(np.float64)
+    return bias, given.get("zero")
+
+
+def _integer_matmul(
+    role: Role, a: Value, b: Value, *rest: Value, of: tuple[Affine, Affine], by: Requantiser | None = None,
+    to: Fixed = SUMS, names: Sequence[str] = (),
+) -> Value:  # fmt: skip
+    """Sums of (qa - za) * (qb - zb), and the bias; or elements that a requantiser makes of them."""
+    bias, zero = _bias(rest, names)
+    left, right = _operand(a, of[0], -1, "row", zero), _operand(b, of[1], -2, "row")
+    unit = _unit(role)
+    if by is None:
+        return _sums(role, unit, integer_matrices(left, right, bias))
+    output = ScaledOutput(_of_tensor(to), requantiser=by)
+    return _value(role, output.matmul(unit, left, right, (bias, None)).array, to)
+
+
+def _integer_conv2d(
+    role: Role, x: Value, w: Value, *rest: Value, of: tuple[Affine, Affine], by: Requantiser | None = None,
+    to: Fixed = SUMS, names: Sequence[str] = (), **slide: Any,
+) -> Value:  # fmt: skip
+    """The same of a convolution; images are padded by their zero point."""
+    bias, zero = _bias(rest, names)
+    images, kernels = _operand(x, of[0], -1, "tensor", zero), _operand(w, of[1], -1, "channel")
+    unit, how = _unit(role), Sliding.of(**slide)
+    if by is None:
+        return _sums(role, unit, integer_patches(images, kernels, (bias, None), how))
+    output = ScaledOutput(_of_tensor(to), requantiser=by)
+    return _value(role, output.conv2d(unit, images, kernels, (bias, None), how).array, to)
+
+
+def _conv2d_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    return conv2d_asks(operands, {name: options[name] for name in SLIDE if name in options})
+
+
+@cache
+def _adds_integers(backend: str) -> UnitDescription:
+    return UnitDescription.of(SUMS, mac=_WRAPPING, backend=backend)
+
+
+def _unit(role: Role) -> UnitDescription:
+    """Return the unit that adds products of elements; the role's counts and records are its own."""
+    own = role.unit().description
+    return _adds_integers(role.backend)._replace(flags=own.flags, records=own.records)
+
+
+def _sums(role: Role, unit: UnitDescription, product: IntegerProduct) -> Value:
+    return _value(role, integer_sums(unit, product, write_product)[0], SUMS)
+
+
+def _product_float64(product: Any) -> Any:
+    """Return a product of numbers less their zero points, times what a requantiser multiplies it by."""
+
+    def rule(
+        xp: Any, a: Any, b: Any, *rest: Any, of: tuple[Affine, Affine], by: Requantiser | None = None,
+        to: Fixed = SUMS, names: Sequence[str] = (), **options: Any,
+    ) -> Any:  # fmt: skip
+        given = dict(zip(names, rest, strict=True))
+        zeros = [xp.asarray(how.beside(x.ndim)[1]) for how, x in zip(of, (a, b), strict=True)]
+        y = product(xp, a - given.get("zero", zeros[0]), b - zeros[1], given.get("bias"), **options)
+        if by is None:
+            return y
+        scales = of[0].scale * of[1].scale / np.float64(by.scale)
+        return y * xp.asarray(scales.reshape(-1, 1, 1) if options and scales.ndim else scales) + by.zero
+
+    return rule
+
+
+# ---- element by element ---------------------------------------------------------------------------------------------
+
+
+def _integer_add(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affine], to: Affine) -> Value:
+    """A * ra + (b * rb + (zero - (za * ra + zb * rb))), r = scale / scale of the result: three fused operations."""
+    ratios = [np.float32(how.scale / to.scale) for how in of]
+    known: Any = {"out_format": FP32, "backend": "reference"}
+    zeros = [np.float32(how.zero) for how in of]
+    inner = engine.fma(ratios[0], zeros[0], engine.multiply(ratios[1], zeros[1], **known), **known)
+    start = engine.subtract(np.float32(to.zero), inner, **known)
+    float32 = Unit(FP32, backend=role.backend)
+    x, y = (_elements(role, v, how) for v, how in zip((a, b), of, strict=True))
+    rx, ry = (_value(role, ratio, FP32) for ratio in ratios)
+    total = float32.fma(x, rx, float32.fma(y, ry, _value(role, start, FP32)))
+    return Unit(to.format, flags=_flags(role), backend=role.backend).quantize(total)
+
+
+def _add_float64(xp: Any, a: Any, b: Any, *, of: tuple[Affine, Affine], to: Affine) -> Any:
+    numbers = sum((x - int(how.zero)) * float(how.scale) for x, how in zip((a, b), of, strict=True))
+    return numbers / float(to.scale) + int(to.zero)
+
+
+def _integer_multiply(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affine], to: Affine) -> Value:
+    """(a - za) * (b - zb) times float32(float32(scale * scale) / scale), plus the zero point, then rounded."""
+    ratio = np.float32(np.float32(of[0].scale * of[1].scale) / to.scale)
+    float32 = Unit(FP32, backend=role.backend)
+    x, y = (_less_zero(role, v, how) for v, how in zip((a, b), of, strict=True))
+    product = float32.multiply(float32.multiply(x, y), _value(role, ratio, FP32))
+    return _saturated(role, product, to.zero, to.format, zero_first=True)
+
+
+def _multiply_float64(xp: Any, a: Any, b: Any, *, of: tuple[Affine, Affine], to: Affine) -> Any:
+    x, y = ((v - int(how.zero)) * float(how.scale) for v, how in zip((a, b), of, strict=True))
+    return x * y / float(to.scale) + int(to.zero)
+
+
+def _integer_max_pool(role: Role, x: Value, **options: Any) -> Value:
+    """The largest element of each window, as it is."""
+    return x.with_array(largest_of_windows(role.backend, x.array, options)[0])
+
+
+def _max_pool_float64(xp: Any, x: Any, **options: Any) -> Any:
+    return windows_of(x, options, -np.inf).max(axis=-1)
+
+
+def _joined(operands: Sequence[Shape], options: Options) -> Asked:
+    return Asked(np.broadcast_shapes(*operands))
+
+
+def _written(options: Options) -> Format:
+    return options["to"].format
+
+
+_ADDS_TWICE = MULTIPLIES._replace(additions=1)
+
+ROWS = (
+    Row("quantize_linear", _quantize_linear, _quantize_float64, as_first, DoneBy.LANES, MULTIPLIES,
+        takes_any_format=True, format_of=_written),
+    Row("dequantize_linear", _dequantize_linear, _dequantize_float64, as_first, DoneBy.LANES, MULTIPLIES,
+        takes_any_format=True),
+    Row("dynamic_quantize", _dynamic_quantize, _dynamic_float64, _dynamic_asks, DoneBy.LANES, ROUNDS,
+        takes_any_format=True, format_of=_dynamic_format),
+    Row("integer_matmul", _integer_matmul, _product_float64(matmul_float64), matmul_asks, DoneBy.UNIT, PRODUCTS,
+        takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
+    Row("integer_conv2d", _integer_conv2d, _product_float64(conv2d_float64), _conv2d_asks, DoneBy.UNIT,
+        PRODUCTS, takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
+    Row("integer_add", _integer_add, _add_float64, _joined, DoneBy.LANES, _ADDS_TWICE, takes_any_format=True,
+        format_of=_written),
+    Row("integer_multiply", _integer_multiply, _multiply_float64, _joined, DoneBy.LANES, _ADDS_TWICE,
+        takes_any_format=True, format_of=_written),
+    Row("integer_max_pool", _integer_max_pool, _max_pool_float64, windows_asked, DoneBy.MOVE, COMPARES,
+        takes_any_format=True, is_counted=False),
+)  # fmt: skip

@@ -1,0 +1,188 @@
+"""Quantised networks against onnxruntime: every element of every tensor, and the float outputs, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import emu
+
+NETWORKS = Path(__file__).parent / "networks"
+FILES = ["digits-qdq", "digits-qoperator", "functions-qdq", "functions-qoperator"]
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    with np.load(NETWORKS / "digits.npz") as data:
+        return data["x"].astype(np.float32)
+
+
+def recorded(file: str) -> dict[str, np.ndarray]:
+    """What onnxruntime 1.32 computed of the first 20 images, by tensor; make_quantised.py writes it."""
+    with np.load(NETWORKS / "quantised.npz") as data:
+        return {key.partition(":")[2]: data[key] for key in data.files if key.startswith(f"{file}:")}
+
+
+def differences(outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> dict[str, int]:
+    assert set(outputs) == set(expected)
+    wrong = {name: int((outputs[name] != array.astype(np.float64)).sum()) for name, array in expected.items()}
+    return {name: count for name, count in wrong.items() if count}
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize("file", FILES)
+def test_every_element_is_that_of_onnxruntime(file: str, backend: str, images: np.ndarray):
+    network, expected = emu.onnx.load(NETWORKS / f"{file}.onnx"), recorded(file)
+    results = dict(zip(network.outputs, network(images[:20], backend=backend), strict=True))
+    assert differences(results, expected) == {}
+    assert len(expected) >= 10
+
+
+def test_scales_that_are_chosen_as_it_computes_follow_the_floats(images: np.ndarray):
+    """Erf differs from onnxruntime's in the last place, so do the largest number behind it, the scale, and the rest."""
+    [scores] = emu.onnx.load(NETWORKS / "digits-dynamic.onnx")(images[:20])
+    [expected] = recorded("digits-dynamic").values()
+    assert np.abs(scores - expected).max() <= 1e-5
+    assert np.array_equal(scores.argmax(1), expected.argmax(1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_onnxruntime_computes_the_same_here_for_all_images(file: str, images: np.ndarray):
+    """Its kernels depend on the processor: without VNNI bytes times signed bytes are added in pairs of 16 bits."""
+    onnxruntime: Any = pytest.importorskip("onnxruntime", reason="compares with onnxruntime: pip install onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(NETWORKS / f"{file}.onnx"), options)
+    if _differs_here(session, file, images):
+        pytest.skip("onnxruntime computes other bits on this processor than on the one of the recorded results")
+    network = emu.onnx.load(NETWORKS / f"{file}.onnx")
+    expected = dict(zip(network.outputs, session.run(list(network.outputs), {"x": images}), strict=True))
+    results = dict(zip(network.outputs, network(images), strict=True))
+    assert differences(results, expected) == {}
+
+
+def _differs_here(session: Any, file: str, images: np.ndarray) -> bool:
+    expected = recorded(file)
+    given = dict(zip(expected, session.run(list(expected), {"x": images[:20]}), strict=True))
+    return bool(differences(given, expected))
+
+
+def test_what_a_graph_says_in_integers_does_not_depend_on_the_device(images: np.ndarray):
+    """On bf16 the floats between elements differ, the first convolution's elements do not: its image is exact."""
+    network = emu.onnx.load(NETWORKS / "digits-qoperator.onnx")
+    exact, bf16 = (
+        dict(zip(network.outputs, network(images[:20], device=device), strict=True))
+        for device in ("float32", "bf16-mixed")
+    )
+    first = "/c1/Conv_output_0_quantized"
+    assert np.array_equal(exact[first], bf16[first])
+    assert not np.array_equal(exact[network.outputs[0]], bf16[network.outputs[0]])
+
+
+def quantised(path: Path, nodes: list[Any], constants: dict[str, Any], shape: tuple[int, ...] = (2, 3)) -> Path:
+    """Write a graph from x, float32, to y."""
+    arrays = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    given, result = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape if name == "x" else None) for name in "xy"
+    )
+    graph = helper.make_graph(nodes, "g", [given], [result], arrays)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(operator, inputs.split(), [output], **attributes)
+
+
+SCALES: dict[str, Any] = {
+    "s": np.float32(0.1), "z": np.uint8(10), "t": np.float32(0.25), "u": np.int8(-3), "v": np.float32(0.5),
+    "w": np.int8([[1, 2], [3, -4], [5, 6]]), "ws": np.float32([0.5, 0.25]), "wz": np.int8([0, 0]),
+}  # fmt: skip
+BEGIN = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d")]
+X = np.float32([[0.1, 0.2, -3.0], [5.0, 0.05, 30.0]])
+
+
+def test_relu_before_a_quantiser_bounds_the_elements(tmp_path: Path):
+    """Elements are (x @ w) / 0.25 - 3 with w = elements * scale of their column, at least the zero point."""
+    nodes = [
+        *BEGIN,
+        node("DequantizeLinear", "w ws wz", "m", axis=1),
+        node("MatMul", "d m", "p"),
+        node("Relu", "p", "r"),
+        node("QuantizeLinear", "r t u", "e"),
+        node("DequantizeLinear", "e t u", "y"),
+    ]
+    network = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES))
+    [y] = network(X)
+    q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255)
+    product = ((q - 10) @ SCALES["w"].astype(float)) * 0.1 * [0.5, 0.25]
+    elements = np.clip(np.rint(product / 0.25) - 3, -3, 127)
+    assert np.array_equal(y, (elements + 3) * 0.25)
+    assert [step.primitive for step in network.wired().steps] == [
+        "quantize_linear", "integer_matmul", "dequantize_linear",
+    ]  # fmt: skip
+
+
+def test_moves_between_elements_move_elements(tmp_path: Path):
+    nodes = [
+        *BEGIN,
+        node("Transpose", "d", "a"),
+        node("Slice", "a one three", "b"),
+        node("QuantizeLinear", "b s z", "e"),
+        node("DequantizeLinear", "e s z", "y"),
+    ]
+    constants = SCALES | {"one": np.int64([1]), "three": np.int64([3])}
+    network = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, constants))
+    assert [step.primitive for step in network.wired().steps] == [
+        "quantize_linear", "transpose", "take", "dequantize_linear",
+    ]  # fmt: skip
+    assert np.array_equal(network(X)[0], np.clip(np.rint(X.T[1:3] / np.float32(0.1)), -10, 245) * np.float32(0.1))
+
+
+def test_a_product_whose_result_is_used_as_float_multiplies_the_sum_by_both_scales(tmp_path: Path):
+    nodes = [*BEGIN, node("DequantizeLinear", "w ws wz", "m", axis=1), node("MatMul", "d m", "y")]
+    [y] = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES))(X)
+    q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255) - 10
+    scale = np.float32(0.1) * np.float32([0.5, 0.25])
+    assert np.array_equal(y, (q @ SCALES["w"].astype(float)).astype(np.float32) * scale)
+
+
+@pytest.mark.parametrize(("number", "element"), [(3e9, 127), (-3e9, -128), (np.inf, 127), (-np.inf, -128)])
+def test_numbers_beyond_32_bits_saturate_as_the_standard_says(tmp_path: Path, number: float, element: int):
+    """ONNX's own reference wraps them."""
+    nodes = [node("QuantizeLinear", "x v u", "e"), node("DequantizeLinear", "e v u", "y")]
+    [y] = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES))(np.full((2, 3), number, np.float32))
+    assert np.array_equal(y, np.full((2, 3), (element + 3) * 0.5))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rule"),
+    [
+        ([node("QuantizeLinear", "x x", "y")], "must have a constant as operand 1, got 'input'"),
+        ([node("QuantizeLinear", "x blocks", "y", block_size=2)], "got blocks"),
+        ([node("DequantizeLinear", "x s", "y")], "must hold elements as operand 0, got float32"),
+        ([node("QLinearConv", "x s z w s u t u", "y")], "must hold elements as operand 0, got float32"),
+        ([node("QuantizeLinear", "x nothing", "y")], "scales must be positive and finite, got 0.0"),
+        ([*BEGIN, node("Relu", "q", "y")], "must compute with float32, got integers, 'quantize_linear1'"),
+    ],
+)  # fmt: skip
+def test_a_quantised_node_that_cannot_be_computed_is_named(tmp_path: Path, nodes: list[Any], rule: str):
+    constants = SCALES | {"blocks": np.ones((2, 2), np.float32), "nothing": np.float32(0)}
+    with pytest.raises(emu.EmuError) as refused:
+        emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, constants))(X)
+    assert rule in str(refused.value), refused.value
+
+
+def test_a_quantised_network_is_evaluated_and_not_trained(tmp_path: Path, images: np.ndarray):
+    from emu.interop.evaluation import evaluate_graph
+
+    evaluated = evaluate_graph(NETWORKS / "digits-qdq.onnx", "float32", NETWORKS / "digits.npz", only=())
+    assert evaluated.accuracy == evaluated.float_accuracy > 0.96
+    network = emu.onnx.load(NETWORKS / "digits-qdq.onnx").network()
+    assert network.parameters() == []
