@@ -81,9 +81,7 @@ class Optimiser(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Take another group; its parameters have names, and are written in the format of master weights."""
-        given = param_group["params"]
-        is_known = all(id(item) in self._states for item in given if isinstance(item, torch.Tensor))
-        [group] = [param_group] if is_known else _grouped([param_group], self._states)
+        group = {**param_group, "params": [_named(item, self._states) for item in param_group["params"]]}
         torch.optim.Optimizer.add_param_group(self, group)
         for tensor in group["params"]:
             master, known = self._master(tensor), self._states[id(tensor)]
