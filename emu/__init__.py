@@ -10,6 +10,7 @@ A bit-exact model of fixed-point and floating-point datapaths, networks trained 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,11 @@ _LAZY_MODULES = (
     "report",
     "sparse",
     "testing",
+    "torch",
     "training",
 )
+#: The same, where a package is installed of that name: without it they are not among the names, and say so if used.
+_OPTIONAL = ("torch",)
 
 #: Packages and modules that are always loaded.
 _MODULES = ("datapath", "engine", "errors", "formats")
@@ -119,7 +123,8 @@ register_drawers(_notebook)
 
 def __dir__() -> list[str]:
     """Return the public names: what is imported from here, and the packages."""
-    return sorted({*__all__, *_LAZY_MODULES, *_MODULES})
+    missing = {name for name in _OPTIONAL if importlib.util.find_spec(name) is None}
+    return sorted({*__all__, *_LAZY_MODULES, *_MODULES} - missing)
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,10 @@ class Network:
         """Return every running moment with its layer, in order."""
         return [(layer, moment) for layer in every(self.layers) for moment in layer.moments()]
 
+    def first_values(self, layer: Layer, part: str) -> Any:
+        """Return the first values of a parameter or moment of a layer, an array; None if its rule draws them."""
+        return layer.first_values(part)
+
     def require_own_names(self) -> None:
         """Check that no two tensors have the same name, those of layers inside layers included.
 

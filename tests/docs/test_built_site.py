@@ -47,7 +47,7 @@ QUERIES = {
     "StatisticsUnit": "reference/machines",
     "matmul": "reference/arithmetic",
     "onnx": "onnx",
-    "pytorch": "onnx",
+    "pytorch": "torch",
 }
 #: In pixels. The longest page of the reference is 2.5 times as long as the tutorial.
 LONGEST_ON_A_PHONE = 32_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import tomllib
+from importlib.util import find_spec
 
 import bounds
 import pytest
@@ -134,7 +135,7 @@ def test_every_public_name_is_on_a_page_of_the_reference(package):
 
 
 def test_the_reference_shows_only_what_exists_and_nothing_twice():
-    members = reference_members()
+    members = [(m, name) for m, name in reference_members() if m != "emu.torch" or find_spec("torch")]
     assert [f"{module}.{name}" for module, name in members if not hasattr(importlib.import_module(module), name)] == []
     assert len(set(members)) == len(members)
 

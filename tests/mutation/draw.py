@@ -41,11 +41,13 @@ NEWER = {
 }
 #: Files whose tests start processes of their own, which see no mutant.
 UNSEEN = ("emu/cluster/mpi.py", "emu/cluster/launcher.py", "emu/cluster/sentinel.py", "emu/jobs/dask.py")
+#: Files whose tests need PyTorch, which the tests of the project do without.
+OF_TORCH = "emu/interop/torch/"
 
 
 def share_of(path: str) -> str | None:
     """Return the folder or file of `SHARES` or `NEWER` that `path` belongs to; None where no test sees a mutant."""
-    if path in UNSEEN:
+    if path in UNSEEN or path.startswith(OF_TORCH):
         return None
     return next((share for share in SHARES | NEWER if path == share or path.startswith(f"{share}/")), None)
 

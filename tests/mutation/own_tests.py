@@ -246,6 +246,14 @@ OWN_TESTS: dict[str, OwnTests] = {
             "tests/interop/test_calibration.py",
         )
     ),
+    "emu/interop/states.py": OwnTests(("tests/interop/test_states.py",)),
+    "emu/interop/torch/": OwnTests(
+        (
+            "tests/interop/test_torch_layers.py",
+            "tests/interop/test_torch_training.py",
+            "tests/interop/test_torch_convert.py",
+        )
+    ),
     "emu/nn/wired.py": OwnTests(("tests/interop/test_onnx_graphs.py", "tests/interop/test_evaluation.py")),
     "emu/engine/convolution.py": OwnTests(
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from emu.cluster.striped import StripedRunner, striped_layers
 from emu.formats import Format
 from emu.nn.network import INPUT_LAYER, answers_of
 from emu.optim import Optimiser, ParameterState
+from emu.optim.fingerprint import sha256_of
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.delayed_scales import DelayedScales
 from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
@@ -83,7 +83,7 @@ class Model:
         """Return a model with seeded parameters, written into the master format."""
         states: list[ParameterState] = []
         for layer, p in network.parameters():
-            values = layer.first_values(p.part)
+            values = network.first_values(layer, p.part)
             if values is None:
                 values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
             master = written(values, policy.stage(layer.name, "master").format, backend=backend)
@@ -93,7 +93,7 @@ class Model:
         moments: dict[str, Value] = {}
         for layer, m in network.moments():
             fmt = policy.stage(layer.name, "loss").format
-            first = layer.first_values(m.part)
+            first = network.first_values(layer, m.part)
             start = np.full(m.shape, m.start) if first is None else first
             moments[f"{layer.name}.{m.part}"] = written(start, fmt, backend="reference")
         return cls(network, policy, states, moments)
@@ -247,13 +247,8 @@ class Model:
 
     def sha256(self) -> str:
         """Return the hash of master parameters and running moments: names, formats, shapes and codes, in order."""
-        digest = hashlib.sha256()
-        for name, value in [*((state.name, state.master) for state in self.states), *self.moments.items()]:
-            codes = value.format.encode(on_host(value.array))
-            digest.update(f"{name} {value.format} {codes.shape}".encode())
-            # little-endian, so that all machines have the same hash
-            digest.update(codes.astype(codes.dtype.newbyteorder("<")).tobytes())
-        return digest.hexdigest()
+        masters = ((state.name, state.master) for state in self.states)
+        return sha256_of([*masters, *self.moments.items()])
 
 
 def written(values: Array, fmt: Format, source: Format | None = None, *, backend: str = "auto") -> Value:

@@ -1,0 +1,63 @@
+"""State dicts and safetensors for networks and modules of emu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu import nn
+from emu.errors import ConfigError
+from emu.interop.states import COUNT, LoadedNetwork, arrays_in, fitting, own_name
+from emu.interop.torch.modules import layers_of
+from emu.interop.torch.package import load_torch
+
+torch = load_torch()
+
+
+def load_state(into: Any, state: Any) -> Any:
+    """Return a network, or a model, with the weights of a state.
+
+    Names and shapes must be those of `into`, all of them; PyTorch's names of running moments are understood, and its
+    counts of batches are left out.
+
+    Args:
+        into: an `emu.nn.Network`, or what a recipe says of it (`emu.model("lenet").network`); or a module of PyTorch
+            with modules of emu inside, which is changed.
+        state: a state dict of tensors or arrays, a module that has one, or the path of a `.safetensors` file.
+
+    Returns:
+        A network that begins with these weights, for `emu.train(network=...)`; or the module.
+
+    Raises:
+        ConfigError: arrays are missing, unused or of another shape, names them; or a file is pickled.
+    """
+    if isinstance(into, torch.nn.Module):
+        return _into_module(into, state)
+    if hasattr(into, "built") and hasattr(into, "loss"):
+        into = nn.Network(into.built(), into.loss)
+    if not isinstance(into, nn.Network):
+        raise ConfigError(
+            f"weights must be loaded into an emu.nn.Network or a module, got {type(into).__name__}; give "
+            "emu.model(NAME).network"
+        )
+    return LoadedNetwork.of(into, state)
+
+
+def _into_module(model: Any, state: Any) -> Any:
+    """Fill the parameters and buffers of a module: those of emu's modules are written in formats of master weights."""
+    found = layers_of(model)
+    targets: dict[str, Any] = {}
+    for path, module in found.items():
+        begin = f"{path}." if path else ""
+        for (layer, part), tensor in {**module.tensors(), **module.running()}.items():
+            inner = "" if layer == module.layer.name else layer.removeprefix(f"{module.layer.name}.") + "."
+            targets[f"{begin}{inner}{part}"] = tensor
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if not name.endswith(COUNT):
+            targets.setdefault(own_name(name), tensor)
+    arrays = fitting(arrays_in(state), {name: tuple(tensor.shape) for name, tensor in targets.items()})
+    with torch.no_grad():
+        for name, tensor in targets.items():
+            tensor.copy_(torch.as_tensor(arrays[name].copy()))
+    for module in found.values():
+        module.write_masters()
+    return model

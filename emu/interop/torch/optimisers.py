@@ -1,0 +1,337 @@
+"""Emu's optimisers as those of PyTorch: each step goes through the datapath, in formats of updates and master weights.
+
+The parameters of the model are the master weights. A gradient that emu's modules have computed is taken as it is; any
+other, a sum of several among them, is first written in the format of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from typing_extensions import override
+
+from emu import engine, optim
+from emu.autodiff import Operation, Value
+from emu.backends.arrays import on_host
+from emu.errors import ConfigError
+from emu.formats import Format
+from emu.interop.torch.machine import Machine, On, machine_of
+from emu.interop.torch.modules import layers_of
+from emu.interop.torch.package import load_torch
+from emu.interop.torch.tensors import numbers_of, tensor_of
+from emu.optim import ParameterState, clip_by_norm
+
+torch = load_torch()
+#: What an optimiser moves: a model, its named parameters, or groups of them, each with settings of its own.
+Parameters: TypeAlias = Any
+_COUNT = "step"
+
+
+class Optimiser(torch.optim.Optimizer):
+    """The base of emu's optimisers. `lr` and the other settings of a group may change between steps.
+
+    Attributes:
+        machine: the machine whose formats it uses; a step of the optimiser moves it to the next training step.
+        clip_norm: all gradients together are shortened to this norm; None clips nothing.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        settings: Mapping[str, Any],
+        on: On | None = None,
+        clip_norm: float | None = None,
+    ) -> None:
+        """Take parameters, and write them in the format of master weights.
+
+        Args:
+            parameters: a model; its named parameters; or groups, dicts with named parameters as `params`.
+            settings: defaults of a group.
+            on: a device's name or path, what `emu.device` returns, or a `Machine`; None is that of the model's modules.
+            clip_norm: threshold; None clips nothing.
+
+        Raises:
+            ConfigError: parameters have no names, or modules compute on several machines.
+        """
+        self.machine = _machine_of(parameters, on)
+        self.clip_norm = clip_norm
+        self._states: dict[int, ParameterState] = {}
+        self._formats: dict[int, dict[str, Format]] = {}
+        torch.optim.Optimizer.__init__(self, _grouped(parameters, self._states), dict(settings))
+        self._require()
+
+    def _require(self) -> None:
+        """Raise ConfigError if two parameters have one name, or emu's optimiser cannot move these."""
+        moved = [self._states[id(p)] for group in self.param_groups for p in group["params"]]
+        names = [state.name for state in moved]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(
+                f"parameters must have names of their own, got two for {twice!r}; call emu.torch.place(model, device), "
+                "which names modules by their places"
+            )
+        self._rule(self.param_groups[0]).require([self._current(p) for g in self.param_groups for p in g["params"]])
+
+    def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
+        """Return emu's optimiser with the settings of a group."""
+        raise NotImplementedError
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take another group; its parameters have names, and are written in the format of master weights."""
+        group = {**param_group, "params": [_named(item, self._states) for item in param_group["params"]]}
+        torch.optim.Optimizer.add_param_group(self, group)
+        for tensor in group["params"]:
+            master, known = self._master(tensor), self._states[id(tensor)]
+            self._write_master(tensor, master)
+            state = replace(known, master=master, slots={})
+            self._rule({**self.defaults, **param_group}).start(state, self._format_of(state))
+            self._formats[id(tensor)] = {slot: value.format for slot, value in state.slots.items()}
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every parameter that has a gradient; return what `closure` returns.
+
+        Raises:
+            ConfigError: a parameter's dtype does not hold master weights, or its gradient is sparse.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        runner = self.machine.runner()
+        moved = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        states = [self._current(p) for _, p in moved]
+        gradients = {s.name: self._gradient(s, p.grad) for s, (_, p) in zip(states, moved, strict=True)}
+        if self.clip_norm is not None:
+            gradients = clip_by_norm(states, gradients, self.clip_norm, runner)
+        for state, (group, tensor) in zip(states, moved, strict=True):
+            count = int(self.state[tensor].get(_COUNT, 0))
+            self._rule(group).apply(state, gradients[state.name], float(group["lr"]), count, runner)
+            self._write_master(tensor, state.master)
+            slots = {name: tensor_of(_hosted(v), None, tensor.device) for name, v in state.slots.items()}
+            self.state[tensor] = {_COUNT: count + 1, **slots}
+        self.machine.step += 1
+        return loss
+
+    # ---- a parameter ------------------------------------------------------------------------------------------------
+
+    def _format_of(self, state: ParameterState) -> Callable[[str], Format]:
+        return lambda role: self.machine.policy.stage(state.layer, role).format
+
+    def _current(self, tensor: Any) -> ParameterState:
+        """Return the state of a parameter as it is now."""
+        known, formats = self._states[id(tensor)], self._formats[id(tensor)]
+        state = ParameterState(known.layer, known.part, self._master(tensor), is_table=known.is_table)
+        kept = self.state[tensor]
+        for slot, fmt in formats.items():
+            zeros = np.zeros(state.master.shape, fmt.carrier)
+            array = numbers_of(kept[slot], slot).astype(fmt.carrier) if slot in kept else zeros
+            state.slots[slot] = Value(array, fmt)
+        return state
+
+    def _master(self, tensor: Any) -> Value:
+        """Return a parameter in the format of master weights: as a step wrote it, or rounded, if it was changed."""
+        state = self._states[id(tensor)]
+        fmt = self._format_of(state)("master")
+        array = numbers_of(tensor, state.name)
+        return Value(engine.quantize(array, fmt, backend=self.machine.backend), fmt)
+
+    def _write_master(self, tensor: Any, master: Value) -> None:
+        state, array = self._states[id(tensor)], np.asarray(on_host(master.array))
+        if array.dtype == np.float64 and tensor.dtype != torch.float64 and tensor.dtype != self.machine.parameter_dtype:
+            raise ConfigError(
+                f"parameter {state.name!r} must be torch.float64 to hold master weights of {master.format}, got "
+                f"{tensor.dtype}; call emu.torch.place, or model.double()"
+            )
+        with torch.no_grad():
+            tensor.copy_(tensor_of(Value(array, master.format), tensor.dtype, tensor.device))
+
+    def _gradient(self, state: ParameterState, gradient: Any) -> Value:
+        array = numbers_of(gradient, f"gradient of {state.name}")
+        runner = self.machine.runner()
+        fmt = self.machine.policy.at(self.machine.step).stage(state.layer, "gradient").format
+        if np.asarray(fmt.contains(array)).all():
+            return Value(runner.place(array.astype(fmt.carrier)), fmt)
+        operation = Operation("quantize", (Value(runner.place(array)),), part=f"{state.part}.written")
+        return runner.run(operation, "gradient", state.layer)
+
+
+def _hosted(value: Value) -> Value:
+    return Value(np.asarray(on_host(value.array)), value.format)
+
+
+class SGD(Optimiser):
+    """Gradient descent, with momentum and decay: `emu.optim.GradientDescent`."""
+
+    def __init__(
+        self, parameters: Parameters, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, *,
+        on: On | None = None, clip_norm: float | None = None,
+    ) -> None:  # fmt: skip
+        """Take parameters; see `Optimiser`.
+
+        Args:
+            parameters: a model, its named parameters, or groups of them.
+            lr: learning rate.
+            momentum: share of the previous direction.
+            weight_decay: lambda of L2 regularisation.
+            on: the machine; None is that of the model's modules.
+            clip_norm: norm to which all gradients together are shortened; None clips nothing.
+        """
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}, on, clip_norm)
+
+    @override
+    def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
+        return optim.GradientDescent(group["momentum"], group["weight_decay"])
+
+
+class AdaGrad(Optimiser):
+    """Gradients divided by the root of the sum of their squares: `emu.optim.AdaGrad`."""
+
+    def __init__(
+        self, parameters: Parameters, lr: float = 1e-2, eps: float = 1e-8, weight_decay: float = 0.0, *,
+        on: On | None = None, clip_norm: float | None = None,
+    ) -> None:  # fmt: skip
+        """Take parameters; see `Optimiser`.
+
+        Args:
+            parameters: a model, its named parameters, or groups of them.
+            lr: learning rate.
+            eps: added to the root.
+            weight_decay: lambda of L2 regularisation.
+            on: the machine; None is that of the model's modules.
+            clip_norm: norm to which all gradients together are shortened; None clips nothing.
+        """
+        super().__init__(parameters, {"lr": lr, "eps": eps, "weight_decay": weight_decay}, on, clip_norm)
+
+    @override
+    def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
+        return optim.AdaGrad(group["eps"], group["weight_decay"])
+
+
+class Adam(Optimiser):
+    """Means of gradients and of their squares: `emu.optim.Adam`. Decay is apart from the gradient, as in AdamW."""
+
+    def __init__(
+        self, parameters: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, *, on: On | None = None, clip_norm: float | None = None,
+    ) -> None:  # fmt: skip
+        """Take parameters; see `Optimiser`.
+
+        Args:
+            parameters: a model, its named parameters, or groups of them.
+            lr: learning rate.
+            betas: shares of the previous mean, and of the previous mean of squares.
+            eps: added to the root.
+            weight_decay: lambda, times rate and parameter, apart from the gradient.
+            on: the machine; None is that of the model's modules.
+            clip_norm: norm to which all gradients together are shortened; None clips nothing.
+        """
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(parameters, settings, on, clip_norm)
+
+    @override
+    def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
+        beta1, beta2 = group["betas"]
+        return optim.Adam(beta1, beta2, group["eps"], group["weight_decay"])
+
+
+class Muon(Optimiser):
+    """Momentum made orthogonal for matrices, Adam for other parameters: `emu.optim.Muon`."""
+
+    def __init__(
+        self, parameters: Parameters, lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.0, *,
+        iterations: int = 5, adam_layers: Sequence[str] = (), adam_lr: float = 3e-4, on: On | None = None,
+        clip_norm: float | None = None,
+    ) -> None:  # fmt: skip
+        """Take parameters; see `Optimiser`.
+
+        Args:
+            parameters: a model, its named parameters, or groups of them.
+            lr: learning rate of matrices.
+            momentum: share of the previous direction.
+            weight_decay: lambda of matrices, times rate and parameter, apart from the gradient.
+            iterations: how often a direction is multiplied.
+            adam_layers: globs of layers whose matrices Adam moves.
+            adam_lr: rate of Adam; it changes in the ratio in which `lr` does.
+            on: the machine; None is that of the model's modules.
+            clip_norm: norm to which all gradients together are shortened; None clips nothing.
+
+        Raises:
+            ConfigError: there is no matrix to move.
+        """
+        settings = {
+            "lr": lr, "first_lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations,
+            "adam_layers": tuple(adam_layers), "adam_lr": adam_lr,
+        }  # fmt: skip
+        super().__init__(parameters, settings, on, clip_norm)
+
+    @override
+    def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
+        first, momentum, decay = (group[name] for name in ("first_lr", "momentum", "weight_decay"))
+        return optim.Muon(first, momentum, decay, group["iterations"], group["adam_layers"], group["adam_lr"])
+
+
+# ---- which parameters, and their names ------------------------------------------------------------------------------
+
+
+def _machine_of(parameters: Parameters, on: On | None) -> Machine:
+    """Return the machine of an optimiser: the given one, or that of all modules of a model.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    if on is not None:
+        return machine_of(on)
+    modules = layers_of(parameters).values() if isinstance(parameters, torch.nn.Module) else ()
+    machines = list({id(module.machine): module.machine for module in modules}.values())
+    if len(machines) != 1:
+        raise ConfigError(
+            f"an optimiser must have one machine, got {len(machines)} from the parameters; call machine = "
+            "emu.torch.place(model, device) and give the model, or on=machine"
+        )
+    return machines[0]
+
+
+def _grouped(parameters: Parameters, states: dict[int, ParameterState]) -> list[dict[str, Any]]:
+    """Return groups as PyTorch takes them, and note the name of each parameter.
+
+    Raises:
+        ConfigError: a parameter has no name.
+    """
+    if isinstance(parameters, torch.nn.Module):
+        _name_of_modules(parameters, states)
+        parameters = [(name, p) for name, p in parameters.named_parameters() if p.requires_grad]
+    items = list(cast("Iterable[Any]", parameters))
+    groups = items if items and all(isinstance(item, dict) for item in items) else [{"params": items}]
+    return [{**group, "params": [_named(item, states) for item in group["params"]]} for group in groups]
+
+
+def _name_of_modules(model: Any, states: dict[int, ParameterState]) -> None:
+    """Note parameters of emu's modules under the names of their layers, by which their formats are found."""
+    for module in layers_of(model).values():
+        known = {(own.name, p.part): p for own, p in module.parameters_of_layers()}
+        for (layer, part), tensor in module.tensors().items():
+            states[id(tensor)] = ParameterState(layer, part, _nothing(), is_table=known[layer, part].is_table)
+
+
+def _named(item: Any, states: dict[int, ParameterState]) -> Any:
+    """Return a parameter, and note its name unless it is noted."""
+    if isinstance(item, torch.Tensor) and id(item) in states:
+        return item
+    pair = cast("tuple[Any, ...]", item) if isinstance(item, tuple) else ()
+    if len(pair) != 2 or not isinstance(pair[0], str):
+        got = cast("object", item)
+        raise ConfigError(
+            f"parameters must have names, by which formats are found, got {type(got).__name__} without one; give the "
+            "model, or model.named_parameters()"
+        )
+    name, tensor = pair
+    layer, _, part = name.rpartition(".")
+    states.setdefault(id(tensor), ParameterState(layer or "parameters", part, _nothing()))
+    return tensor
+
+
+def _nothing() -> Value:
+    return Value(np.zeros(0, np.float32))

@@ -1,0 +1,172 @@
+"""A loop of PyTorch with emu's layers, loss and optimiser ends in the hash of emu's own loop."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu import nn
+from emu.training.recipe import Recipe, load_recipe
+from emu.training.workbench import Workbench
+
+torch = pytest.importorskip("torch", reason="emu.torch needs PyTorch, which tests do without")
+from emu import torch as et  # noqa: E402 - it needs PyTorch
+
+STEPS = 20
+
+
+def lenet() -> Any:
+    """The shipped model, with PyTorch's own functions between emu's layers."""
+    relu, pool = torch.nn.ReLU, torch.nn.MaxPool2d
+    layers = OrderedDict(
+        conv1=et.Conv2d(1, 6, 5, padding=2), relu1=relu(), pool1=pool(2), conv2=et.Conv2d(6, 16, 5), relu2=relu(),
+        pool2=pool(2), flat=torch.nn.Flatten(), fc1=et.Linear(400, 120), relu3=relu(), fc2=et.Linear(120, 84),
+        relu4=relu(), output=et.Linear(84, 10),
+    )  # fmt: skip
+    return torch.nn.Sequential(layers)
+
+
+def in_pytorch(model: Any, recipe: Recipe, optimiser: Any, loss: Any, steps: int) -> None:
+    """Train by hand on the mini-batches of a recipe."""
+    batches = Workbench.of(recipe, emu.device("float32")).batches
+    for step in range(steps):
+        x, y = (torch.as_tensor(np.array(array)) for array in batches.batch(step))
+        optimiser.zero_grad()
+        loss(model(x), y).backward()
+        optimiser.step()
+
+
+def begun(model: Any, recipe: Recipe, device: str) -> Any:
+    """Place a model on a device, with the first weights of a recipe's run."""
+    machine = et.place(model, device, seed=recipe.training.seed)
+    states = Workbench.of(recipe, emu.device(device)).model.states
+    et.load_state(model, {state.name: np.array(state.master.array) for state in states})
+    return machine
+
+
+def recipe_with(steps: int, **training: Any) -> Recipe:
+    """The shipped recipe with a constant rate, a number of steps, and another optimiser."""
+    plain = load_recipe("lenet").model_dump(mode="json", exclude_unset=True)
+    kept = {key: plain["training"][key] for key in ("batch", "seed", "optimiser")}
+    return Recipe.model_validate({**plain, "training": {**kept, "steps": steps, **training}})
+
+
+@pytest.mark.parametrize("device", ["float32", "fixed16", "fixed8", "bf16-mixed", "h100-fp8"])
+def test_twenty_steps_in_pytorch_end_in_the_hash_of_emus_own_training(device: str, tmp_path: Path):
+    """Those of `fixed8` draw random bits."""
+    recipe = recipe_with(STEPS)
+    run = emu.train(recipe, device, out=tmp_path / "run", report=False)
+    model = lenet()
+    machine = begun(model, recipe, device)
+    in_pytorch(model, recipe, et.SGD(model, lr=0.01, momentum=0.9), et.Loss(on=machine), STEPS)
+    assert machine.step == STEPS
+    assert et.sha256(model) == run.weights_sha256
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "clip_norm", "make"),
+    [
+        (
+            {"name": "adam", "weight_decay": 0.01},
+            None,
+            lambda model: et.Adam(model.named_parameters(), lr=0.01, weight_decay=0.01, on=model.conv1.machine),
+        ),
+        ({"name": "adagrad"}, None, lambda model: et.AdaGrad(model, lr=0.01)),
+        (
+            {"name": "sgd"},
+            0.5,
+            lambda model: et.SGD(
+                [{"params": model.named_parameters(), "lr": 0.01}], clip_norm=0.5, on=model.conv1.machine
+            ),
+        ),
+        ({"name": "muon"}, None, lambda model: et.Muon(model, lr=0.01)),
+    ],
+    ids=["adam", "adagrad", "clipped", "muon"],
+)
+def test_every_optimiser_ends_in_the_hash_of_emus_own_training(
+    optimiser: dict[str, Any], clip_norm: float | None, make: Any, tmp_path: Path
+):
+    recipe = recipe_with(3, optimiser={"learning_rate": 0.01, **optimiser}, clip_norm=clip_norm)
+    run = emu.train(recipe, "bf16-mixed", out=tmp_path / "run", report=False)
+    model = lenet()
+    machine = begun(model, recipe, "bf16-mixed")
+    in_pytorch(model, recipe, make(model), et.Loss(on=machine), 3)
+    assert et.sha256(model) == run.weights_sha256
+
+
+def test_a_model_of_emus_layers_begins_as_a_run_does_and_ends_in_its_hash(tmp_path: Path):
+    recipe = recipe_with(3)
+    run = emu.train(recipe, "fixed8", out=tmp_path / "run", report=False)
+    machine = et.Machine("fixed8", seed=recipe.training.seed)
+    layers = nn.Network(recipe.network.built()).layers
+    model = torch.nn.Sequential(*(et.Layer(layer, machine) for layer in layers))
+    in_pytorch(model, recipe, et.SGD(model, lr=0.01, momentum=0.9), et.Loss(on=machine), 3)
+    assert et.sha256(model) == run.weights_sha256
+
+
+def test_an_optimiser_that_is_saved_and_loaded_goes_on_in_the_same_bits():
+    x, y = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 3
+
+    def trained(stops: bool) -> str:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+        machine = et.place(model, "fixed8")
+        optimiser, loss = et.Adam(model), et.Loss(on=machine)
+        for step in range(6):
+            if stops and step == 3:
+                states = model.state_dict(), optimiser.state_dict()
+                model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+                et.place(model, machine)
+                optimiser = et.Adam(model)
+                model.load_state_dict(states[0])
+                optimiser.load_state_dict(states[1])
+            optimiser.zero_grad()
+            loss(model(x), y).backward()
+            optimiser.step()
+        return et.sha256(model)
+
+    assert trained(stops=True) == trained(stops=False)
+
+
+def test_schedulers_of_pytorch_change_the_rate():
+    model = et.Linear(2, 2)
+    optimiser = et.SGD(model, lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
+    before = model.weight.detach().clone()
+    model(torch.ones(1, 2)).sum().backward()
+    optimiser.step()
+    scheduler.step()
+    optimiser.step()
+    assert torch.equal(model.weight, before - 0.5 - 0.25)
+
+
+def test_a_gradient_that_no_module_of_emu_wrote_is_written_first():
+    model = et.Linear(2, 2, on="fixed8")
+    optimiser = et.SGD(model, lr=1.0)
+    with torch.no_grad():
+        model.weight.zero_()
+    model.weight.grad = torch.full((2, 2), 0.123, dtype=model.weight.dtype)
+    optimiser.step()
+    steps = (-model.weight.detach() * 2**6).flatten().tolist()  # gradients have 6 fraction bits
+    assert set(steps) <= {7.0, 8.0}  # rounded at random
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda m: et.SGD(m.parameters(), on="float32"), r"must have names, .* got Parameter without one; give"),
+        (lambda m: et.SGD(m.named_parameters()), r"must have one machine, got 0 from the parameters; call"),
+        (lambda m: et.SGD(m), r"must have one machine, got 2 from the parameters"),
+        (lambda m: et.SGD(m, on="float32"), r"must have names of their own, got two for 'linear\.weight'; call"),
+        (lambda m: et.SGD(torch.nn.Linear(2, 2), on="fixed16"), r"'parameters\.weight' must be torch\.float64 to hold"),
+        (lambda m: et.Muon({"params": []}), r"must have one machine"),
+    ],
+)  # fmt: skip
+def test_parameters_that_cannot_be_moved_are_refused(wrong: Any, message: str):
+    with pytest.raises(emu.ConfigError, match=message):
+        wrong(torch.nn.Sequential(et.Linear(2, 2), et.Linear(2, 2)))
