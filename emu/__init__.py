@@ -91,6 +91,7 @@ _LAZY_MODULES = (
     "report",
     "sparse",
     "testing",
+    "tflite",
     "torch",
     "training",
 )

@@ -6,7 +6,9 @@ from emu.autodiff.context import Context, Forward, Primitive
 from emu.formats import Value
 
 
-def _alone(name: str) -> Forward:
+def alone(name: str) -> Forward:
+    """Return the forward rule of a primitive that is one operation of its own name."""
+
     def rule(c: Context, *operands: Value) -> Value:
         return c.run(name, *operands, **c.options)
 
@@ -15,7 +17,7 @@ def _alone(name: str) -> Forward:
 
 #: The primitives by name; `emu.operations.integers` says what each computes.
 INTEGERS: dict[str, Primitive] = {
-    name: Primitive(_alone(name), ())
+    name: Primitive(alone(name), ())
     for name in (
         "quantize_linear",
         "dequantize_linear",

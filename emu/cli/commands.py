@@ -89,21 +89,21 @@ def evaluate(
     weights: Annotated[
         Path,
         typer.Argument(
-            help="A run folder; a .safetensors or .npz file of arrays named layer.weight; or a network, .onnx."
+            help="A run folder; a .safetensors or .npz file of arrays named layer.weight; or an .onnx or .tflite."
         ),
     ],
     model: Annotated[str | None, typer.Option(help="A model; a run brings its own.", autocompletion=MODEL)] = None,
     device: Annotated[str | None, typer.Option(help="A device; a run brings its own.", autocompletion=DEVICE)] = None,
     backend: Backend = None,
     settings: Settings = None,
-    data: Annotated[Path | None, typer.Option(help="Examples for an .onnx: .npz with x and y, .npy, or .csv.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Examples for a network: .npz with x and y, .npy, or .csv.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Of an .onnx: try these layers alone, by name or glob; 'none' tries none.")
+        list[str] | None, typer.Option(help="Of a network: try these layers alone, by name or glob; 'none' tries none.")
     ] = None,
     calibrate: Annotated[
         Path | None,
         typer.Option(
-            help="Of an .onnx: choose every binary point from float32 data, write this device file, and use it."
+            help="Of a network: choose every binary point from float32 data, write this device file, and use it."
         ),
     ] = None,
     calibration_data: Annotated[
@@ -113,12 +113,14 @@ def evaluate(
         float | None, typer.Option(help="Share of a tensor's numbers that may lie beyond its format; without: 0.")
     ] = None,
 ) -> Output:
-    """Measure the test accuracy of trained weights on a device; of an .onnx, what it does to each layer."""
-    if weights.suffix == ".onnx":
-        from emu.cli.graphs import Calibration, evaluate_onnx
+    """Measure the test accuracy of trained weights on a device; of a network's file, what it does to each layer."""
+    from emu.interop.loading import is_network
+
+    if is_network(weights):
+        from emu.cli.graphs import Calibration, evaluate_network
 
         how = Calibration(calibrate, calibration_data, overflow_rate)
-        return evaluate_onnx(
+        return evaluate_network(
             weights, device, data, only or [], backend or "auto", how, model or next(iter(settings or []), None)
         )
     from emu.cli.runs import evaluate_weights

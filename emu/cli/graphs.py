@@ -1,4 +1,4 @@
-"""Networks in ONNX files, on the command line: what is in one, and what a device does to it."""
+"""Networks in files, on the command line: what is in one, and what a device does to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from emu.cli.output import Column, Facts, Output, Table
 from emu.errors import ConfigError
 from emu.interop.calibration import Point, calibrate, write_calibrated
 from emu.interop.evaluation import GraphEvaluation, StepError, evaluate_graph
-from emu.interop.onnx.graph import Graph, load
+from emu.interop.graph import Graph
+from emu.interop.loading import load
 from emu.jobs.bars import Part, Screen, bar, clock, fitted, left
 from emu.report.words import percent
 
@@ -59,7 +60,7 @@ class Calibration(NamedTuple):
     overflow_rate: float | None
 
 
-def evaluate_onnx(
+def evaluate_network(
     path: Path,
     device: str | None,
     data: Path | None,
@@ -84,13 +85,13 @@ def evaluate_onnx(
     """
     if of_models is not None:
         raise ConfigError(
-            f"an .onnx file must be evaluated without --model and --set, got {of_models!r}: it is the network; give "
+            f"a network's file must be evaluated without --model and --set, got {of_models!r}: it is the network; give "
             "formats in a device file"
         )
     if device is None or data is None:
         missing = "--device" if device is None else "--data"
         raise ConfigError(
-            f"an .onnx file must be evaluated with --device and --data, got no {missing}; for example: emu evaluate "
+            f"a network's file must be evaluated with --device and --data, got no {missing}; for example: emu evaluate "
             f"{path} --device fixed16 --data test.npz"
         )
     graph = load(path)
@@ -204,7 +205,7 @@ def _remarks(result: GraphEvaluation) -> list[Any]:
     return [Text(line) for line in lines]
 
 
-def list_onnx(path: Path) -> Output:
+def list_network(path: Path) -> Output:
     """Return what is in a network: its layers, with the shapes of their results, parameters, and what was folded."""
     graph = load(path)
     wired = graph.wired()
@@ -232,11 +233,11 @@ def list_onnx(path: Path) -> Output:
         "inputs": ", ".join(graph.described_inputs()),
         "outputs": ", ".join(graph.outputs),
         "parameters": str(parameters),
-        "opset": str(graph.version),
+        **{name: str(number) for name, number in graph.facts.items()},
         "sha256": graph.sha256,
         **_folded(graph),
     }
-    data = {"parameters": parameters, "opset": graph.version, "sha256": graph.sha256}
+    data = {"parameters": parameters, **graph.facts, "sha256": graph.sha256}
     heading = Text(f"{path.name}: {len(rows)} layers that compute\n")
     return Output([heading, Table(columns, rows, "layers"), Text(), Facts(about, data)])
 

@@ -15,6 +15,7 @@ from emu.datapath import Mac
 from emu.hardware import OPTIONAL_ROLES, ROLES, ComputeUnit, Device, Link, device_names, load_device
 from emu.hardware.operand_tables import FACTORS, OperandTables
 from emu.hardware.precision_table import UNITS, LayerTables, PrecisionTable
+from emu.interop.loading import is_network
 from emu.nn import Layer, every
 from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
@@ -234,10 +235,10 @@ def all_models() -> Output:
 
 def one_model(name_or_path: str | Path) -> Output:
     """Return all of a model: its layers with the shapes of their outputs, and how it is trained."""
-    if str(name_or_path).endswith(".onnx"):
-        from emu.cli.graphs import list_onnx
+    if is_network(name_or_path):
+        from emu.cli.graphs import list_network
 
-        return list_onnx(Path(name_or_path))
+        return list_network(Path(name_or_path))
     recipe = load_recipe(name_or_path)
     network, training = build_network(recipe.network), recipe.training
     rows: list[tuple[Any, ...]] = [("input", None, recipe.network.input, None)]

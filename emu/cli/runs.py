@@ -187,13 +187,13 @@ def evaluate_weights(
 ) -> Output:
     """Evaluate; return the accuracy and, by tensor, shares of overflow and underflow.
 
-    Options of networks in ONNX files, by name, are refused if they are given.
+    Options of networks in files, by name, are refused if they are given.
     """
     for option, given in of_networks.items():
         if given is not None:
             raise ConfigError(
-                f"{option} must be given with a network, an .onnx file, got {weights}; the data of a model are those "
-                "of its recipe, --set data.source=PATH names others"
+                f"{option} must be given with a network, an .onnx or .tflite file, got {weights}; the data of a model "
+                "are those of its recipe, --set data.source=PATH names others"
             )
     recipe = load_recipe(model, settings) if model else None
     if settings and not model:

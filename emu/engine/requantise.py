@@ -256,8 +256,19 @@ def _by_float(sums: Integers, multiplier: Array) -> Integers:
 
 def _q31(a: Array, b: Array, scale: np.float32, _: Rounding | None) -> tuple[Integers, Integers]:
     """Return multipliers of 31 bits and their shifts, of the quotient in binary64."""
-    quotient = a.astype(np.float64) * b.astype(np.float64) / np.float64(scale)
-    fraction, shift = np.frexp(quotient)
+    return in_31_bits(a.astype(np.float64) * b.astype(np.float64) / np.float64(scale))
+
+
+def in_31_bits(multiplier: Any) -> tuple[Integers, Integers]:
+    """Return multipliers as integers m and shifts: m * 2**(shift - 31), m in 2**30..2**31 - 1, or 0.
+
+    Args:
+        multiplier: binary64, above 0, any shape.
+
+    Raises:
+        FormatError: one of 2**30 or more.
+    """
+    fraction, shift = np.frexp(np.asarray(multiplier, np.float64))
     m = np.floor(np.ldexp(fraction, MULTIPLIER_BITS) + 0.5).astype(np.int64)  # exact: a fraction of 53 bits, scaled
     shift = shift.astype(np.int64)
     is_whole = m == 1 << MULTIPLIER_BITS
@@ -274,7 +285,7 @@ def _within_shifts(m: Integers, shift: Integers) -> tuple[Integers, Integers]:
     return np.where(is_nothing, 0, m), np.where(is_nothing, 0, shift)
 
 
-def _twice_rounded(sums: Integers, m: Integers, shift: Integers) -> Integers:
+def twice_rounded(sums: Integers, m: Any, shift: Any) -> Integers:
     """Return sums times multipliers: the high half rounded, ties up, and then a shift, ties away from zero."""
     left = np.maximum(shift, 0)
     right = np.maximum(-shift, 0)
@@ -371,7 +382,7 @@ class _Row(NamedTuple):
 
 _ROWS: dict[RequantiserKind, _Row] = {
     RequantiserKind.FLOAT32: _Row(_single_multiplier, _by_float),
-    RequantiserKind.DOUBLE_ROUNDING: _Row(_q31, _twice_rounded),
+    RequantiserKind.DOUBLE_ROUNDING: _Row(_q31, twice_rounded),
     RequantiserKind.SINGLE_ROUNDING: _Row(_q31, _once_rounded),
     RequantiserKind.EXACT: _Row(_exact_quotient, _by_quotient),
     RequantiserKind.SHIFT: _Row(_power_of_two, _by_quotient),

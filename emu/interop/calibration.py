@@ -26,7 +26,8 @@ from emu.formats import Fixed
 from emu.hardware import Device, load_device
 from emu.interop.evaluation import BATCH, Progress, require_usable
 from emu.interop.examples import Examples, read_examples
-from emu.interop.onnx.graph import Graph, Machine, load
+from emu.interop.graph import Graph, Machine
+from emu.interop.loading import load
 from emu.nn.wired import Wired
 from emu.precision import CounterTable, Policy
 

@@ -26,7 +26,8 @@ from emu.backends.arrays import on_host
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import Device, load_device
 from emu.interop.examples import Examples, read_examples
-from emu.interop.onnx.graph import Graph, Machine, load
+from emu.interop.graph import Graph, Machine
+from emu.interop.loading import load
 from emu.nn.layer import Shape
 from emu.nn.network import answers_of
 from emu.nn.wired import Step, Wired

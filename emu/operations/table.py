@@ -17,6 +17,7 @@ from emu.operations import (
     losses,
     normalisation,
     products,
+    reference_integers,
     selections,
     softmax,
     sums,
@@ -38,6 +39,7 @@ FAMILIES = (
     losses,
     casts,
     integers,
+    reference_integers,
 )
 
 

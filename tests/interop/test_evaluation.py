@@ -14,7 +14,7 @@ import emu
 from emu.autodiff import Operation, Value
 from emu.interop.evaluation import GraphEvaluation, evaluate_graph
 from emu.interop.examples import read_examples
-from emu.interop.onnx.graph import Machine
+from emu.interop.graph import Machine
 from emu.nn.wired import Read
 from tests.command_line import Run
 from tests.interop.onnx_files import NETWORKS, node, saved
@@ -159,7 +159,7 @@ def test_the_command_lists_what_is_in_a_file(emu_command: Run):
 def test_other_weights_have_no_data_option(emu_command: Run, tmp_path: Path):
     code, _, err = emu_command("evaluate", str(tmp_path), "--data", str(DATA))
     assert code == 2
-    assert "--data must be given with a network, an .onnx file" in err
+    assert "--data must be given with a network, an .onnx or .tflite file" in err
 
 
 # ---- examples ----

@@ -33,7 +33,7 @@ ALLOWED["prove"] = ALLOWED["testing"] | {"testing"}
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
 ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "hardware"}
 ALLOWED["interop"] = ALLOWED["precision"] | {"precision", "checkpoints"}
-ALLOWED["onnx"] = ALLOWED["torch"] = {"interop"}
+ALLOWED["onnx"] = ALLOWED["tflite"] = ALLOWED["torch"] = {"interop"}
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster", "checkpoints", "interop"}
 ALLOWED["report"] = ALLOWED["training"] | {"training"}
 ALLOWED["jobs"] = ALLOWED["report"] | {"report"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,54 +11,11 @@ from numpy.typing import NDArray
 from emu.autodiff.integer_rules import INTEGERS
 from emu.datapath import Affine
 from emu.errors import ConfigError
-from emu.formats import PRESETS, Format
+from emu.interop.steps import Known, Tensor, Traced, Write
 from emu.nn.layer import Moment, Parameter, Shape
 from emu.nn.wired import Constant, Operand, Own, Read
 
 Array = NDArray[Any]
-FP32 = PRESETS["fp32"]
-
-
-class Traced(NamedTuple):
-    """A tensor of the graph that depends on the input.
-
-    Attributes:
-        name: step or input that it is the result of.
-        shape: its shape, the batch included.
-        format: of its numbers in float32's device: binary32; that of elements of a quantised graph; None of tokens.
-    """
-
-    name: str
-    shape: Shape
-    format: Format | None = FP32
-
-    @property
-    def is_float(self) -> bool:
-        """Whether it has float32 numbers; else elements or tokens."""
-        return self.format == FP32
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """A tensor of the graph that is a constant.
-
-    Attributes:
-        array: its numbers.
-        name: name of the initialiser; "" of what was computed from constants.
-    """
-
-    array: Array
-    name: str = ""
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of the array."""
-        return self.array.shape
-
-    @property
-    def is_parameter(self) -> bool:
-        """Whether it has a name and several numbers, all finite: masks of attention have infinities."""
-        return bool(self.name) and self.array.size > 1 and bool(np.isfinite(self.array).all())
 
 
 class Dequantised(NamedTuple):
@@ -87,11 +43,8 @@ class Dequantised(NamedTuple):
 
 #: Primitives that take integers: moves, the look-up in a table, and those of elements.
 _OF_INTEGERS = {"embedding", "reshape", "flatten", "transpose", "expand", "take", *INTEGERS}
-#: A tensor as rows of float operators see it, and as the graph has it.
-Tensor: TypeAlias = Traced | Known
+#: A tensor as the graph has it; rows of float operators see a `Tensor`.
 Held: TypeAlias = Traced | Known | Dequantised
-#: Writes a step: (name, primitive, operands, kind, parameters, values, moments, options) -> its result.
-Write: TypeAlias = Callable[..., Traced]
 
 
 class Becomes(NamedTuple):

@@ -8,13 +8,12 @@ A graph is traced anew for every batch: whatever it computes from shapes is then
 
 from __future__ import annotations
 
-import keyword
 import math
 import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,54 +21,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.autodiff import Graph, Value
-from emu.autodiff import Tensor as Result
 from emu.errors import ConfigError, EmuError, nearest_name
-from emu.formats import PRESETS, Format, parse_number
-from emu.hardware import load_device
+from emu.formats import PRESETS, parse_number
+from emu.interop.graph import Input
 from emu.interop.onnx.files import DOMAINS, array_of, load_onnx, read_file, version_of
 from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced, Within
 from emu.interop.onnx.operators import OPERATORS, REFUSED
 from emu.interop.onnx.operators.integers import OF_ELEMENTS, affine_of, becomes_of, bounds_of, is_known
+from emu.interop.steps import NOMINAL_BATCH, Steps, plain_name, shown_shape
 from emu.nn.layer import Parameter, Shape
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.nn.wired import Constant, Own, Read, Step, Wired
-from emu.precision import Policy
-from emu.precision.shapes import ShapeArray, ShapeRunner
 
 Array = NDArray[Any]
-#: Batch for which a graph is traced first, if its file names none.
-NOMINAL_BATCH = 2
 _FP32 = PRESETS["fp32"]
 #: Types of inputs, as TensorProto numbers them: float32, integers of 8 bits, and tokens.
 _FORMATS = {1: _FP32, 2: parse_number("ufix8f0"), 3: parse_number("fix8f0"), 6: None, 7: None}
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of a graph.
-
-    Attributes:
-        name: its name in the file.
-        shape: its shape, None for a size that the file leaves open.
-        format: binary32, or that of integers of 8 bits; None of tokens.
-    """
-
-    name: str
-    shape: tuple[int | None, ...]
-    format: Format | None
-
-    @property
-    def is_float(self) -> bool:
-        """Whether it has float32 numbers."""
-        return self.format == _FP32
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of an array that is given for it."""
-        if self.format is None:
-            return np.int64
-        return np.float32 if self.is_float else np.uint8 if self.format == _FORMATS[2] else np.int8
 
 
 class Source:
@@ -81,8 +48,10 @@ class Source:
         version: of ONNX's operators.
         inputs: what the graph is given.
         outputs: names of what it returns.
-        notes: sentences on what was left out or changed, for people.
+        module: module whose `load` reads such files.
     """
+
+    module = "emu.onnx"
 
     def __init__(self, path: str | Path) -> None:
         """Read a file.
@@ -133,6 +102,11 @@ class Source:
                 f"outputs of a graph must be results of its nodes, got {missing[0]!r} of {self.path}; export it again"
             )
 
+    @property
+    def facts(self) -> Mapping[str, int]:
+        """What the file says about itself: the version of its operators."""
+        return {"opset": self.version}
+
     @cached_property
     def read(self) -> frozenset[str]:
         """The names of tensors that a node reads, or that are outputs."""
@@ -167,8 +141,8 @@ class Source:
         for item in self.inputs:
             if None in item.shape[1:]:
                 raise ConfigError(
-                    f"inputs must have a known shape apart from the batch, got {_shown(item.shape)} for {item.name!r} "
-                    f"of {self.path}; export the network with these sizes"
+                    f"inputs must have a known shape apart from the batch, got {shown_shape(item.shape)} for "
+                    f"{item.name!r} of {self.path}; export the network with these sizes"
                 )
             shapes.append((batch, *(size for size in item.shape[1:] if size is not None)) if item.shape else ())
         return tuple(shapes)
@@ -225,7 +199,7 @@ class Source:
             return {self.inputs[0].name: INPUT_LAYER}
         names: dict[str, str] = {}
         for item in self.inputs:
-            plain = _plain(item.name) or "input"
+            plain = plain_name(item.name) or "input"
             while plain in names.values():
                 plain = f"{plain}_"
             names[item.name] = plain
@@ -254,18 +228,19 @@ class _Trace:
     """One pass through the nodes."""
 
     def __init__(self, source: Source, shapes: tuple[Shape, ...]) -> None:
-        self.source, self.steps = source, list[Step]()
+        self.source, self._steps = source, Steps()
         self._batch = shapes[0][0] if shapes and shapes[0] else 1
         self._tensors: dict[str, Held] = {name: Known(array, name) for name, array in source.constants().items()}
-        self._runner = ShapeRunner(Policy(load_device("float32").precision))
-        self._graph = Graph(self._runner, training=False)
-        self._results: dict[str, Result] = {}
         self._floats: dict[str, Traced] = {}
-        self._within = Within(source.version, source.batch, self._batch, self._write, self._as_float)
+        self._within = Within(source.version, source.batch, self._batch, self._steps.write, self._as_float)
         for item, shape in zip(source.inputs, shapes, strict=True):
             name = source._input_name(item.name)  # pyright: ignore[reportPrivateUsage]
-            self._tensors[item.name] = Traced(name, shape, item.format)
-            self._results[name] = self._graph.constant(Value(ShapeArray(shape, item.dtype), item.format))
+            self._tensors[item.name] = self._steps.given(name, shape, item.dtype, item.format)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps that were written."""
+        return self._steps.written
 
     def output(self, name: str) -> Traced:
         """Return an output by its name in the file; an input or a constant becomes a step that gives it."""
@@ -276,10 +251,10 @@ class _Trace:
             if any(step.name == tensor.name for step in self.steps):
                 return tensor
             options = {"shape": tensor.shape}
-            return self._write(_plain(name), "reshape", (Read(tensor.name),), "Identity", (), (), {}, options)
+            return self._steps.write(plain_name(name), "reshape", (Read(tensor.name),), "Identity", (), (), {}, options)
         operands = (Constant(tensor.array),)
-        return self._write(
-            _plain(name) or "constant", "expand", operands, "Constant", (), (), {}, {"shape": tensor.shape}
+        return self._steps.write(
+            plain_name(name) or "constant", "expand", operands, "Constant", (), (), {}, {"shape": tensor.shape}
         )
 
     def add(self, node: Any, name: str) -> None:
@@ -365,21 +340,6 @@ class _Trace:
                 f"{[None if x is None else x.shape for x in operands]}: {error}"
             ) from error
 
-    def _write(
-        self, name: str, primitive: str, operands: Any, kind: str, held: Any, running: Any, values: Any, options: Any
-    ) -> Traced:
-        """Append a step, and run it in shapes."""
-        while name in self._results:  # a step of a node, an output, or another node may have this name
-            name = f"{name}_"
-        step = Step(name, primitive, operands, options, kind, held, running, values)
-        own: dict[str, Result] = {}
-        for part in (*held, *running):
-            own[part.part] = self._graph.constant(Value(ShapeArray(part.shape, np.float32), _FP32))
-        result = step.apply(self._graph, self._results, {name: own})
-        self.steps.append(step)
-        self._results[name] = result
-        return Traced(name, result.shape, result.value.format)
-
     def _as_float(self, x: Dequantised) -> Tensor:
         """Return what elements stand for: constants at once, others by a step, one for all readers."""
         if isinstance(x.elements, Known):
@@ -388,7 +348,7 @@ class _Trace:
         if key not in self._floats:
             operands, options = (Read(x.elements.name),), {"of": x.how}
             name = f"{x.elements.name}.float"
-            self._floats[key] = self._write(
+            self._floats[key] = self._steps.write(
                 name, "dequantize_linear", operands, "DequantizeLinear", (), (), {}, options
             )
         return self._floats[key]
@@ -514,7 +474,7 @@ def _names_of(graph: Any, constants: Mapping[str, Array], taken: Sequence[str]) 
 
 def _module_of(node: Any, constants: Mapping[str, Array]) -> str:
     """Return the module whose parameter a node reads, such as `block.conv` of `block.conv.weight`; "" without."""
-    return next((_plain(key.rpartition(".")[0]) for key in node.input[1:] if key in constants and "." in key), "")
+    return next((plain_name(key.rpartition(".")[0]) for key in node.input[1:] if key in constants and "." in key), "")
 
 
 def _own_name(node: Any) -> str:
@@ -524,21 +484,11 @@ def _own_name(node: Any) -> str:
     """
     path, _, last = node.name.rpartition("/")
     if path.strip("/"):
-        return _plain(path)
+        return plain_name(path)
     bare = re.sub(r"_?\d*$", "", last).lower()
     says_nothing = last.startswith("node_") or bare in (node.op_type.lower(), _snake(node.op_type))
-    return "" if says_nothing else _plain(last)
+    return "" if says_nothing else plain_name(last)
 
 
 def _snake(operator: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()
-
-
-def _plain(name: str) -> str:
-    """Return a name in the form of layers' names; "" if nothing is left of it."""
-    parts = [re.sub(r"\W", "_", part, flags=re.ASCII) for part in re.split(r"[./]|::", name) if part.strip("_")]
-    return ".".join(f"_{part}" if part[:1].isdigit() or keyword.iskeyword(part) else part for part in parts)
-
-
-def _shown(shape: tuple[int | None, ...]) -> str:
-    return f"({', '.join('?' if size is None else str(size) for size in shape)})"
