@@ -26,7 +26,7 @@ from emu.formats import Fixed, Format, Value
 from emu.operations.asked import Asked, Options, Shape, as_first, broadcast
 from emu.operations.fixed_point import reciprocal_of_sum, rounded_high_half, rounded_shift
 from emu.operations.operands import FP32
-from emu.operations.row import MOVES, MULTIPLIES, ROUNDS, SUMS, DoneBy, Role, Row
+from emu.operations.row import MOVES, MULTIPLIES, ROUNDS, DoneBy, Role, Row
 from emu.operations.selections import windows_asked, windows_of
 
 Array = NDArray[Any]
@@ -182,11 +182,6 @@ def _average_float64(xp: Any, x: Any, *, to: Written, **options: Any) -> Any:
     return windows_of(x, options).sum(axis=-1) / counts
 
 
-def _windows_summed(operands: Sequence[Shape], options: Options) -> Asked:
-    shape = windows_asked(operands, options).shape
-    return Asked(shape, math.prod(shape) * math.prod(options["window"]))
-
-
 def _mean_of_axes(role: Role, x: Value, *, axes: tuple[int, ...], of: Affine, to: Written) -> Value:
     """The sum of (q - zero) along axes times scale / scale of the result / count, rounded twice, plus the zero point.
 
@@ -206,8 +201,7 @@ def _mean_float64(xp: Any, x: Any, *, axes: tuple[int, ...], of: Affine, to: Wri
 
 
 def _mean_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    kept = tuple(size for axis, size in enumerate(operands[0]) if axis not in options["axes"])
-    return Asked(kept, math.prod(operands[0]))
+    return Asked(tuple(size for axis, size in enumerate(operands[0]) if axis not in options["axes"]))
 
 
 # ---- softmax --------------------------------------------------------------------------------------------------------
@@ -245,8 +239,13 @@ def _join_elements(role: Role, *operands: Value, axis: int, to: Format) -> Value
     return Value(namespace(parts[0]).concatenate(parts, axis=axis), to)
 
 
+def _join_float64(xp: Any, *arrays: Any, axis: int, to: Format) -> Any:
+    return xp.concatenate(arrays, axis=axis)
+
+
 def _join_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    axis, shape = options["axis"], list(operands[0])
+    axis: int = options["axis"]
+    shape = list(operands[0])
     shape[axis] = sum(operand[axis] for operand in operands)
     return Asked(tuple(shape))
 
@@ -254,6 +253,10 @@ def _join_asks(operands: Sequence[Shape], options: Options) -> Asked:
 def _pad_elements(role: Role, x: Value, *, pads: Sequence[tuple[int, int]], value: int, to: Format) -> Value:
     """Elements with a border of one element around them."""
     return _value(role, np.pad(_integers(x), pads, constant_values=value), to)
+
+
+def _pad_float64(xp: Any, x: Any, *, pads: Sequence[tuple[int, int]], value: int, to: Format) -> Any:
+    return xp.pad(x, pads, constant_values=value)
 
 
 def _pad_asks(operands: Sequence[Shape], options: Options) -> Asked:
@@ -278,14 +281,14 @@ ROWS = (
         format_of=_format_of),
     Row("multiply_requantised", _multiply_requantised, _multiply_float64, broadcast, DoneBy.LANES, MULTIPLIES,
         takes_any_format=True, format_of=_format_of),
-    Row("average_windows", _average_windows, _average_float64, _windows_summed, DoneBy.LANES, SUMS,
+    Row("average_windows", _average_windows, _average_float64, windows_asked, DoneBy.LANES, ROUNDS,
         takes_any_format=True, format_of=_format_of),
-    Row("mean_of_axes", _mean_of_axes, _mean_float64, _mean_asks, DoneBy.LANES, SUMS, takes_any_format=True,
+    Row("mean_of_axes", _mean_of_axes, _mean_float64, _mean_asks, DoneBy.LANES, MULTIPLIES, takes_any_format=True,
         format_of=_format_of),
     Row("softmax_of_table", _softmax_of_table, _softmax_float64, as_first, DoneBy.LANES, MULTIPLIES,
         takes_any_format=True, format_of=_format_of),
-    Row("join_elements", _join_elements, lambda xp, *x, axis, to: xp.concatenate(x, axis=axis), _join_asks,
-        DoneBy.MOVE, MOVES, takes_any_format=True, is_counted=False, format_of=_moved_format),
-    Row("pad_elements", _pad_elements, lambda xp, x, pads, value, to: xp.pad(x, pads, constant_values=value),
-        _pad_asks, DoneBy.MOVE, MOVES, takes_any_format=True, is_counted=False, format_of=_moved_format),
+    Row("join_elements", _join_elements, _join_float64, _join_asks, DoneBy.MOVE, MOVES, takes_any_format=True,
+        is_counted=False, format_of=_moved_format),
+    Row("pad_elements", _pad_elements, _pad_float64, _pad_asks, DoneBy.MOVE, MOVES, takes_any_format=True,
+        is_counted=False, format_of=_moved_format),
 )  # fmt: skip

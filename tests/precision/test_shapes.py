@@ -13,7 +13,9 @@ from emu.datapath import Affine, Cast
 from emu.formats import Format
 from emu.hardware import Demand, load_device
 from emu.operations import OPERATIONS, DoneBy
+from emu.operations.fixed_point import exponentials
 from emu.operations.kinds import BACKWARD, FORWARD, UPDATE, kind_of, pass_of
+from emu.operations.reference_integers import Written
 from emu.operations.row import Energy
 from emu.precision import DatapathRunner, Policy
 from emu.precision.profile import Profile
@@ -59,6 +61,9 @@ def elements(*shape: int) -> Value:
 
 BYTE = emu.parse("fix8f0")
 BYTES = Affine.of(BYTE, 0.05, 3)
+WRITTEN = Written(BYTES, -128, 127)
+WIDELY = Written(Affine.of(BYTE, 40.0, 3), -128, 127)
+SHARES = Written(Affine.of(BYTE, 1 / 256, -128), -128, 127)
 CHANNELS = Affine.of(BYTE, np.float32([0.01, 0.02, 0.03, 0.04]), 0, 0)
 CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     **{name: ((X, ROW), {}) for name in ("add", "subtract", "multiply", "divide")},
@@ -114,6 +119,18 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
         for name in ("integer_add", "integer_multiply")
     },
     "integer_max_pool": ((elements(2, 3, 6, 8),), POOLED),
+    "reference_quantize": ((X,), {"to": WRITTEN}),
+    "scale_sums": ((Value(np.int32([[30, -400, 17], [5, 6, 7]])),), {"of": np.array([0.1, 0.02, 0.3]), "to": WRITTEN}),
+    "table_of_elements": ((elements(6, 5),), {"table": np.arange(256) // 2 - 64, "first": -128, "to": WRITTEN}),
+    **{
+        name: ((elements(6, 5), elements(5)), {"of": (BYTES, BYTES), "to": WIDELY})
+        for name in ("add_shifted", "multiply_requantised")
+    },
+    "average_windows": ((elements(2, 3, 6, 8),), {**POOLED, "padding": ((0, 1), (1, 0)), "to": WRITTEN}),
+    "mean_of_axes": ((elements(2, 3, 6, 8),), {"axes": (1, 2), "of": BYTES, "to": WIDELY}),
+    "softmax_of_table": ((elements(6, 5),), {"table": exponentials(0.05), "to": SHARES}),
+    "join_elements": ((elements(6, 5), elements(6, 2)), {"axis": 1, "to": BYTE}),
+    "pad_elements": ((elements(6, 5),), {"pads": ((0, 0), (2, 3)), "value": 7, "to": BYTE}),
     **{name: ((X,), {"alpha": 0.75}) for name in ("elu", "elu_slope")},
     "concatenate": ((X, values(6, 2), values(6, 3)), {"axis": 1}),
     "surround": ((X,), {"pads": ((1, 0), (2, 3)), "value": 0.5}),
@@ -197,7 +214,10 @@ def test_the_shape_that_a_row_names_is_that_of_datapath_and_float64(name: str):
 #: Where numbers are drawn, or cut to a few bits: those of float64 are none of a run's.
 DRAWN = {"dropout", "cast"}
 #: What writes integers.
-ROUNDED = {"quantize_linear", "dynamic_quantize", "integer_conv2d", "integer_add", "integer_multiply"}
+ROUNDED = {
+    "quantize_linear", "dynamic_quantize", "integer_conv2d", "integer_add", "integer_multiply", "reference_quantize",
+    "scale_sums", "add_shifted", "multiply_requantised", "average_windows", "mean_of_axes", "softmax_of_table",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in DRAWN])

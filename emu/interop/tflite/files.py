@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,13 +98,12 @@ class Model(NamedTuple):
 
 def _load_flatbuffers() -> Any:
     try:
-        import flatbuffers.table
+        return import_module("flatbuffers.table")
     except ImportError:
         raise ConfigError(
             "TFLite files must be read with the package flatbuffers, which is not installed; "
             "pip install 'emu-numerics[tflite]'"
         ) from None
-    return flatbuffers.table
 
 
 def read_file(path: Path) -> Model:
@@ -175,13 +175,13 @@ def _places(fields: Fields, field: int) -> Sequence[int]:
 
 def _operator_name(code: Fields) -> str:
     """Return the name of an operator: newer files have a wider field for its number."""
-    number = max(code.number(0, "Int8"), code.number(3, "Int32"))
+    number = max(int(code.number(0, "Int8")), int(code.number(3, "Int32")))
     name = OPERATORS[number] if 0 <= number < len(OPERATORS) else f"operator {number}"
     return f"CUSTOM {code.text(1)}" if name == "CUSTOM" else name
 
 
 def _operator(operator: Fields, names: Sequence[str]) -> StoredOperator:
-    index = operator.number(0, "Uint32")
+    index = int(operator.number(0, "Uint32"))
     if index >= len(names):
         raise Damaged(f"operator code {index} of {len(names)}")
     return StoredOperator(names[index], tuple(_places(operator, 1)), tuple(_places(operator, 2)), operator.table(4))
@@ -191,7 +191,7 @@ def _tensor(tensor: Fields, buffers: Sequence[Fields], path: Path) -> StoredTens
     stored, signature = tuple(_places(tensor, 0)), tuple(_places(tensor, 7))
     if any(size < 0 for size in stored) or (signature and len(signature) != len(stored)):
         raise Damaged(f"a tensor of shape {stored} with the signature {signature}")
-    name, number, buffer = tensor.text(3), tensor.number(1, "Int8"), tensor.number(2, "Uint32")
+    name, number, buffer = tensor.text(3), int(tensor.number(1, "Int8")), int(tensor.number(2, "Uint32"))
     kind, dtype = TYPES.get(number, (f"type {number}", None))
     if buffer >= max(len(buffers), 1):
         raise Damaged(f"buffer {buffer} of {len(buffers)}")

@@ -162,7 +162,7 @@ class Node:
         """
         how = self.affine(self.result, kinds=kinds)
         if not isinstance(activation, str):
-            number = self.number(activation, "Int8")
+            number = int(self.number(activation, "Int8"))
             activation = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else str(number)
         if activation not in BOUNDS:
             raise self.refuse(

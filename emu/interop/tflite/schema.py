@@ -7,6 +7,7 @@ Source: TensorFlow Lite, `schema.fbs`, version 3.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,9 @@ class Fields:
 
     def number(self, field: int, kind: str, default: float = 0) -> Any:
         """Return a number, of a kind as `flatbuffers.number_types` calls it: "Int32", "Float32" ..."""
-        from flatbuffers import number_types
-
         place = self._place(field)
-        return default if place is None else self._table.Get(getattr(number_types, f"{kind}Flags"), place)
+        types = import_module("flatbuffers.number_types")
+        return default if place is None else self._table.Get(getattr(types, f"{kind}Flags"), place)
 
     def text(self, field: int) -> str:
         """Return a text; "" if it is left out."""
@@ -96,11 +96,9 @@ class Fields:
         return self._table.Pos + offset if offset else None
 
     def _at(self, place: int) -> Fields:
-        from flatbuffers.table import Table
-
         if not 0 <= place < len(self._table.Bytes):
             raise Damaged(f"a table at byte {place} of {len(self._table.Bytes)}")
-        return Fields(Table(self._table.Bytes, place))
+        return Fields(type(self._table)(self._table.Bytes, place))
 
     def _vector_at(self, place: int, dtype: np.dtype[Any]) -> Array:
         content = self._table.Bytes

@@ -66,10 +66,10 @@ def _max_pool(node: Node) -> Tensor:
     node.require_same_scale(to, 0)
     x = node.images()
     y = node.apply("integer_max_pool", x, **_window(node, x))
-    return node.from_images(bounded(node, y, to))
+    return node.from_images(_bounded(node, y, to))
 
 
-def bounded(node: Node, y: Traced, to: Written) -> Traced:
+def _bounded(node: Node, y: Traced, to: Written) -> Traced:
     """Return elements bounded as a fused activation does, by a step if it bounds any."""
     fmt = to.how.format
     assert isinstance(fmt, Fixed)

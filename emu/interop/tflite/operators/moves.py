@@ -10,7 +10,6 @@ import numpy as np
 
 from emu.interop.steps import Known, Tensor, Traced
 from emu.interop.tflite.node import Node
-from emu.interop.tflite.operators.arithmetic import bounded
 from emu.nn.layer import Shape
 
 
@@ -89,14 +88,15 @@ def _pad(node: Node) -> Tensor:
 
 
 def _concatenation(node: Node) -> Tensor:
-    to = node.to(1)
+    to = node.to()
+    if node.number(1, "Int8"):
+        raise node.refuse("have no fused activation", node.number(1, "Int8"), "write it as an operator of its own")
     node.require_same_scale(to, *range(len(node.inputs)))
     operands = [node.operand(place) for place in range(len(node.inputs))]
     axis, ndim = node.number(0, "Int32"), len(operands[0].shape)
     if not -ndim <= axis < ndim:
         raise node.refuse(f"name an axis in {-ndim}..{ndim - 1}", axis, "convert the network again")
-    y = node.apply("join_elements", *operands, axis=axis % ndim, to=to.how.format)
-    return bounded(node, y, to)
+    return node.apply("join_elements", *operands, axis=axis % ndim, to=to.how.format)
 
 
 # ---- shapes ---------------------------------------------------------------------------------------------------------
