@@ -47,6 +47,7 @@ QUERIES = {
     "StatisticsUnit": "reference/machines",
     "matmul": "reference/arithmetic",
     "onnx": "onnx",
+    "tflite": "tflite",
     "pytorch": "torch",
 }
 #: In pixels. The longest page of the reference is 2.5 times as long as the tutorial.

@@ -146,6 +146,7 @@ _SPARSE = (
 )
 _SEARCH_FILE = ("emu/search", "tests/search/test_search_file.py", "tests/search/test_search_metrics.py")
 _SHAPES = "tests/precision/test_shapes.py"
+_TFLITE = ("tests/interop/test_tflite.py", "tests/interop/test_tflite_refusals.py")
 _PRECISION = (
     "emu/precision",
     "tests/precision/test_datapath_runner.py",
@@ -246,6 +247,9 @@ OWN_TESTS: dict[str, OwnTests] = {
             "tests/interop/test_calibration.py",
         )
     ),
+    "emu/interop/tflite/": OwnTests(_TFLITE),
+    "emu/operations/reference_integers.py": OwnTests((*_TFLITE, _SHAPES)),
+    "emu/operations/fixed_point.py": OwnTests(("tests/unit/test_fixed_point.py", *_TFLITE)),
     "emu/interop/states.py": OwnTests(("tests/interop/test_states.py",)),
     "emu/interop/torch/": OwnTests(
         (

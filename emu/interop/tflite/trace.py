@@ -7,6 +7,7 @@ A file stores shapes for one batch, most often 1. It is traced anew for every ot
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from emu.interop.steps import NOMINAL_BATCH, Known, Steps, Tensor, Traced, plain
 from emu.interop.tflite.files import StoredOperator, StoredTensor, read_file
 from emu.interop.tflite.node import FORMATS, Node, Within
 from emu.interop.tflite.operators import REFUSED, ROWS
-from emu.interop.tflite.schema import VERSION
+from emu.interop.tflite.schema import VERSION, Damaged
 from emu.nn.layer import Shape
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.nn.wired import Read, Step, Wired
@@ -233,7 +234,7 @@ class Trace:
             y = row(Node(operator, name, operands, self._within))
         except ConfigError as error:
             raise ConfigError(f"{error} (in {path})") from None
-        except (EmuError, ArithmeticError, LookupError, ValueError, TypeError) as error:
+        except (EmuError, Damaged, struct.error, ArithmeticError, LookupError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"operator {name!r} ({operator.name}) of {path} must fit its operands, got "
                 f"{[None if x is None else x.shape for x in operands]}: {error}"

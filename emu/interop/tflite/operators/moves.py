@@ -25,7 +25,7 @@ def _require_same(node: Node) -> None:
 
 
 def _reshape(node: Node) -> Tensor:
-    """A first size that is the file's batch stands for any batch, where the number of elements asks for it."""
+    """A first size that is the file's batch stands for any batch, unless the number of elements says otherwise."""
     x = node.operand(0)
     given = node.constant(1).reshape(-1).tolist() if node.is_given(1) else node.numbers(0)
     if given is None:
@@ -34,18 +34,11 @@ def _reshape(node: Node) -> Tensor:
         return Known(x.array.reshape(given))
     _require_same(node)
     size, sizes = math.prod(x.shape), [int(part) for part in given]
-    if sizes.count(-1) == 1:
-        rest = math.prod(part for part in sizes if part != -1)
-        place = sizes.index(-1)
-        if sizes[0] == node.within.batch and place and size % max(rest, 1) == 0:
-            declared = node.result.stored  # the file's own sizes say what is open, for its own batch
-            if len(declared) == len(sizes):
-                sizes = list(declared)
-        if -1 in sizes and rest and size % rest == 0:
-            sizes[place] = size // rest
-    if math.prod(sizes) != size and sizes and sizes[0] == node.within.batch:
+    if sizes[:1] == [node.within.batch] and math.prod(sizes) != size:
         sizes[0] = node.within.current_batch
-    if math.prod(sizes) != size:
+    if sizes.count(-1) == 1 and (rest := -math.prod(sizes)) > 0:
+        sizes[sizes.index(-1)] = size // rest
+    if math.prod(sizes) != size or any(part < 0 for part in sizes):
         raise node.refuse(f"give {x.shape} a shape of {size} elements", tuple(given), "convert with an open batch")
     return _moved(node, x, tuple(sizes))
 

@@ -13,6 +13,8 @@ from emu.interop.tflite.node import Node
 
 #: Rounding of multiplications by integers of 31 bits, as TensorFlow Lite is built unless it is told otherwise.
 KIND = "double_rounding"
+#: Rows and columns of a window, dilation included: more are a damaged file's.
+LARGEST_WINDOW = 1 << 14
 
 
 def padding_of(node: Node, sizes: tuple[int, ...], window: tuple[int, int], slide: dict[str, Any]) -> dict[str, Any]:
@@ -24,6 +26,13 @@ def padding_of(node: Node, sizes: tuple[int, ...], window: tuple[int, int], slid
         window: of the kernel.
         slide: stride and dilation, if there is one.
     """
+    if (
+        max(extent * apart for extent, apart in zip(window, slide.get("dilation", (1, 1)), strict=True))
+        > LARGEST_WINDOW
+    ):
+        raise node.refuse(
+            f"have windows of at most {LARGEST_WINDOW} rows", (window, slide), "convert the network again"
+        )
     if node.number(0, "Int8") == 1:
         return {**slide, "padding": ((0, 0), (0, 0))}
     pads: list[tuple[int, int]] = []
@@ -35,10 +44,10 @@ def padding_of(node: Node, sizes: tuple[int, ...], window: tuple[int, int], slid
 
 def _weights(node: Node, axis: int) -> tuple[Any, Affine]:
     """Return constant weights and their scales, whose zero points are 0."""
-    how = node.affine(node.stored(1), axis=axis)
+    weights, how = node.constant(1), node.affine(node.stored(1), axis=axis)
     if how.zero.any():
         raise node.refuse("have weights with the zero point 0", int(how.zero.flat[0]), "convert the network again")
-    return node.constant(1), how
+    return weights, how
 
 
 def _bias(node: Node, count: int) -> tuple[Known, ...]:
