@@ -186,3 +186,19 @@ def test_a_quantised_network_is_evaluated_and_not_trained(tmp_path: Path, images
     assert evaluated.accuracy == evaluated.float_accuracy > 0.96
     network = emu.onnx.load(NETWORKS / "digits-qdq.onnx").network()
     assert network.parameters() == []
+
+
+def test_layers_of_integers_are_not_tried_alone_and_their_saturation_is_counted(emu_command: Any):
+    words = ("--device", "fixed8", "--data", str(NETWORKS / "digits.npz"))
+    code, text, _ = emu_command("evaluate", str(NETWORKS / "digits-qdq.onnx"), *words, width=140)
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if " dB " in line or " equal " in line}
+    assert code == 0
+    assert rows["c1"][1:] == ["Conv", "equal", "49%", "0%"]
+    assert rows["c3.conv1.float"][1:3] == ["DequantizeLinear", "16.1"]
+    assert len(rows["c3.conv1.float"]) == len(rows["c1"]) + 3  # dB, answers, accuracy
+    assert "for which the device has no format" in " ".join(text.split())
+
+
+def test_integers_of_a_graph_are_listed_apart_from_parameters(emu_command: Any):
+    _, text, _ = emu_command("models", str(NETWORKS / "digits-qdq.onnx"), width=140)
+    assert "parameters  0 and 2796 integers, which are not trained" in text
