@@ -121,7 +121,7 @@ def _calibrated(graph: Graph, device: str, data: Path, how: Calibration, backend
         points = calibrate(graph, device, examples, overflow_rate=rate, backend=backend, progress=progress)
     finally:
         progress.finish()
-    source = f"Binary points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
+    source = f"Points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
     write_calibrated(how.path, device, points, source)
     return points
 
@@ -132,10 +132,20 @@ def _points(points: Sequence[Point]) -> Table:
         Column("role", "role"),
         Column("format", "format"),
         Column("was", "device_format"),
+        Column("scale", "scale", "{:.4g}".format, is_number=True),
+        Column("zero", "zero", is_number=True),
         Column("largest", "largest_exponent", lambda top: f"< 2**{top + 1}", "0"),
         Column("beyond", "overflow_share", percent, is_number=True),
     )
-    rows = [(p.layer, p.role, p.format, p.before, p.largest_exponent, p.overflow) for p in points]
+    rows = [
+        (
+            p.layer, p.role, p.format, p.before, p.points and p.points.scale, p.points and p.points.zero,
+            p.largest_exponent, p.overflow,
+        )
+        for p in points
+    ]  # fmt: skip
+    if not any(p.points for p in points):
+        columns, rows = (*columns[:4], *columns[6:]), [(*row[:4], *row[6:]) for row in rows]
     return Table(columns, rows, "points", {"keys": 2})
 
 

@@ -203,9 +203,9 @@ def _bias(rest: Sequence[Value], names: Sequence[str]) -> tuple[Array | None, Va
     return bias, given.get("zero")
 
 
-def _unbounded(by: Requantiser) -> Requantiser:
-    """Return a requantiser without the bounds of an activation: its flags count what leaves the format alone."""
-    return replace(by, lowest=None, highest=None)
+def _on_device(role: Role, by: Requantiser) -> Requantiser:
+    """Return the device's requantiser, without the bounds of an activation: flags count what leaves the format."""
+    return replace(by, kind=role.requantiser, rounding=None, lowest=None, highest=None)
 
 
 def _bounded(role: Role, elements: Array, by: Requantiser, to: Fixed) -> Value:
@@ -224,7 +224,7 @@ def _integer_matmul(
     unit = _unit(role)
     if by is None:
         return _sums(role, unit, integer_matrices(left, right, bias))
-    output = ScaledOutput(_of_tensor(to), requantiser=_unbounded(by))
+    output = ScaledOutput(_of_tensor(to), requantiser=_on_device(role, by))
     return _bounded(role, output.matmul(unit, left, right, (bias, None)).array, by, to)
 
 
@@ -238,7 +238,7 @@ def _integer_conv2d(
     unit, how = _unit(role), Sliding.of(**slide)
     if by is None:
         return _sums(role, unit, integer_patches(images, kernels, (bias, None), how))
-    output = ScaledOutput(_of_tensor(to), requantiser=_unbounded(by))
+    output = ScaledOutput(_of_tensor(to), requantiser=_on_device(role, by))
     return _bounded(role, output.conv2d(unit, images, kernels, (bias, None), how).array, by, to)
 
 
