@@ -6,7 +6,7 @@ What a graph says in integers is computed in integers: the device's formats hold
 chain of exact sums and of float32 operations, each rounded once, in the order in which onnxruntime's kernels for AVX2
 have them. `Affine` says what elements stand for.
 
-Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and their kin; docs/onnx.md, "Quantised networks".
+Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and their kin; docs/quantised.md, "Three forms".
 """
 
 from __future__ import annotations

@@ -50,9 +50,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+#: Pages whose readers have networks.
+HAVE_NETWORKS = ("onnx.md", "quantised.md")
+
+
 def write_files(page: Path, folder: Path) -> None:
-    if page.name == "onnx.md":  # its reader has a network
-        for name in ("digits.onnx", "digits.npz"):
+    if page.name in HAVE_NETWORKS:
+        for name in ("digits.onnx", "digits-qdq.onnx", "digits.npz"):
             shutil.copy(ROOT / "tests" / "interop" / "networks" / name, folder)
     for name, text in named_files(page).items():
         (folder / name).write_text(text)
@@ -103,7 +107,7 @@ def test_python_blocks_run_and_print_what_the_page_shows(page: Path, folder: Pat
         pytest.skip("no Icarus Verilog to run the page's unit in")
     if page.name == "torch.md" and find_spec("torch") is None:
         pytest.skip("no PyTorch, which the page's reader has")
-    if page.name == "onnx.md":
+    if page.name in HAVE_NETWORKS:
         write_files(page, folder)
     for name, text in files.items():
         if name.endswith(".v"):
