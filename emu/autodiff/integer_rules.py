@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from emu.autodiff.context import Context, Forward, Primitive
 from emu.formats import Value
+from emu.operations.reference_integers import ROWS
 
 
-def alone(name: str) -> Forward:
-    """Return the forward rule of a primitive that is one operation of its own name."""
-
+def _alone(name: str) -> Forward:
     def rule(c: Context, *operands: Value) -> Value:
         return c.run(name, *operands, **c.options)
 
     return rule
 
 
-#: The primitives by name; `emu.operations.integers` says what each computes.
+#: The primitives by name; `emu.operations.integers` and `reference_integers` say what each computes.
 INTEGERS: dict[str, Primitive] = {
-    name: Primitive(alone(name), ())
+    name: Primitive(_alone(name), ())
     for name in (
         "quantize_linear",
         "dequantize_linear",
@@ -27,5 +26,6 @@ INTEGERS: dict[str, Primitive] = {
         "integer_add",
         "integer_multiply",
         "integer_max_pool",
+        *(row.name for row in ROWS),
     )
 }

@@ -14,7 +14,6 @@ from emu.autodiff.integer_rules import INTEGERS
 from emu.autodiff.layer_rules import LAYER_PRIMITIVES
 from emu.autodiff.moves import MOVES
 from emu.autodiff.pooling import POOLING
-from emu.autodiff.reference_integer_rules import REFERENCE_INTEGERS
 from emu.backends.arrays import namespace
 from emu.formats import Value
 
@@ -214,7 +213,6 @@ PRIMITIVES: dict[str, Primitive] = {
     **POOLING,
     **CHOICES,
     **INTEGERS,
-    **REFERENCE_INTEGERS,
     **MOVES,
     **LAYER_PRIMITIVES,
 }

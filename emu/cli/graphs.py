@@ -17,6 +17,7 @@ from emu.interop.evaluation import GraphEvaluation, StepError, evaluate_graph
 from emu.interop.graph import Graph
 from emu.interop.loading import load
 from emu.jobs.bars import Part, Screen, bar, clock, fitted, left
+from emu.nn.wired import Constant, Step
 from emu.report.words import percent
 
 #: Share of weights beyond their format from which on a reader is told why.
@@ -121,7 +122,7 @@ def _calibrated(graph: Graph, device: str, data: Path, how: Calibration, backend
         points = calibrate(graph, device, examples, overflow_rate=rate, backend=backend, progress=progress)
     finally:
         progress.finish()
-    source = f"Binary points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
+    source = f"Points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
     write_calibrated(how.path, device, points, source)
     return points
 
@@ -132,10 +133,20 @@ def _points(points: Sequence[Point]) -> Table:
         Column("role", "role"),
         Column("format", "format"),
         Column("was", "device_format"),
+        Column("scale", "scale", "{:.4g}".format, is_number=True),
+        Column("zero", "zero", is_number=True),
         Column("largest", "largest_exponent", lambda top: f"< 2**{top + 1}", "0"),
         Column("beyond", "overflow_share", percent, is_number=True),
     )
-    rows = [(p.layer, p.role, p.format, p.before, p.largest_exponent, p.overflow) for p in points]
+    rows = [
+        (
+            p.layer, p.role, p.format, p.before, p.points and p.points.scale, p.points and p.points.zero,
+            p.largest_exponent, p.overflow,
+        )
+        for p in points
+    ]  # fmt: skip
+    if not any(p.points for p in points):
+        columns, rows = (*columns[:4], *columns[6:]), [(*row[:4], *row[6:]) for row in rows]
     return Table(columns, rows, "points", {"keys": 2})
 
 
@@ -186,15 +197,25 @@ def _steps(result: GraphEvaluation) -> Table:
             step.overflow, step.underflow, step.weights_overflow or None,
         )  # fmt: skip
 
-    return Table(columns, [row(step) for step in result.steps], "layers", {"keys": 2})
+    if not any(step.weights_overflow for step in result.steps):
+        del columns[-1]
+    return Table(columns, [row(step)[: len(columns)] for step in result.steps], "layers", {"keys": 2})
 
 
 def _remarks(result: GraphEvaluation) -> list[Any]:
     """Return what a reader should know: what each column says, and which layers clip their weights."""
-    lines = [
+    says = (
         "SNR, overflow, underflow: the whole network on the device; alone, accuracy: answers that change, and the "
-        "accuracy, if this layer is on the device and all others are in float32; weights: share beyond their format"
-    ]
+        "accuracy, if this layer is on the device and all others are in float32"
+    )
+    if any(step.weights_overflow for step in result.steps):
+        says += "; weights: share beyond their format"
+    lines = [says]
+    if any(step.has_elements for step in result.steps):
+        lines.append(
+            "layers without these two compute with integers of the graph, for which the device has no format; their "
+            "overflow counts what saturates, by a relu that the quantiser has taken in, too"
+        )
     clipped = [step for step in result.steps if step.weights_overflow >= _MANY]
     if clipped:
         worst = max(clipped, key=lambda step: step.weights_overflow)
@@ -215,7 +236,7 @@ def list_network(path: Path) -> Output:
             step.name,
             step.type_name,
             shapes[step.name][1:],
-            sum(step.values[p.part].size for p in step.held) or None,
+            _parameters(step) + _elements(step) or None,
             _largest(step),
         )
         for step in wired.steps
@@ -228,18 +249,28 @@ def list_network(path: Path) -> Output:
         Column("parameters", "parameters", is_number=True),
         Column("largest", "largest_parameter", "{:.3g}".format, is_number=True),
     )
-    parameters = sum(step.values[p.part].size for step in wired.steps for p in step.held)
+    parameters, elements = (sum(map(count, wired.steps)) for count in (_parameters, _elements))
     about = {
         "inputs": ", ".join(graph.described_inputs()),
         "outputs": ", ".join(graph.outputs),
-        "parameters": str(parameters),
+        "parameters": f"{parameters} and {elements} integers, which are not trained" if elements else str(parameters),
         **{name: str(number) for name, number in graph.facts.items()},
         "sha256": graph.sha256,
         **_folded(graph),
     }
-    data = {"parameters": parameters, **graph.facts, "sha256": graph.sha256}
+    data = {"parameters": parameters, "integers": elements, **graph.facts, "sha256": graph.sha256}
     heading = Text(f"{path.name}: {len(rows)} layers that compute\n")
     return Output([heading, Table(columns, rows, "layers"), Text(), Facts(about, data)])
+
+
+def _parameters(step: Step) -> int:
+    return sum(step.values[p.part].size for p in step.held)
+
+
+def _elements(step: Step) -> int:
+    """Return how many integers a step has as constants."""
+    constants = [operand for operand in step.operands if isinstance(operand, Constant)]
+    return sum(operand.array.size for operand in constants) if step.has_elements else 0
 
 
 def _largest(step: Any) -> float | None:

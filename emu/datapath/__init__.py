@@ -8,7 +8,7 @@ Source: docs/concepts/index.md, "What every bit means".
 """
 
 from emu.datapath.affine import Affine
-from emu.datapath.cast import Cast, Hadamard
+from emu.datapath.cast import Cast, Hadamard, Points
 from emu.datapath.flags import FLAG_NAMES, Flags, Tininess
 from emu.datapath.lfsr import LFSR
 from emu.datapath.mac import Mac
@@ -40,6 +40,7 @@ __all__ = [
     "Overflow",
     "Pairwise",
     "Philox",
+    "Points",
     "Promote",
     "RandomSource",
     "RecordedBits",

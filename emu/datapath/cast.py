@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from emu._drawn import Drawn
 from emu.datapath.rounding import Rounding
 from emu.errors import FormatError
-from emu.formats import Scaled, parse
+from emu.formats import Fixed, Scaled, parse
 
 _HADAMARD = re.compile(r"hadamard\(([0-9]{1,4}),(0x[0-9a-f]{1,64}|[0-9]{1,78})\)", re.IGNORECASE)
 #: Sizes whose matrix has entries of powers of two: 1 / sqrt(size).
@@ -130,6 +130,52 @@ class Magnitudes:
 
 
 @dataclass(frozen=True)
+class Points:
+    """A scale and a zero point that calibration chose for a tensor.
+
+    Attributes:
+        scale: what a unit of the elements stands for.
+        zero: the element that stands for 0; None of formats without zero points.
+
+    Examples:
+        >>> str(Points(0.5, 128))
+        'scale 0.5, zero 128'
+    """
+
+    scale: float
+    zero: int | None = None
+
+    def __str__(self) -> str:
+        return f"scale {self.scale:.9g}" + ("" if self.zero is None else f", zero {self.zero}")
+
+    def require(self, fmt: Scaled, *, is_whole: bool, is_delayed: bool) -> None:
+        """Raise FormatError unless they are those of a whole tensor in a format."""
+        if is_delayed or not is_whole:
+            got = "delayed scaling" if is_delayed else str(fmt)
+            raise FormatError(
+                f"a given scale must be that of a whole tensor, got {got}; leave `scale` out, or name uint8_affine"
+            )
+        if not np.finfo(np.float32).smallest_normal <= np.float32(self.scale) < np.inf:
+            raise FormatError(
+                f"`scale` must be positive, finite and normal, got {self.scale}; give that of calibration"
+            )
+        if fmt.has_zero is (self.zero is None):
+            what = "given" if fmt.has_zero else "left out"
+            raise FormatError(
+                f"`zero` must be {what} with the scale of {fmt}, got {self.zero}; write zero = 0, or leave it out"
+            )
+        if (
+            self.zero is not None
+            and isinstance(fmt.element, Fixed)
+            and not fmt.element.min <= self.zero <= fmt.element.max
+        ):
+            raise FormatError(
+                f"`zero` must be an element of {fmt}, {fmt.element.min:g}..{fmt.element.max:g}, got {self.zero}; "
+                "choose one of them"
+            )
+
+
+@dataclass(frozen=True)
 class Cast(Drawn):
     """How an operand of a product is made of a stored tensor.
 
@@ -138,10 +184,11 @@ class Cast(Drawn):
         rounding: mode of its elements; None is that of the format's rule.
         transform: what is done along k before; None is nothing.
         scaling: how the scale follows from earlier steps; None is that of the tensor itself.
+        points: scale and zero point of the whole tensor, as calibration chose them; None leaves them to the rule.
 
     Raises:
-        FormatError: a format whose elements share no scales, an unknown mode or transform, or a delayed scale of a
-            format that has others than that of the whole tensor.
+        FormatError: a format whose elements share no scales, an unknown mode or transform, or a delayed or a given
+            scale of a format that has others than that of the whole tensor.
 
     Source: docs/concepts/roles.md, "What a product reads".
     """
@@ -150,10 +197,13 @@ class Cast(Drawn):
     rounding: Rounding | None = None
     transform: Hadamard | None = None
     scaling: DelayedScaling | None = None
+    points: Points | None = None
 
     def __post_init__(self) -> None:
         fmt = self.format
-        is_whole = len(fmt.levels) == 1 and fmt.tiling.across is None
+        is_whole = len(fmt.levels) == 1 and fmt.tiling.across is None and not fmt.tiling.is_channel
+        if self.points is not None:
+            self.points.require(fmt, is_whole=is_whole, is_delayed=self.scaling is not None)
         if self.scaling is not None and not (is_whole and fmt.rule.name in DELAYED_RULES):
             raise FormatError(
                 f"delayed scaling needs one scale for the whole tensor, by the rule {' or '.join(DELAYED_RULES)}, got "
@@ -167,6 +217,7 @@ class Cast(Drawn):
         rounding: str | None = None,
         transform: str | None = None,
         scaling: DelayedScaling | None = None,
+        points: Points | None = None,
     ) -> Cast:
         """Return the cast of texts."""
         parsed = parse(fmt)
@@ -176,10 +227,10 @@ class Cast(Drawn):
                 f"or block({parsed}, fp32 tensor te)"
             )
         mode = None if rounding is None else Rounding.parse(rounding)
-        return cls(parsed, mode, None if transform is None else Hadamard.of(transform), scaling)
+        return cls(parsed, mode, None if transform is None else Hadamard.of(transform), scaling, points)
 
     def __str__(self) -> str:
         parts = [str(self.format)]
         parts += [] if self.rounding is None else [self.rounding.value]
-        parts += [str(part) for part in (self.transform, self.scaling) if part is not None]
+        parts += [str(part) for part in (self.transform, self.scaling, self.points) if part is not None]
         return ", ".join(parts)

@@ -51,7 +51,10 @@ def write_cast(
     array = x.array
     if cast.transform is not None:
         array = _transformed(unit, cast.transform, x, axis)
-    return write_scaled(unit, cast.format, array, x.format, axis, pad=True, counts=counts, magnitudes=magnitudes)
+    given = None if cast.points is None else (cast.points.scale, cast.points.zero)
+    return write_scaled(
+        unit, cast.format, array, x.format, axis, pad=True, counts=counts, given=given, magnitudes=magnitudes
+    )
 
 
 def _transformed(unit: UnitDescription, transform: Hadamard, x: Value, axis: int) -> Array:

@@ -9,7 +9,8 @@
 Each factor is cast from the stored tensor, along the k of that product. The products are those of linear layers with
 dense operands, and the forward ones of convolutions if scales are those of tensors and channels; others, and products
 without a table, read stored tensors. `mac` is the unit of cast operands, that of
-`[precision.mac]` multiplies stored ones.
+`[precision.mac]` multiplies stored ones. A scale that calibration chose for a tensor stands beside its format:
+`activation = {format = "uint8_affine", scale = 0.021, zero = 12}`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from emu._config import Table
-from emu.datapath.cast import Cast, DelayedScaling
+from emu.datapath.cast import Cast, DelayedScaling, Points
 from emu.errors import FormatError
 from emu.hardware.arithmetic_tables import MacTable, is_unset
 from emu.hardware.precision_texts import known_rounding
@@ -61,11 +62,15 @@ class CastTable(Table):
         format: a scaled format.
         rounding: mode of its elements; in the end that of the format's rule.
         transform: `hadamard(SIZE, SIGNS)` along k before; on both factors, or none.
+        scale: of the whole tensor, as calibration chose it; None leaves it to the format's rule.
+        zero: zero point that goes with it.
     """
 
     format: str
     rounding: str | None = Field(default=None, exclude_if=is_unset)
     transform: str | None = Field(default=None, exclude_if=is_unset)
+    scale: float | None = Field(default=None, exclude_if=is_unset)
+    zero: int | None = Field(default=None, exclude_if=is_unset)
 
     _rounding_known = field_validator("rounding")(known_rounding)
 
@@ -81,7 +86,10 @@ class CastTable(Table):
 
     def cast(self, scaling: DelayedScaling | None = None) -> Cast:
         """Return the cast that the table describes, its scale delayed or that of the tensor itself."""
-        return Cast.of(self.format, self.rounding, self.transform, scaling)
+        if self.scale is None and self.zero is not None:
+            raise FormatError(f"`zero` must be given with `scale`, got {self.zero} alone; give both, or none")
+        points = None if self.scale is None else Points(self.scale, self.zero)
+        return Cast.of(self.format, self.rounding, self.transform, scaling, points)
 
 
 class FactorTables(Table):

@@ -253,9 +253,13 @@ with warnings.catch_warnings():
 
         Attributes:
             register: the statistics registers.
+            requantiser: how integer units make elements of sums in quantised networks; None is float32.
         """
 
         register: RegisterTable = RegisterTable()  # pyright: ignore[reportIncompatibleMethodOverride]
+        requantiser: Literal["float32", "double_rounding", "single_rounding", "exact", "shift"] | None = Field(
+            default=None, exclude_if=is_unset
+        )
 
         def at(self, step: int) -> PrecisionTable:
             """Return the table as it holds in a training step."""
@@ -278,6 +282,7 @@ with warnings.catch_warnings():
                 with _naming(name):
                     merged[name] = own.over(lower) if own else lower
             merged["operands"] = _operands_over(self.operands, below.operands)
+            merged["requantiser"] = self.requantiser or below.requantiser
             register = merge(below.register.model_dump(), self.register.model_dump(exclude_unset=True))
             return built(PrecisionTable, {**merged, "register": RegisterTable(**register)})
 

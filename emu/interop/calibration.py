@@ -1,28 +1,39 @@
-"""Binary points for every tensor of a network, from float32 results that went through registers once.
+"""Binary points, or scales and zero points, for the tensors of a network, from float32 results that are seen once.
 
-    examples ──► float32 pass ──► register of each tensor: counts by leading bit ──► the point of its word
+    examples ──► float32 pass ──┬─► register of each tensor: counts by leading bit ──► the point of its word
+                                └─► smallest and largest number that a product reads ──► scale and zero point
 
-The point leaves as many fraction bits as it can while at most a share of the numbers, `overflow_rate`, lies outside.
-What only selects numbers, as relu does, gets the point of what it reads: it need not round.
+A device whose tensors are fixed-point words gets points. The point leaves as many fraction bits as it can while at most
+a share of the numbers, `overflow_rate`, lies outside. What only selects numbers, as relu does, gets the point of what
+it reads: it need not round. A device whose products read integers, as int8-npu, gets a scale and a zero point for
+what each layer reads, by the rule of its format; weights keep a scale for each channel by their own numbers. With a
+rate both ends of a tensor lose half of that share.
 
-Widths, units and modes are those of a device; only points move. The result is a device file.
+Widths, units and modes are those of a device. The result is a device file.
 
-Source: US 11,593,620 (points from the counts of leading bits); docs/dynamic-fixed-point.md, "From counts to a point".
+Sources: US 11,593,620 (points from the counts of leading bits); docs/dynamic-fixed-point.md, "From counts to a point";
+onnxruntime, "Quantize ONNX models", calibration by the smallest and largest number, and by percentiles.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from emu import engine
 from emu._config import FILE_NAME
 from emu._files import replace_file
 from emu._paths import find_content
-from emu.datapath import StatisticsRegister
+from emu.backends.arrays import on_host
+from emu.datapath import Cast, Points, StatisticsRegister
 from emu.errors import ConfigError
-from emu.formats import Fixed
+from emu.formats import Fixed, Tiling
 from emu.hardware import Device, load_device
 from emu.interop.evaluation import BATCH, Progress, require_usable
 from emu.interop.examples import Examples, read_examples
@@ -33,21 +44,27 @@ from emu.precision import CounterTable, Policy
 
 #: Positions of the registers: float32's normal numbers that a word may hold are among them.
 _LOWEST, _BINS = -64, 128
+#: Cells between the smallest and the largest number, in which these are counted: as many as onnxruntime's percentiles.
+_CELLS = 2048
+#: Primitives whose first factor is an input of the layer, and the second its weights.
+_WEIGHED = ("linear", "conv2d")
 #: Roles whose points are chosen.
 ROLES = ("activation", "weight", "bias")
 
 
 @dataclass(frozen=True)
 class Point:
-    """The word of one tensor.
+    """The word of one tensor, or the integers of what a product reads.
 
     Attributes:
-        layer: layer that writes it, or the network's input.
+        layer: layer that writes it, or the network's input; of integers the layer that reads them.
         role: its role.
         format: its format.
         before: the format that the device has.
         overflow: share of the numbers that were seen that lie outside.
         largest_exponent: floor(log2) of the largest magnitude that was seen; None if all were 0.
+        points: scale and zero point of integers; None of a word.
+        weight: format of the other factor of their product; "" of a word.
     """
 
     layer: str
@@ -56,6 +73,8 @@ class Point:
     before: str
     overflow: float
     largest_exponent: int | None
+    points: Points | None = None
+    weight: str = ""
 
 
 def calibrate(
@@ -67,7 +86,7 @@ def calibrate(
     backend: str = "auto",
     progress: Progress | None = None,
 ) -> tuple[Point, ...]:
-    """Return a binary point for every tensor of a network that a device has as a fixed-point word.
+    """Return a point for every fixed-point word of a device, and scale and zero point for integers that products read.
 
     Args:
         network: the file, or what `emu.onnx.load` returns.
@@ -78,7 +97,8 @@ def calibrate(
         progress: receives how far it is.
 
     Raises:
-        ConfigError: network, device or data cannot be used, the rate is no share, or no tensor is a fixed-point word.
+        ConfigError: network, device or data cannot be used, the rate is no share, or the device has neither
+            fixed-point words nor products of integers.
     """
     if not 0 <= overflow_rate < 1:
         raise ConfigError(f"`overflow_rate` must be a share from 0 to below 1, got {overflow_rate}; 0.001 is 1 in 1000")
@@ -88,27 +108,106 @@ def calibrate(
     examples = data if isinstance(data, Examples) else read_examples(
         data, wired.shapes[0][1:], tokens=not graph.reads_floats
     )  # fmt: skip
-    counters = _counted(wired, examples, backend, progress)
-    points = list(_points(wired, Policy(machine.precision), counters, overflow_rate))
+    policy = Policy(machine.precision)
+    seen = _Seen(wired, policy, overflow_rate)
+    counters = seen.run(examples, backend, progress)
+    points = [*_points(wired, policy, counters, overflow_rate), *seen.points()]
     if not points:
         raise ConfigError(
-            f"a device that is calibrated must have fixed-point words, got none for {', '.join(ROLES)} of "
-            f"{machine.name!r}; choose one such as fixed8"
+            f"a device that is calibrated must have fixed-point words or products of integers, got none for "
+            f"{', '.join(ROLES)} of {machine.name!r}; choose one such as fixed8 or int8-npu"
         )
     return tuple(points)
 
 
-def _counted(wired: Wired, examples: Examples, backend: str, progress: Progress | None) -> CounterTable:
-    """Return what registers count of every tensor in float32."""
-    counters = CounterTable(lambda: StatisticsRegister(_LOWEST, _BINS))
-    exact = Machine(wired, load_device("float32"), backend, counters)
-    starts = range(0, len(examples), BATCH)
-    for done, start in enumerate(starts, start=1):
-        inputs = examples.inputs[start : start + BATCH]
-        wired.all_results(exact.tape, exact.inputs([inputs]), exact.constants)
-        if progress is not None:
-            progress(done, len(starts))
-    return counters
+class _Range:
+    """The numbers that a product reads: their ends, and between these how many lie where."""
+
+    def __init__(self) -> None:
+        self.low, self.high = np.inf, -np.inf
+        self.counts: NDArray[np.int64] | None = None
+
+    def widen(self, numbers: NDArray[Any]) -> None:
+        """Take in more numbers; NaN and infinities are none."""
+        finite = numbers[np.isfinite(numbers)]
+        if finite.size:
+            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+
+    def count(self, numbers: NDArray[Any]) -> None:
+        """Count numbers between the ends."""
+        more, _ = np.histogram(numbers, _CELLS, (self.low, self.high))
+        self.counts = more if self.counts is None else self.counts + more
+
+    def ends(self, rate: float) -> tuple[float, float]:
+        """Return ends that leave at most a share of the numbers outside, half of it at each."""
+        if self.low > self.high:
+            return 0.0, 0.0
+        if self.counts is None or self.low == self.high:
+            return self.low, self.high
+        below, edges = np.cumsum(self.counts), np.linspace(self.low, self.high, _CELLS + 1)
+        most = rate / 2 * below[-1]
+        first, last = int((below <= most).sum()), int((below < below[-1] - most).sum())
+        return float(edges[min(first, _CELLS - 1)]), float(edges[last + 1])
+
+
+class _Seen:
+    """What a pass in float32 has shown of the numbers that products of integers read."""
+
+    def __init__(self, wired: Wired, policy: Policy, rate: float) -> None:
+        self._wired, self._rate = wired, rate
+        self._casts = dict(_integer_products(wired, policy))
+        self._ranges = {name: _Range() for name in self._casts}
+
+    def run(self, examples: Examples, backend: str, progress: Progress | None) -> CounterTable:
+        """Compute the examples, once more if a share may lie outside; return what registers count of every tensor."""
+        counters = CounterTable(lambda: StatisticsRegister(_LOWEST, _BINS))
+        takes: list[tuple[CounterTable | None, Callable[[_Range, NDArray[Any]], None]]] = [(counters, _Range.widen)]
+        if self._casts and self._rate:
+            takes.append((None, _Range.count))
+        starts = range(0, len(examples), BATCH)
+        for turn, (counted, take) in enumerate(takes):
+            exact = Machine(self._wired, load_device("float32"), backend, counted)
+            for done, start in enumerate(starts, start=1):
+                inputs = examples.inputs[start : start + BATCH]
+                results = self._wired.all_results(exact.tape, exact.inputs([inputs]), exact.constants)
+                for step in self._wired.steps:
+                    if step.name in self._ranges:
+                        take(self._ranges[step.name], np.asarray(on_host(results[step.reads[0]].value.array)))
+                if progress is not None:
+                    progress(turn * len(starts) + done, len(takes) * len(starts))
+        return counters
+
+    def points(self) -> Iterator[Point]:
+        """Yield scale and zero point of what each product reads."""
+        for name, (activation, weight) in self._casts.items():
+            found = self._ranges[name]
+            low, high = found.ends(self._rate)
+            q: Any = engine.quantize(np.array([low, high], np.float32), activation.format, backend="reference")
+            points = Points(float(q.scales[0].item()), None if q.zero is None else int(q.zero.item()))
+            top = max(abs(low), abs(high))
+            exponent = int(np.floor(np.log2(top))) if top else None
+            share = 0.0 if found.counts is None else _outside(found, low, high)
+            fmt = str(activation.format)
+            yield Point(name, "activation", fmt, fmt, share, exponent, points, str(weight.format))
+
+
+def _outside(found: _Range, low: float, high: float) -> float:
+    """Return which share of counted numbers lies outside, by the middles of the cells that they were counted in."""
+    assert found.counts is not None
+    edges = np.linspace(found.low, found.high, _CELLS + 1)
+    middles = (edges[1:] + edges[:-1]) / 2
+    return float(found.counts[(middles < low) | (middles > high)].sum() / max(found.counts.sum(), 1))
+
+
+def _integer_products(wired: Wired, policy: Policy) -> Iterator[tuple[str, tuple[Cast, Cast]]]:
+    """Yield the layers whose products read integers with one scale for the tensor, and how."""
+    for step in wired.steps:
+        casts = policy.casts(step.name, "activation") if step.primitive in _WEIGHED else None
+        if casts is None:
+            continue
+        fmt = casts[0].format
+        if isinstance(fmt.element, Fixed) and len(fmt.levels) == 1 and fmt.tiling == Tiling(None, None):
+            yield step.name, casts
 
 
 def _points(wired: Wired, policy: Policy, counters: CounterTable, rate: float) -> list[Point]:
@@ -169,6 +268,15 @@ def _beyond(register: StatisticsRegister, fmt: Fixed) -> int:
     return sum(count for exponent, count in _by_exponent(register).items() if exponent >= integer_bits)
 
 
+def _line(point: Point) -> str:
+    """Return the line of a layer's table that gives a tensor its format."""
+    if point.points is None:
+        return f'{point.role} = {{ format = "{point.format}" }}'
+    zero = "" if point.points.zero is None else f", zero = {point.points.zero}"
+    activation = f'{{ format = "{point.format}", scale = {point.points.scale!r}{zero} }}'
+    return f'operands = {{ forward = {{ activation = {activation}, weight = "{point.weight}" }} }}'
+
+
 def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Point], source: str) -> Path:
     """Write a device file with the points: the text of the device's file, then a table for each layer.
 
@@ -194,7 +302,7 @@ def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Poin
         layers.setdefault(point.layer, []).append(point)
     tables: list[str] = []
     for layer, own in layers.items():
-        formats = [f'{point.role} = {{ format = "{point.format}" }}' for point in own]
+        formats = [_line(point) for point in own]
         tables.append("\n".join(["[[precision.layers]]", f'match = "{layer}"', *formats]))
     whole = "\n\n".join([text.rstrip(), f"# {source}", *tables]) + "\n"
     try:

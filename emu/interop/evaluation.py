@@ -24,6 +24,7 @@ from emu._drawn import Drawn
 from emu.autodiff import Tensor, Value
 from emu.backends.arrays import on_host
 from emu.errors import ConfigError, nearest_name
+from emu.formats import PRESETS
 from emu.hardware import Device, load_device
 from emu.interop.examples import Examples, read_examples
 from emu.interop.graph import Graph, Machine
@@ -34,6 +35,7 @@ from emu.nn.wired import Step, Wired
 from emu.precision import CounterTable, Policy
 
 Array = NDArray[Any]
+FLOAT32 = PRESETS["fp32"]
 #: Examples of a pass.
 BATCH = 64
 #: Receives how many steps of the work are done, and how many there are.
@@ -53,6 +55,7 @@ class StepError:
         overflow: share of its results that overflowed when the whole network was on the device.
         underflow: share that became 0 or lost all but subnormal digits.
         weights_overflow: share of its parameters that overflowed.
+        has_elements: whether it computes with integers of the graph, for which the device has no format.
     """
 
     name: str
@@ -63,6 +66,7 @@ class StepError:
     overflow: float
     underflow: float
     weights_overflow: float
+    has_elements: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,8 @@ def evaluate_graph(
     examples = data if isinstance(data, Examples) else read_examples(
         data, wired.shapes[0][1:], tokens=not graph.reads_floats
     )  # fmt: skip
-    chosen = [step for step in wired.steps if not step.only_moves and _is_chosen(step.name, only)]
+    alone = [step for step in wired.steps if not step.only_moves and not step.has_elements]
+    chosen = [step for step in alone if _is_chosen(step.name, only)]
     names = [step.name for step in wired.steps if not step.only_moves]
     for glob in only:
         if glob != "*" and not any(fnmatchcase(name, glob) for name in names):
@@ -279,8 +284,8 @@ class _Comparison:
         return (changed.get(output) or exact[output]).value
 
     def _written(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a tensor in the format that the device has for it; tokens as they are."""
-        if tensor.value.format is None:
+        """Return a tensor in the format that the device has for it; tokens and elements as they are."""
+        if tensor.value.format != FLOAT32:
             return tensor
         return self._alone.written("activation", self._writers[name], tensor.value.array)
 
@@ -319,6 +324,7 @@ class _Comparison:
             overflow,
             underflow,
             self._shares(step.name, ("weight", "bias"))[0],
+            step.has_elements,
         )
 
     def _shares(self, name: str, roles: tuple[str, ...]) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from emu.autodiff import Graph, Tensor, Value
+from emu.autodiff.integer_rules import INTEGERS
 from emu.errors import ShapeError
 from emu.formats import PRESETS
 from emu.nn.layer import FunctionTensor, Layer, Moment, Parameter, Parameters, Shape
@@ -94,6 +95,11 @@ class Step(Layer):
     def only_moves(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether it moves values and writes none."""
         return self.primitive in _MOVES
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether it computes with integers of the graph, for which a device has no format."""
+        return self.primitive in INTEGERS and self.primitive != "dequantize_linear"
 
     @property
     def reads(self) -> tuple[str, ...]:

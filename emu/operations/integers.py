@@ -6,13 +6,14 @@ What a graph says in integers is computed in integers: the device's formats hold
 chain of exact sums and of float32 operations, each rounded once, in the order in which onnxruntime's kernels for AVX2
 have them. `Affine` says what elements stand for.
 
-Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and their kin; docs/onnx.md, "Quantised networks".
+Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and their kin; docs/quantised.md, "Three forms".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from emu import engine
 from emu.backends.arrays import on_host
 from emu.backends.registry import load
-from emu.datapath import Affine, Flags, Mac, Requantiser
+from emu.datapath import Affine, Mac, Requantiser
 from emu.engine import Unit
 from emu.engine.description import UnitDescription
 from emu.engine.integer_products import IntegerProduct, integer_matrices, integer_sums
@@ -68,9 +69,10 @@ def _less_zero(role: Role, x: Value, how: Affine) -> Value:
     return Unit(Fixed(how.format.width_bits + 1, 0), backend=role.backend).subtract(q, zero)
 
 
-def _flags(role: Role) -> Flags | None:
-    """Return the flags of the role's register, which count elements that saturate."""
-    return role.unit().flags
+def _writing(role: Role, fmt: Format, **options: Any) -> Unit:
+    """Return a unit that writes elements; the role's register and flags observe them."""
+    own = role.unit()
+    return Unit(fmt, register=own.register, flags=own.flags, backend=role.backend, **options)
 
 
 # ---- between floats and integers ------------------------------------------------------------------------------------
@@ -91,14 +93,14 @@ def _quantize_linear(
     else:
         quotient = float32.multiply(x, _value(role, times, FP32))
     if not to.is_integer:
-        return Unit(to.format, overflow="satfinite", flags=_flags(role), backend=role.backend).quantize(quotient)
+        return _writing(role, to.format, overflow="satfinite").quantize(quotient)
     return _saturated(role, quotient, zero, to.format, zero_first=zero_first)
 
 
 def _saturated(role: Role, x: Value, zero: Any, fmt: Format, *, zero_first: bool) -> Value:
     """Return numbers of float32, rounded to integers, and their zero points added, as elements."""
     float32 = Unit(FP32, backend=role.backend)
-    written = Unit(fmt, flags=_flags(role), backend=role.backend)
+    written = _writing(role, fmt)
     if zero_first:
         return written.quantize(float32.add(x, _value(role, zero, FP32)))
     return written.add(float32.round_to_integral(x), _value(role, zero, FP32))
@@ -132,7 +134,8 @@ def _dynamic_quantize(role: Role, x: Value, *, to: Fixed, gives: str) -> Value:
     """ONNX's DynamicQuantizeLinear: a scale and a zero point for the tensor, from its smallest and largest number."""
     whole = engine.value(np.asarray(x), "fp64") if x.format is None else x
     made = _of_tensor(to)
-    q: Any = Unit(made, backend=role.backend, flags=_flags(role) if gives == "elements" else None).quantize(whole)
+    unit = _writing(role, to) if gives == "elements" else Unit(to, backend=role.backend)
+    q: Any = Unit(made, register=unit.register, flags=unit.flags, backend=role.backend).quantize(whole)
     if gives == "elements":
         return _value(role, q.array, to)
     if gives == "scale":
@@ -200,6 +203,17 @@ def _bias(rest: Sequence[Value], names: Sequence[str]) -> tuple[Array | None, Va
     return bias, given.get("zero")
 
 
+def _on_device(role: Role, by: Requantiser) -> Requantiser:
+    """Return the device's requantiser, or the graph's, without an activation's bounds: flags count what leaves."""
+    return replace(by, kind=role.requantiser or by.kind, rounding=None, lowest=None, highest=None)
+
+
+def _bounded(role: Role, elements: Array, by: Requantiser, to: Fixed) -> Value:
+    """Return elements within the bounds of an activation."""
+    low, high = (to.min if by.lowest is None else by.lowest), (to.max if by.highest is None else by.highest)
+    return _value(role, np.clip(elements, float(low), float(high)), to)
+
+
 def _integer_matmul(
     role: Role, a: Value, b: Value, *rest: Value, of: tuple[Affine, Affine], by: Requantiser | None = None,
     to: Fixed = SUMS, names: Sequence[str] = (),
@@ -210,8 +224,8 @@ def _integer_matmul(
     unit = _unit(role)
     if by is None:
         return _sums(role, unit, integer_matrices(left, right, bias))
-    output = ScaledOutput(_of_tensor(to), requantiser=by)
-    return _value(role, output.matmul(unit, left, right, (bias, None)).array, to)
+    output = ScaledOutput(_of_tensor(to), requantiser=_on_device(role, by))
+    return _bounded(role, output.matmul(unit, left, right, (bias, None)).array, by, to)
 
 
 def _integer_conv2d(
@@ -224,8 +238,8 @@ def _integer_conv2d(
     unit, how = _unit(role), Sliding.of(**slide)
     if by is None:
         return _sums(role, unit, integer_patches(images, kernels, (bias, None), how))
-    output = ScaledOutput(_of_tensor(to), requantiser=by)
-    return _value(role, output.conv2d(unit, images, kernels, (bias, None), how).array, to)
+    output = ScaledOutput(_of_tensor(to), requantiser=_on_device(role, by))
+    return _bounded(role, output.conv2d(unit, images, kernels, (bias, None), how).array, by, to)
 
 
 def _conv2d_asks(operands: Sequence[Shape], options: Options) -> Asked:
@@ -238,9 +252,9 @@ def _adds_integers(backend: str) -> UnitDescription:
 
 
 def _unit(role: Role) -> UnitDescription:
-    """Return the unit that adds products of elements; the role's counts and records are its own."""
+    """Return the unit that adds products of elements; the role's register, flags and records are its own."""
     own = role.unit().description
-    return _adds_integers(role.backend)._replace(flags=own.flags, records=own.records)
+    return _adds_integers(role.backend)._replace(register=own.register, flags=own.flags, records=own.records)
 
 
 def _sums(role: Role, unit: UnitDescription, product: IntegerProduct) -> Value:
@@ -279,7 +293,7 @@ def _integer_add(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affine], t
     x, y = (_elements(role, v, how) for v, how in zip((a, b), of, strict=True))
     rx, ry = (_value(role, ratio, FP32) for ratio in ratios)
     total = float32.fma(x, rx, float32.fma(y, ry, _value(role, start, FP32)))
-    return Unit(to.format, flags=_flags(role), backend=role.backend).quantize(total)
+    return _writing(role, to.format).quantize(total)
 
 
 def _add_float64(xp: Any, a: Any, b: Any, *, of: tuple[Affine, Affine], to: Affine) -> Any:

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import namespace, on_host
 from emu.backends.registry import load
-from emu.datapath import Affine, Flags
+from emu.datapath import Affine, Requantiser
 from emu.engine import Unit
-from emu.engine.requantise import in_31_bits, twice_rounded
+from emu.engine.requantise import in_31_bits, requantise, twice_rounded
 from emu.formats import Fixed, Format, Value
 from emu.operations.asked import Asked, Options, Shape, as_first, broadcast
 from emu.operations.fixed_point import reciprocal_of_sum, rounded_high_half, rounded_shift
-from emu.operations.operands import FP32
+from emu.operations.operands import FP32, FP64
 from emu.operations.row import MOVES, MULTIPLIES, ROUNDS, DoneBy, Role, Row
 from emu.operations.selections import windows_asked, windows_of
 
@@ -67,11 +67,12 @@ def _value(role: Role, numbers: Any, fmt: Format) -> Value:
 
 
 def _written(role: Role, numbers: Any, to: Written) -> Value:
-    """Return integers, zero point included, as elements; what lies beyond the bounds is counted as overflow."""
-    flags = role.unit().flags
-    if flags is not None:
-        flags.add(Flags(overflow=int(((numbers < to.lowest) | (numbers > to.highest)).sum())).counts())
-    return _value(role, np.clip(numbers, to.lowest, to.highest), to.how.format)
+    """Return integers, zero point included, as elements; the role's register and flags observe those of the format."""
+    own = role.unit()
+    unit = Unit(to.how.format, register=own.register, flags=own.flags, backend=role.backend)
+    whole = _value(role, np.asarray(numbers), FP64)  # exact: below 2**34
+    elements = np.asarray(on_host(unit.quantize(whole).array))
+    return _value(role, np.clip(elements, to.lowest, to.highest), to.how.format)
 
 
 def _format_of(options: Options) -> Format:
@@ -89,7 +90,7 @@ def _reference_quantize(role: Role, x: Value, *, to: Written) -> Value:
     quotient = Unit(FP32, backend=role.backend).divide(x, _value(role, to.how.scale, FP32))
     numbers = np.asarray(on_host(quotient.array), np.float64)
     bounded = np.clip(np.nan_to_num(numbers, nan=0.0), -(2.0**31), 2.0**31)
-    return _written(role, _away(bounded).astype(np.int64) + int(to.how.zero), to)
+    return _written(role, _away(bounded) + int(to.how.zero), to)
 
 
 def _away(x: Array) -> Array:
@@ -102,21 +103,34 @@ def _quantize_float64(xp: Any, x: Any, *, to: Written) -> Any:
     return x / float(to.how.scale) + int(to.how.zero)
 
 
-def _scale_sums(role: Role, sums: Value, *, of: Any, to: Written) -> Value:
-    """Sums times a multiplier in binary64, rounded to an integer, halves away from zero, plus the zero point.
+def _scale_sums(role: Role, sums: Value, *, of: tuple[Array, Array], to: Written) -> Value:
+    """Sums times scale * scale / scale of the result in binary64, rounded, halves away from zero, plus the zero point.
+
+    A device that says how its units requantise does it in its own way.
 
     Args:
         role: of the result.
         sums: integers of 32 bits, (..., n).
-        of: multipliers, binary64, () or (n,).
+        of: scales of the factors, float32: the first one (), the second () or (n,).
         to: how elements are written.
     """
-    product = _integers(sums).astype(np.float64) * np.asarray(of, np.float64)
-    return _written(role, _away(np.clip(product, -(2.0**31), 2.0**31)).astype(np.int64) + int(to.how.zero), to)
+    kind = role.requantiser
+    if kind is not None:
+        by = Requantiser(kind, float(to.how.scale), int(to.how.zero))
+        a, b = of
+        rounded = requantise(_integers(sums), to.how.format, by, a_scale=a, b_scale=b)
+        return _written(role, on_host(rounded.array), to)
+    product = _integers(sums).astype(np.float64) * _multiplier_of(of, to)
+    return _written(role, _away(np.clip(product, -(2.0**31), 2.0**31)) + int(to.how.zero), to)
 
 
-def _scale_float64(xp: Any, sums: Any, *, of: Any, to: Written) -> Any:
-    return sums * xp.asarray(of) + int(to.how.zero)
+def _multiplier_of(of: tuple[Array, Array], to: Written) -> Array:
+    """Return scale * scale / scale of the result, each operation of binary64."""
+    return of[0].astype(np.float64) * of[1].astype(np.float64) / np.float64(to.how.scale)
+
+
+def _scale_float64(xp: Any, sums: Any, *, of: tuple[Array, Array], to: Written) -> Any:
+    return sums * xp.asarray(_multiplier_of(of, to)) + int(to.how.zero)
 
 
 def _table_of_elements(role: Role, q: Value, *, table: Array, first: int, to: Written) -> Value:

@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from emu.datapath import Cast, OutputStage
+from emu.datapath import Cast, OutputStage, RequantiserKind
 from emu.engine import Unit
 from emu.formats import Format, ScaledValue, Value
 from emu.operations.asked import Options, Rule
@@ -51,6 +51,11 @@ class Role(Protocol):
     @property
     def host_stage(self) -> OutputStage:
         """The output stage of intermediate results."""
+        ...
+
+    @property
+    def requantiser(self) -> RequantiserKind | None:
+        """How the device's integer units make elements of sums; None is as the graph's runtime does it."""
         ...
 
     def value(self, array: object) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emu.datapath import Cast, Mac, OutputStage, ScaleCounts
+from emu.datapath import Cast, Mac, OutputStage, RequantiserKind, ScaleCounts
 from emu.datapath.cast import Magnitudes
 from emu.engine import Unit
 from emu.engine.casts import stage_of_cast, write_cast
@@ -105,6 +105,11 @@ class LayerRole:
         if description is not unit.description:
             unit = self._host_units[name] = Unit.of(description)
         return unit
+
+    @property
+    def requantiser(self) -> RequantiserKind | None:
+        """How the device's integer units make elements of sums; None is as the graph's runtime does it."""
+        return self._policy.requantiser
 
     @property
     def host_stage(self) -> OutputStage:

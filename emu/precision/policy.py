@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from emu.datapath import Cast, Mac, OutputStage, StatisticsRegister
+from emu.datapath import Cast, Mac, OutputStage, RequantiserKind, StatisticsRegister
 from emu.formats import DynamicFixed, Fixed, Float, Format, Scaled
 from emu.hardware import PrecisionTable
 from emu.hardware.operand_tables import PRODUCT_OF
@@ -86,6 +86,11 @@ class Policy:
             return self._mac(layer, own)
         # the fraction bits of a product are those of its factors together
         return self._mac(layer, own, sum(f.frac_bits for f in operands if isinstance(f, Fixed)))
+
+    @property
+    def requantiser(self) -> RequantiserKind | None:
+        """How integer units make elements of sums; None is as the graph's runtime does it."""
+        return None if self.table.requantiser is None else RequantiserKind(self.table.requantiser)
 
     def casts(self, layer: str, role: str) -> tuple[Cast, Cast] | None:
         """Return how the factors of a layer's product are cast; None if it reads stored tensors.

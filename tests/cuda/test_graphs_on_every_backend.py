@@ -9,10 +9,12 @@ import pytest
 from device_arrays import StrictDevice
 from host_devices import as_backend
 
+import emu
 from emu import training
 from emu.hardware import load_device
+from emu.testing import assert_bits_equal
 from emu.training.recipe import Recipe
-from tests.interop.onnx_files import node, saved
+from tests.interop.onnx_files import NETWORKS, node, saved
 
 RNG = np.random.default_rng(0)
 
@@ -74,3 +76,14 @@ def test_a_graph_is_trained_to_the_same_bits(device: str, tmp_path: Path):
         ]
     assert len({(run.weights_sha256, run.registers_sha256) for run in runs}) == 1
     assert len({str(run.info["metrics"]) for run in runs}) == 1
+
+
+@pytest.mark.parametrize("file", ["functions-qdq", "functions-qoperator"])
+def test_a_quantised_graph_computes_the_same_elements(file: str):
+    network = emu.onnx.load(NETWORKS / f"{file}.onnx")
+    with np.load(NETWORKS / "digits.npz") as data:
+        images = data["x"].astype(np.float32)[:7]
+    with as_backend(StrictDevice()):
+        expected, given = (network(images, backend=backend) for backend in ("reference", "cuda"))
+    for a, b in zip(expected, given, strict=True):
+        assert_bits_equal(b, a)

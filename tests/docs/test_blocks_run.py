@@ -38,8 +38,6 @@ with_python = [page for page in PAGES if any(block.language == "python" for bloc
 with_commands = [page for page in PAGES if any(commands_of(page))]
 #: Pages whose commands need a simulator between them: test_mac_page.py follows them.
 SIMULATED = {"check-your-mac.md"}
-#: Pages whose reader has a network: its file's suffix is the page's name.
-OF_NETWORKS = {"onnx.md", "tflite.md"}
 
 
 @pytest.fixture
@@ -52,9 +50,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+#: Pages whose readers have networks.
+HAVE_NETWORKS = ("onnx.md", "quantised.md", "tflite.md")
+
+
 def write_files(page: Path, folder: Path) -> None:
-    if page.name in OF_NETWORKS:  # its reader has a network
-        for name in (f"digits.{page.stem}", "digits.npz"):
+    if page.name in HAVE_NETWORKS:
+        for name in ("digits.onnx", "digits-qdq.onnx", "digits.tflite", "digits.npz"):
             shutil.copy(ROOT / "tests" / "interop" / "networks" / name, folder)
     for name, text in named_files(page).items():
         (folder / name).write_text(text)
@@ -105,7 +107,7 @@ def test_python_blocks_run_and_print_what_the_page_shows(page: Path, folder: Pat
         pytest.skip("no Icarus Verilog to run the page's unit in")
     if page.name == "torch.md" and find_spec("torch") is None:
         pytest.skip("no PyTorch, which the page's reader has")
-    if page.name in OF_NETWORKS:
+    if page.name in HAVE_NETWORKS:
         write_files(page, folder)
     for name, text in files.items():
         if name.endswith(".v"):

@@ -1,4 +1,4 @@
-"""Binary points from data: as many fraction bits as leave a share of the numbers outside, and their device file."""
+"""Points from data: binary points, scales and zero points that leave a share of the numbers outside; device files."""
 
 from __future__ import annotations
 
@@ -74,12 +74,83 @@ def test_a_tensor_of_zeros_keeps_its_point(tmp_path: Path):
     assert points["input", "activation"].format == "fix8f6"
 
 
+@pytest.mark.parametrize("device", ["int8-npu", "int8-mcu"])
+@pytest.mark.parametrize("rate", [0.0, 1e-3, 0.03])
+def test_a_scale_and_a_zero_point_cover_what_a_product_reads(rate: float, device: str):
+    """At rate 0 they are those that the format's rule chooses for all images at once."""
+    network = emu.onnx.load(DIGITS)
+    results = network.results(np.load(DATA)["x"])
+    points, wired = words(rate, device), network.wired()
+    assert [name for name, _ in points] == ["c1", "dw", "pw", "c3", "fc"]
+    for step in wired.steps:
+        if (step.name, "activation") not in points:
+            continue
+        point = points[step.name, "activation"]
+        numbers = np.asarray(results[step.reads[0]].array, np.float32)
+        q = emu.quantize(numbers, point.format)
+        assert point.points is not None
+        if rate == 0:
+            assert (point.points.scale, point.points.zero) == (q.scales[0].item(), q.zero.item())
+            continue
+        low, high = (
+            (end - point.points.zero) * point.points.scale for end in (q.format.element.min, q.format.element.max)
+        )
+        assert ((numbers < low) | (numbers > high)).mean() <= rate + 1e-3  # ends lie on the edges of 2048 cells
+        assert point.points.scale <= q.scales[0].item()
+
+
+def test_calibrated_integers_are_within_half_a_point_of_float32(tmp_path: Path):
+    for rate, device in ((0.0, "int8-npu"), (1e-3, "int8-npu"), (0.0, "int8-mcu")):
+        points = calibrate(DIGITS, device, DATA, overflow_rate=rate)
+        path = write_calibrated(tmp_path / "mine.toml", device, points, "Points from digits.")
+        result = evaluate_graph(DIGITS, path, DATA, only=[])
+        assert result.accuracy is not None
+        assert result.float_accuracy is not None
+        assert abs(result.accuracy - result.float_accuracy) <= 0.005, (rate, device)
+        casts = emu.device(path).precision.casts("c1", "forward")
+        assert casts is not None
+        assert casts[0].points == points[0].points
+
+
+def test_a_calibrated_operand_is_what_quantize_linear_makes_of_it(tmp_path: Path):
+    """One row, so that the scale of its own numbers would be another one."""
+    x, w = np.float32([[0.1, 0.5, 2.0]]), np.float32([[1.0, -0.5, 0.25], [0.5, 0.25, 1.0]]).T.copy()
+    path = saved(tmp_path / "a.onnx", [node("MatMul", ["x", "w"])], {"w": w})
+    text = Path("devices/int8-npu.toml").read_text()
+    table = 'match = "*"\noperands = { forward = { activation = { format = "uint8_affine", scale = 0.25, zero = 3 }, '
+    (tmp_path / "mine.toml").write_text(text + f'[[precision.layers]]\n{table}weight = "int8_channel" }} }}\n')
+    [y] = emu.onnx.load(path)(x, device=tmp_path / "mine.toml")
+    q = np.clip(np.rint(x / np.float32(0.25)), -3, 252)
+    scales = np.abs(w).max(0) / np.float32(127)
+    assert np.array_equal(y, (q @ np.rint(w / scales)).astype(np.float32) * (np.float32(0.25) * scales))
+
+
+@pytest.mark.parametrize(
+    ("cast", "rule"),
+    [
+        ('format = "uint8_affine", scale = 0.25', "`zero` must be given with the scale of uint8_affine"),
+        ('format = "int8_tensor", scale = 0.25, zero = 0', "`zero` must be left out with the scale of int8_tensor"),
+        ('format = "uint8_affine", zero = 0', "`zero` must be given with `scale`, got 0 alone"),
+        ('format = "uint8_affine", scale = 0.25, zero = 256', "`zero` must be an element of uint8_affine, 0..255"),
+        ('format = "uint8_affine", scale = 0.0, zero = 0', "`scale` must be positive, finite and normal, got 0.0"),
+        ('format = "int8_channel", scale = 0.25', "a given scale must be that of a whole tensor, got int8_channel"),
+    ],
+)
+def test_points_that_no_tensor_can_have(tmp_path: Path, cast: str, rule: str):
+    text = Path("devices/int8-npu.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('activation = "uint8_affine"', f"activation = {{ {cast} }}"))
+    with pytest.raises(emu.EmuError) as refused:
+        emu.device(path)
+    assert rule in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (
             {"device": "fp16"},
-            "a device that is calibrated must have fixed-point words, got none for activation,",
+            "a device that is calibrated must have fixed-point words or products of integers, got none for activation,",
         ),
         ({"overflow_rate": 1.0}, "`overflow_rate` must be a share from 0 to below 1, got 1.0"),
         ({"overflow_rate": -0.1}, "`overflow_rate` must be a share from 0 to below 1, got -0.1"),
@@ -107,7 +178,7 @@ def test_the_command_calibrates_then_evaluates(emu_command: Run, tmp_path: Path)
     lines = [line.split() for line in text.splitlines()]
     assert ["c1", "weight", "fix8f5", "fix8f6", "<", "2**2", "0%"] in lines
     assert "on mine" in text
-    assert "# Binary points from digits.npz through digits.onnx in float32, overflow rate 0.001." in out.read_text()
+    assert "# Points from digits.npz through digits.onnx in float32, overflow rate 0.001." in out.read_text()
     assert emu.device(out).name == "mine"
     code, _, err = emu_command(*arguments, "--overflow-rate", "0.1")
     assert code == 2

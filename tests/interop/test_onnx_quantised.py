@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import emu
+from tests.interop.onnx_files import NETWORKS, saved
+from tests.interop.onnx_files import node as onnx_node
 
-NETWORKS = Path(__file__).parent / "networks"
 FILES = ["digits-qdq", "digits-qoperator", "functions-qdq", "functions-qoperator"]
 
 
@@ -85,19 +84,42 @@ def test_what_a_graph_says_in_integers_does_not_depend_on_the_device(images: np.
     assert not np.array_equal(exact[network.outputs[0]], bf16[network.outputs[0]])
 
 
-def quantised(path: Path, nodes: list[Any], constants: dict[str, Any], shape: tuple[int, ...] = (2, 3)) -> Path:
-    """Write a graph from x, float32, to y."""
-    arrays = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    given, result = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape if name == "x" else None) for name in "xy"
+def test_a_device_says_how_its_integer_units_requantise(images: np.ndarray):
+    """The first convolution, added up here in Python's integers: without bias it is a sum of nine products."""
+    network = emu.onnx.load(NETWORKS / "digits-qdq.onnx")
+    name = "/Relu_output_0_QuantizeLinear_Output"
+    mcu, npu = (
+        dict(zip(network.outputs, network(images[:20], device=device), strict=True))
+        for device in ("int8-mcu", "int8-npu")
     )
-    graph = helper.make_graph(nodes, "g", [given], [result], arrays)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
-    return path
+    elements = mcu["x_QuantizeLinear_Output"].astype(np.int64)
+    [step] = [step for step in network.wired().steps if step.name == "c1"]
+    weights, bias = (operand.array.astype(np.int64) for operand in step.operands[1:])
+    x, w = step.options["of"]
+    padded = np.pad(elements - int(x.zero), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    patches = np.lib.stride_tricks.sliding_window_view(padded[:, 0], (3, 3), axis=(1, 2))
+    sums = np.einsum("nijkl,okl->noij", patches, weights[:, 0]) + bias[:, None, None]
+    by = step.options["by"]
+    expected = emu.requantise(
+        sums,
+        "ufix8f0",
+        "double_rounding",
+        a_scale=x.scale,
+        b_scale=w.scale[:, None, None],
+        scale=by.scale,
+        zero=by.zero,
+    )
+    assert np.array_equal(mcu[name], np.asarray(expected))
+    assert npu[name].shape == mcu[name].shape
+
+
+def quantised(path: Path, nodes: list[Any], constants: dict[str, Any]) -> Path:
+    """Write a graph of a version in which QuantizeLinear has all its types."""
+    return saved(path, nodes, constants, opset=21)
 
 
 def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
-    return helper.make_node(operator, inputs.split(), [output], **attributes)
+    return onnx_node(operator, inputs.split(), [output], **attributes)
 
 
 SCALES: dict[str, Any] = {
@@ -186,3 +208,20 @@ def test_a_quantised_network_is_evaluated_and_not_trained(tmp_path: Path, images
     assert evaluated.accuracy == evaluated.float_accuracy > 0.96
     network = emu.onnx.load(NETWORKS / "digits-qdq.onnx").network()
     assert network.parameters() == []
+
+
+def test_layers_of_integers_are_not_tried_alone_and_their_saturation_is_counted(emu_command: Any):
+    words = ("--device", "fixed8", "--data", str(NETWORKS / "digits.npz"))
+    code, text, _ = emu_command("evaluate", str(NETWORKS / "digits-qdq.onnx"), *words, width=140)
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if " dB " in line or " equal " in line}
+    assert code == 0
+    assert rows["c1"][1:3] == ["Conv", "20.9"]  # of the image in the device's format
+    assert rows["c1"][4:] == ["49%", "0%"]
+    assert rows["c3.conv1.float"][1:3] == ["DequantizeLinear", "16.1"]
+    assert len(rows["c3.conv1.float"]) == len(rows["c1"]) + 2  # answers, accuracy
+    assert "for which the device has no format" in " ".join(text.split())
+
+
+def test_integers_of_a_graph_are_listed_apart_from_parameters(emu_command: Any):
+    _, text, _ = emu_command("models", str(NETWORKS / "digits-qdq.onnx"), width=140)
+    assert "parameters  0 and 2796 integers, which are not trained" in text

@@ -120,7 +120,10 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     },
     "integer_max_pool": ((elements(2, 3, 6, 8),), POOLED),
     "reference_quantize": ((X,), {"to": WRITTEN}),
-    "scale_sums": ((Value(np.int32([[30, -400, 17], [5, 6, 7]])),), {"of": np.array([0.1, 0.02, 0.3]), "to": WRITTEN}),
+    "scale_sums": (
+        (Value(np.int32([[30, -400, 17], [5, 6, 7]])),),
+        {"of": (np.float32(0.1), np.float32([0.05, 0.01, 0.2])), "to": WRITTEN},
+    ),
     "table_of_elements": ((elements(6, 5),), {"table": np.arange(256) // 2 - 64, "first": -128, "to": WRITTEN}),
     **{
         name: ((elements(6, 5), elements(5)), {"of": (BYTES, BYTES), "to": WIDELY})

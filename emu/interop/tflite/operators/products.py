@@ -130,8 +130,7 @@ def _fully_connected(node: Node) -> Tensor:
         of=(of, Affine.of(how.format, 1.0, int(how.zero.flat[0]))), names=("bias",) if bias else (),
     )  # fmt: skip
     to = node.to(0)
-    multiplier = of.scale.astype(np.float64) * how.scale.astype(np.float64) / np.float64(to.how.scale)
-    y = node.apply("scale_sums", sums, of=multiplier, to=to)
+    y = node.apply("scale_sums", sums, of=(of.scale, how.scale), to=to)
     return node.reshaped(y, (*x.shape[:-1], count), part="kept") if keeps else y
 
 
