@@ -116,6 +116,11 @@ class Graph:
         """What the file says about itself: a name and a number, such as the version of its operators."""
         return self._source.facts
 
+    @property
+    def version(self) -> int:
+        """Version of the file's operators, or of its schema."""
+        return next(iter(self.facts.values()))
+
     def described_inputs(self) -> list[str]:
         """Return the inputs with type and shape, such as `x float32 (n, 1, 8, 8)`."""
         texts: list[str] = []

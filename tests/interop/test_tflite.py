@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import emu
+from emu.hardware import Device
 from tests.command_line import Run
 from tests.interop.tflite_files import COUNT, IMAGE, Operator, Tensor, drawn_inputs, every_operator, file_of
 
@@ -72,6 +73,52 @@ def test_ai_edge_litert_computes_the_same_of_all_images(file: str):
     assert differences(emu.tflite.load(path).tensors(*inputs), reference(path.read_bytes(), *inputs)) == {}
 
 
+def against_litert(content: bytes, folder: Path, *inputs: np.ndarray) -> int:
+    """Compare with ai-edge-litert; return how many elements there were."""
+    pytest.importorskip("ai_edge_litert", reason="compares with ai-edge-litert: pip install ai-edge-litert")
+    from tests.interop.make_tflite import reference
+
+    (folder / "a.tflite").write_bytes(content)
+    found, expected = emu.tflite.load(folder / "a.tflite").tensors(*inputs), reference(content, *inputs)
+    assert differences(found, expected) == {}
+    return expected["y"].size
+
+
+@pytest.mark.slow
+def test_ai_edge_litert_has_the_same_shares_of_many_classes(tmp_path: Path):
+    """Steps from exp(-1e-4) to exp(-1/3): the float tables of its optimised kernels differ here."""
+    rng, compared = np.random.default_rng(1), 0
+    for i in range(40):
+        classes = int(rng.integers(2, 300) if i % 2 else rng.integers(2, 8))
+        x = rng.integers(-128, 128, (60 if i % 2 else 2000, classes)).astype(np.int8)
+        tensors = [
+            Tensor("x", (1, classes), scale=10 ** rng.uniform(-4, -0.5), zero=3),
+            Tensor("y", (1, classes), scale=1 / 256, zero=-128),
+        ]
+        softmax = Operator("SOFTMAX", ["x"], ["y"], {0: ("Float32", 1.0)})
+        compared += against_litert(file_of(tensors, [softmax]), tmp_path, x)
+    assert compared > 100_000
+
+
+@pytest.mark.slow
+def test_ai_edge_litert_rounds_products_beside_a_half_alike(tmp_path: Path):
+    """Biases are the sums: those next to halves, of multipliers around 2**-23, where every digit of it counts."""
+    rng, compared = np.random.default_rng(1), 0
+    for _ in range(30):
+        a, b = np.float32(rng.uniform(0.01, 0.1, 2))
+        scale = np.float32(np.float64(a) * b * 2**30 / 128 * rng.uniform(0.5, 1))
+        halves = (rng.integers(-120, 120, 200) + 0.5) / (np.float64(a) * b / np.float64(scale))
+        sums = np.unique(np.concatenate([np.rint(halves) + d for d in range(-6, 7)])).astype(np.int32)
+        tensors = [
+            Tensor("x", (1, 4), scale=a), Tensor("y", (1, len(sums)), scale=scale),
+            Tensor("w", (len(sums), 4), scale=b, data=np.zeros((len(sums), 4), np.int8)),
+            Tensor("c", sums.shape, "int32", scale=a * b, data=sums),
+        ]  # fmt: skip
+        product = Operator("FULLY_CONNECTED", ["x", "w", "c"], ["y"], {0: ("Int8", 0)})
+        compared += against_litert(file_of(tensors, [product]), tmp_path, np.zeros((1, 4), np.int8))
+    assert compared > 50_000
+
+
 @pytest.mark.parametrize("file", ["digits", "functions"])
 def test_an_example_alone_and_in_a_batch_is_the_same(file: str):
     """The files are stored for a batch of 1, and their reshapes follow it."""
@@ -85,6 +132,25 @@ def test_what_a_graph_says_in_integers_does_not_depend_on_the_device():
     network, [images] = emu.tflite.load(NETWORKS / "digits.tflite"), inputs_of("digits")
     exact, bf16 = (network.results(images, device=device) for device in ("float32", "bf16-mixed"))
     assert np.array_equal(exact["functional_1.fc_1.MatMul"].array, bf16["functional_1.fc_1.MatMul"].array)
+
+
+@pytest.mark.parametrize("kind", [None, "single_rounding", "float32"])
+def test_a_device_that_says_how_it_requantises_does_so_in_products(kind: str | None):
+    """Without a word the convolution rounds twice, as the kernel does, and the product once, in binary64."""
+    tables = emu.device("float32").model_dump(mode="json", exclude_unset=True)
+    device = Device.model_validate(
+        {**tables, "precision": {**tables["precision"], "requantiser": kind}} if kind else tables
+    )
+    network, inputs = emu.tflite.load(NETWORKS / "operators.tflite"), inputs_of("operators")
+    own, given = network.results(*inputs), network.results(*inputs, device=device)
+    changed = {name for name in own if not np.array_equal(own[name].array, given[name].array)}
+    assert (changed == set()) == (kind is None)
+    assert all(name.startswith(("conv", "depthwise", "fc")) for name in changed)
+    step = next(step for step in network.wired().steps if step.name == "fc2")
+    of, to = step.options["of"], step.options["to"]
+    by = emu.Requantiser(kind or "exact", float(to.how.scale), int(to.how.zero), to.lowest, to.highest)
+    expected = emu.requantise(own["fc2.sums"].array, "fix8f0", by, a_scale=of[0], b_scale=of[1])
+    assert np.array_equal(given["fc2"].array, expected.array)
 
 
 def test_a_reshape_whose_first_size_is_the_batch_of_the_file_follows_the_batch(tmp_path: Path):
