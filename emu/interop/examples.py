@@ -142,6 +142,8 @@ def _in_shape(array: Array, shape: Shape, path: Path) -> Array:
     is_image = len(shape) == 3 and array.ndim == 4
     if is_image and (array.shape[3], *array.shape[1:3]) == shape:
         return np.moveaxis(array, 3, 1)
+    if is_image and (*array.shape[2:], array.shape[1]) == shape:  # networks of TFLite have the channels last
+        return np.moveaxis(array, 1, 3)
     squeezed = tuple(size for size in array.shape[1:] if size != 1) == tuple(size for size in shape if size != 1)
     flat = array.ndim == 2 and array.shape[1] == int(np.prod(shape))
     if squeezed or flat:

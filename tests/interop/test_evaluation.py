@@ -187,6 +187,12 @@ def test_arrays_with_labels_beside_them(tmp_path: Path):
     assert examples.labels.tolist() == [1, 0]
 
 
+def test_channels_of_data_may_come_first_where_a_network_has_them_last(tmp_path: Path):
+    x = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+    np.save(tmp_path / "a.npy", x)
+    assert np.array_equal(read_examples(tmp_path / "a.npy", (4, 5, 3)).inputs, np.moveaxis(x, 1, 3))
+
+
 @pytest.mark.parametrize(
     ("text", "labels"),
     [
