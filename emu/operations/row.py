@@ -54,8 +54,8 @@ class Role(Protocol):
         ...
 
     @property
-    def requantiser(self) -> RequantiserKind:
-        """How the device's integer units make elements of sums."""
+    def requantiser(self) -> RequantiserKind | None:
+        """How the device's integer units make elements of sums; None leaves it to the network."""
         ...
 
     def value(self, array: object) -> Value:

@@ -107,8 +107,8 @@ class LayerRole:
         return unit
 
     @property
-    def requantiser(self) -> RequantiserKind:
-        """How the device's integer units make elements of sums."""
+    def requantiser(self) -> RequantiserKind | None:
+        """How the device's integer units make elements of sums; None leaves it to the network."""
         return self._policy.requantiser
 
     @property

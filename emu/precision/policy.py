@@ -88,9 +88,9 @@ class Policy:
         return self._mac(layer, own, sum(f.frac_bits for f in operands if isinstance(f, Fixed)))
 
     @property
-    def requantiser(self) -> RequantiserKind:
-        """How integer units make elements of sums."""
-        return RequantiserKind(self.table.requantiser or RequantiserKind.FLOAT32)
+    def requantiser(self) -> RequantiserKind | None:
+        """How integer units make elements of sums; None leaves it to the network."""
+        return None if self.table.requantiser is None else RequantiserKind(self.table.requantiser)
 
     def casts(self, layer: str, role: str) -> tuple[Cast, Cast] | None:
         """Return how the factors of a layer's product are cast; None if it reads stored tensors.

@@ -19,6 +19,7 @@ from emu.formats import PRESETS, Fixed
 from emu.formats.numbers import as_integers, as_numbers
 from emu.hardware import Device, load_device
 from emu.interop.onnx.trace import Input, Source
+from emu.interop.onnx.writing import write_qonnx
 from emu.nn.layer import Shape
 from emu.nn.wired import Step, Wired
 from emu.precision import CounterTable, DatapathRunner, Policy
@@ -107,6 +108,26 @@ class Graph:
     def network(self, loss: Any = "softmax_cross_entropy") -> nn.Network:
         """Return the graph as a network that can be trained and evaluated, with a loss behind its first output."""
         return nn.Network((self.wired(),), loss)
+
+    @property
+    def composed(self) -> dict[str, int]:
+        """The nodes that write intermediate results on a device, and how many steps each has."""
+        return self._source.composed()
+
+    def write_qonnx(self, path: str | Path, device: str | Path | Device) -> Path:
+        """Write the network in a device's fixed-point formats as QONNX, for tools that read it; return the path.
+
+        Each tensor that the device writes has a Quant behind it, each weight and bias one before it is read. The file
+        computes the device's bits where sums are exact, and for nodes of one step: `composed` names the others.
+
+        Args:
+            path: the new file.
+            device: formats: a name, a path, or what `emu.device` returns.
+
+        Raises:
+            ConfigError: a format or a mode that Quant has not, or the file cannot be written.
+        """
+        return write_qonnx(self._source, device, path)
 
     def __call__(
         self, *arrays: Any, device: str | Path | Device = "float32", backend: str = "auto",
