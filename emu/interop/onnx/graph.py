@@ -14,6 +14,7 @@ from emu.autodiff import Graph as Tape
 from emu.autodiff import Operation, Tensor, Value
 from emu.backends.arrays import on_host
 from emu.backends.registry import load as load_backend
+from emu.datapath import Affine
 from emu.errors import ConfigError, FormatError, ShapeError
 from emu.formats import PRESETS, Fixed
 from emu.formats.numbers import as_integers, as_numbers
@@ -108,6 +109,10 @@ class Graph:
     def network(self, loss: Any = "softmax_cross_entropy") -> nn.Network:
         """Return the graph as a network that can be trained and evaluated, with a loss behind its first output."""
         return nn.Network((self.wired(),), loss)
+
+    def tensors(self) -> dict[str, tuple[str, Affine | None]]:
+        """Return the layer, or input, that has the numbers of each tensor of the file, and what elements stand for."""
+        return self._source.tensors()
 
     @property
     def composed(self) -> dict[str, int]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from emu.autodiff import Graph, Value
 from emu.autodiff import Tensor as Result
+from emu.datapath import Affine
 from emu.errors import ConfigError, EmuError, nearest_name
 from emu.formats import PRESETS, Format, parse_number
 from emu.hardware import load_device
@@ -261,6 +262,23 @@ class Source:
             for key, tensor in trace.tensors.items()
             if isinstance(tensor, Traced) and tensor.name not in joined.values()
         }
+
+    def tensors(self) -> dict[str, tuple[str, Affine | None]]:
+        """Return which step, or input, has the numbers of each tensor of the file, and what its elements stand for.
+
+        A float tensor inside a quantised operator, as what Conv gives before it is quantised, is none.
+        """
+        trace, made_by = self._trace(self.shapes()), {name: n for n in self._model.graph.node for name in n.output}
+        returns = [trace.output(name).name for name in self.outputs]
+        joined = joined_with(trace.steps, returns)
+        tensors: dict[str, tuple[str, Affine | None]] = {}
+        for key, tensor in trace.tensors.items():
+            if isinstance(tensor, Traced) and tensor.name not in joined.values():
+                tensors[key] = joined.get(tensor.name, tensor.name), None
+            elif isinstance(tensor, Dequantised) and made_by[key].op_type in OF_CONSTANTS:
+                if isinstance(tensor.elements, Traced):
+                    tensors[key] = tensor.elements.name, tensor.how
+        return tensors
 
     def composed(self) -> dict[str, int]:
         """Return the nodes that write intermediate results, and how many steps each has."""
