@@ -268,16 +268,16 @@ class Source:
 
         A float tensor inside a quantised operator, as what Conv gives before it is quantised, is none.
         """
-        trace, made_by = self._trace(self.shapes()), {name: n for n in self._model.graph.node for name in n.output}
+        trace = self._trace(self.shapes())
+        of_elements = {name for node in self._model.graph.node if node.op_type in OF_CONSTANTS for name in node.output}
         returns = [trace.output(name).name for name in self.outputs]
         joined = joined_with(trace.steps, returns)
         tensors: dict[str, tuple[str, Affine | None]] = {}
         for key, tensor in trace.tensors.items():
             if isinstance(tensor, Traced) and tensor.name not in joined.values():
                 tensors[key] = joined.get(tensor.name, tensor.name), None
-            elif isinstance(tensor, Dequantised) and made_by[key].op_type in OF_CONSTANTS:
-                if isinstance(tensor.elements, Traced):
-                    tensors[key] = tensor.elements.name, tensor.how
+            if isinstance(tensor, Dequantised) and isinstance(tensor.elements, Traced) and key in of_elements:
+                tensors[key] = tensor.elements.name, tensor.how
         return tensors
 
     def composed(self) -> dict[str, int]:
