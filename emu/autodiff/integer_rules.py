@@ -19,6 +19,7 @@ INTEGERS: dict[str, Primitive] = {
     name: Primitive(_alone(name), ())
     for name in (
         "quantize_linear",
+        "bipolar",
         "dequantize_linear",
         "dynamic_quantize",
         "integer_matmul",

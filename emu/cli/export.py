@@ -52,3 +52,23 @@ def _command_of(language: str) -> Callable[..., Output]:
 
 for _language, _row in LANGUAGES.items():
     exports.command(_language, help=_row.sentence)(printing(_command_of(_language)))
+
+
+@exports.command("qonnx", help="Write a network of an .onnx file in a device's fixed-point formats, as QONNX.")
+@printing
+def qonnx(
+    network: Annotated[Path, typer.Argument(help="The .onnx file.")],
+    device: Annotated[str, typer.Option(help="Name or path of the device.")],
+    out: Annotated[Path, typer.Option(help="The new file.")],
+) -> Output:
+    """Write a network in a device's formats, and say which of its bits the file cannot have."""
+    from emu.interop.onnx import load
+
+    graph = load(network)
+    composed = graph.composed
+    path = graph.write_qonnx(out, device)
+    lines: list[str] = [str(path)]
+    if composed:
+        names = ", ".join(f"{name} ({count} steps)" for name, count in composed.items())
+        lines.append(f"intermediate results have formats on the device, and none in the file, in {names}")
+    return Output(lines, {"file": str(path), "composed": composed})

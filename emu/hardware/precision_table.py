@@ -253,7 +253,7 @@ with warnings.catch_warnings():
 
         Attributes:
             register: the statistics registers.
-            requantiser: how integer units make elements of sums in quantised networks; None is float32.
+            requantiser: how integer units make elements of sums in quantised networks; None leaves it to the network.
         """
 
         register: RegisterTable = RegisterTable()  # pyright: ignore[reportIncompatibleMethodOverride]

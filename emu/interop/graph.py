@@ -15,6 +15,7 @@ from emu.autodiff import Graph as Tape
 from emu.autodiff import Operation, Tensor, Value
 from emu.backends.arrays import on_host
 from emu.backends.registry import load as load_backend
+from emu.datapath import Affine
 from emu.errors import ConfigError, FormatError, ShapeError
 from emu.formats import PRESETS, Fixed, Format
 from emu.formats.numbers import as_integers, as_numbers
@@ -88,6 +89,10 @@ class Source(Protocol):
         """Return the graph as a layer, for inputs of some shapes; None takes those of the file."""
         ...
 
+    def tensors(self) -> Mapping[str, tuple[str, Affine | None]]:
+        """Return which step, or input, has the numbers of each tensor of the file, and what its elements stand for."""
+        ...
+
 
 class Graph:
     """A network from a file.
@@ -97,10 +102,6 @@ class Graph:
         inputs: names of its inputs.
         outputs: names of its outputs.
         sha256: hash of the file and its external data.
-
-    Examples:
-        >>> network = emu.onnx.load("digits.onnx")  # doctest: +SKIP
-        >>> [scores] = network(images, device="fixed16")  # doctest: +SKIP
     """
 
     def __init__(self, source: Source) -> None:
@@ -158,6 +159,10 @@ class Graph:
     def network(self, loss: Any = "softmax_cross_entropy") -> nn.Network:
         """Return the graph as a network that can be trained and evaluated, with a loss behind its first output."""
         return nn.Network((self.wired(),), loss)
+
+    def tensors(self) -> Mapping[str, tuple[str, Affine | None]]:
+        """Return the layer, or input, that has the numbers of each tensor of the file, and what elements stand for."""
+        return self._source.tensors()
 
     def __call__(
         self, *arrays: Any, device: str | Path | Device = "float32", backend: str = "auto",

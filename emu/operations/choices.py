@@ -34,7 +34,7 @@ def _written(role: Role, x: float, like: Value) -> Any:
     return namespace(like.array).asarray(written.array)
 
 
-def _larger_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
+def larger_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
     """Return the larger of two carriers, as pooling chooses it, and whether it is the second: of equals it is not.
 
     Kernels compare, not the array's own library: CuPy takes subnormals for 0.
@@ -46,17 +46,19 @@ def _larger_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
     return best, place == 1
 
 
-def _smaller_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
-    best, is_second = _larger_of(role, negated(x), negated(y))
+def smaller_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
+    """Return the smaller of two carriers, and whether it is the second: of equals it is not."""
+    best, is_second = larger_of(role, negated(x), negated(y))
     return negated(best), is_second
 
 
 def _is_above(role: Role, x: Any) -> Any:
     """Return whether numbers are above 0; NaN is."""
-    return _larger_of(role, namespace(x).zeros((), x.dtype), x)[1]
+    return larger_of(role, namespace(x).zeros((), x.dtype), x)[1]
 
 
-def _is_below(role: Role, x: Any) -> Any:
+def is_below(role: Role, x: Any) -> Any:
+    """Return whether numbers are below 0."""
     return _is_above(role, negated(x))
 
 
@@ -68,10 +70,10 @@ def _clip(role: Role, x: Value, *, least: float, most: float) -> Value:
     y = selected(role, x)
     array, moved = y.array, namespace(y.array).zeros(y.shape, bool)
     if least > -math.inf:
-        array, below = _larger_of(role, array, _written(role, least, y))
+        array, below = larger_of(role, array, _written(role, least, y))
         moved = moved | below
     if most < math.inf:
-        array, above = _smaller_of(role, array, _written(role, most, y))
+        array, above = smaller_of(role, array, _written(role, most, y))
         moved = moved | above
     return Value((array, ~moved), y.format)
 
@@ -82,11 +84,11 @@ def _clip_float64(xp: Any, x: Any, *, least: float, most: float) -> Any:
 
 def _larger(role: Role, a: Value, b: Value) -> Value:
     """The larger of two numbers, the first of equals, and whether it is the first; NaN if one of them is."""
-    return _chosen(role, a, b, _larger_of)
+    return _chosen(role, a, b, larger_of)
 
 
 def _smaller(role: Role, a: Value, b: Value) -> Value:
-    return _chosen(role, a, b, _smaller_of)
+    return _chosen(role, a, b, smaller_of)
 
 
 def _chosen(role: Role, a: Value, b: Value, choose: Callable[[Role, Any, Any], tuple[Any, Any]]) -> Value:
@@ -117,7 +119,7 @@ def _by_sign(role: Role, a: Value, x: Value) -> Value:
     """The product of a with the sign of x: -1, 0, 1."""
     xp = namespace(x.array)
     one, none = xp.ones((), np.float32), xp.zeros((), np.float32)
-    signs = xp.where(_is_below(role, x.array), negated(one), xp.where(_is_above(role, x.array), one, none))
+    signs = xp.where(is_below(role, x.array), negated(one), xp.where(_is_above(role, x.array), one, none))
     return role.unit().multiply(a, Value(signs, FP32))
 
 
@@ -125,7 +127,7 @@ def _by_slope(role: Role, a: Value, x: Value, slope: Value) -> Value:
     """The product of a with 1 where x is not below 0, and with a slope elsewhere."""
     xp = namespace(x.array)
     slopes = xp.asarray(real(role, slope))  # a constant lies on the host
-    factors: Any = xp.where(_is_below(role, x.array), slopes, xp.ones((), slopes.dtype))
+    factors: Any = xp.where(is_below(role, x.array), slopes, xp.ones((), slopes.dtype))
     return role.unit().multiply(a, _floats(factors))
 
 
@@ -140,7 +142,7 @@ def _by_slope_float64(xp: Any, a: Any, x: Any, slope: Any) -> Any:
 
 def _elu(role: Role, x: Value, *, alpha: float) -> Value:
     """X where it is not below 0, alpha * (exp(x) - 1) elsewhere: the host computes the function."""
-    xp, below = namespace(x.array), _is_below(role, x.array)
+    xp, below = namespace(x.array), is_below(role, x.array)
     less_one = role.on_host("less one").subtract(_exponential(role, x, below), number(1))
     bent = role.on_host("scaled").multiply(less_one, rounded(alpha))
     return role.unit().quantize(_floats(xp.where(below, real(role, bent), real(role, x))))
@@ -158,7 +160,7 @@ def _elu_float64(xp: Any, x: Any, *, alpha: float) -> Any:
 
 def _elu_slope(role: Role, x: Value, *, alpha: float) -> Value:
     """1 where x is not below 0, alpha * exp(x) elsewhere."""
-    xp, below = namespace(x.array), _is_below(role, x.array)
+    xp, below = namespace(x.array), is_below(role, x.array)
     slopes = real(role, role.on_host("slope").multiply(_exponential(role, x, below), rounded(alpha)))
     return role.unit().quantize(_floats(xp.where(below, slopes, xp.ones((), slopes.dtype))))
 

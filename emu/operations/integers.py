@@ -15,15 +15,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu import engine
-from emu.backends.arrays import on_host
+from emu.backends.arrays import namespace, on_host
 from emu.backends.registry import load
-from emu.datapath import Affine, Mac, Requantiser
+from emu.datapath import Affine, Mac, Requantiser, Rounding
 from emu.engine import Unit
 from emu.engine.description import UnitDescription
 from emu.engine.integer_products import IntegerProduct, integer_matrices, integer_sums
@@ -34,10 +34,11 @@ from emu.engine.sliding import Sliding
 from emu.formats import Fixed, Format, Scaled, ScaledValue, Value, parse
 from emu.formats.tiles import Tiles
 from emu.operations.asked import Asked, Options, Shape, as_first
+from emu.operations.choices import is_below, larger_of, smaller_of
 from emu.operations.convolution import conv2d_asks, conv2d_float64
 from emu.operations.operands import FP32
 from emu.operations.products import matmul_asks, matmul_float64
-from emu.operations.row import COMPARES, MULTIPLIES, PRODUCTS, ROUNDS, DoneBy, Role, Row
+from emu.operations.row import COMPARES, MOVES, MULTIPLIES, PRODUCTS, ROUNDS, DoneBy, Role, Row
 from emu.operations.selections import largest_of_windows, windows_asked, windows_of
 
 Array = NDArray[Any]
@@ -78,39 +79,71 @@ def _writing(role: Role, fmt: Format, **options: Any) -> Unit:
 # ---- between floats and integers ------------------------------------------------------------------------------------
 
 
-def _quantize_linear(
-    role: Role, x: Value, *, to: Affine, zero_first: bool = False, times: float | None = None
-) -> Value:  # fmt: skip
-    """Round(x / scale) + zero, saturated; the quotient is of float32.
+class Written(NamedTuple):
+    """How numbers become elements, where this is not as QuantizeLinear has it.
 
-    With `zero_first` the zero point is added before the rounding, in float32. With `times` the number is multiplied by
-    it in place of the division.
+    Attributes:
+        zero_first: whether the zero point is added before the rounding, in float32.
+        times: what a number is multiplied by in place of the division by the scale; None divides.
+        rounding: mode, if the zero point is added first.
+        lowest: smallest element; None is that of the format.
+        highest: largest element.
     """
+
+    zero_first: bool = False
+    times: float | None = None
+    rounding: Rounding = Rounding.NEAREST_EVEN
+    lowest: float | None = None
+    highest: float | None = None
+
+
+#: That of QuantizeLinear.
+STANDARD = Written()
+
+
+def _quantize_linear(role: Role, x: Value, *, to: Affine, how: Written = STANDARD) -> Value:
+    """Round(x / scale) + zero, saturated; the quotient is of float32."""
     scale, zero = to.beside(len(x.shape))
     float32 = Unit(FP32, backend=role.backend)
-    if times is None:
+    if how.times is None:
         quotient = float32.divide(x, _value(role, scale, FP32))
     else:
-        quotient = float32.multiply(x, _value(role, times, FP32))
+        quotient = float32.multiply(x, _value(role, how.times, FP32))
     if not to.is_integer:
-        return _writing(role, to.format, overflow="satfinite").quantize(quotient)
-    return _saturated(role, quotient, zero, to.format, zero_first=zero_first)
+        unit = _writing(role, to.format, overflow="satfinite", rounding=how.rounding)
+        return _within(role, unit.quantize(quotient), how.lowest, how.highest)
+    if how.zero_first:
+        quotient = float32.add(quotient, _value(role, zero, FP32))
+        elements = _writing(role, to.format, rounding=how.rounding).quantize(quotient)
+    else:
+        elements = _writing(role, to.format).add(float32.round_to_integral(quotient), _value(role, zero, FP32))
+    return _within(role, elements, how.lowest, how.highest)
 
 
-def _saturated(role: Role, x: Value, zero: Any, fmt: Format, *, zero_first: bool) -> Value:
-    """Return numbers of float32, rounded to integers, and their zero points added, as elements."""
-    float32 = Unit(FP32, backend=role.backend)
-    written = _writing(role, fmt)
-    if zero_first:
-        return written.quantize(float32.add(x, _value(role, zero, FP32)))
-    return written.add(float32.round_to_integral(x), _value(role, zero, FP32))
+def _within(role: Role, x: Value, lowest: float | None, highest: float | None) -> Value:
+    """Return elements within bounds."""
+    array, xp = x.array, namespace(x.array)
+    if lowest is not None:
+        array = larger_of(role, array, xp.asarray(lowest, array.dtype))[0]
+    if highest is not None:
+        array = smaller_of(role, array, xp.asarray(highest, array.dtype))[0]
+    return x.with_array(array)
 
 
-def _quantize_float64(
-    xp: Any, x: Any, *, to: Affine, zero_first: bool = False, times: float | None = None
-) -> Any:  # fmt: skip
+def _quantize_float64(xp: Any, x: Any, *, to: Affine, how: Written = STANDARD) -> Any:
     scale, zero = to.beside(x.ndim)
-    return (x / xp.asarray(scale) if times is None else x * times) + xp.asarray(zero)
+    return (x / xp.asarray(scale) if how.times is None else x * how.times) + xp.asarray(zero)
+
+
+def _bipolar(role: Role, x: Value, *, to: Affine) -> Value:
+    """1 where a number is at least 0, else -1."""
+    xp = namespace(x.array)
+    signs = xp.where(is_below(role, x.array), xp.asarray(-1.0), xp.asarray(1.0))
+    return Value(signs.astype(to.format.carrier), to.format)
+
+
+def _bipolar_float64(xp: Any, x: Any, *, to: Affine) -> Any:
+    return xp.where(x >= 0, 1.0, -1.0)
 
 
 def _dequantize_linear(role: Role, q: Value, *, of: Affine) -> Value:
@@ -204,14 +237,14 @@ def _bias(rest: Sequence[Value], names: Sequence[str]) -> tuple[Array | None, Va
 
 
 def _on_device(role: Role, by: Requantiser) -> Requantiser:
-    """Return the device's requantiser, or the graph's, without an activation's bounds: flags count what leaves."""
-    return replace(by, kind=role.requantiser or by.kind, rounding=None, lowest=None, highest=None)
+    """Return the device's requantiser, without the bounds of an activation: flags count what leaves the format."""
+    plain = replace(by, lowest=None, highest=None)
+    return plain if role.requantiser is None else replace(plain, kind=role.requantiser, rounding=None)
 
 
 def _bounded(role: Role, elements: Array, by: Requantiser, to: Fixed) -> Value:
     """Return elements within the bounds of an activation."""
-    low, high = (to.min if by.lowest is None else by.lowest), (to.max if by.highest is None else by.highest)
-    return _value(role, np.clip(elements, float(low), float(high)), to)
+    return _within(role, _value(role, elements, to), by.lowest, by.highest)
 
 
 def _integer_matmul(
@@ -307,7 +340,8 @@ def _integer_multiply(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affin
     float32 = Unit(FP32, backend=role.backend)
     x, y = (_less_zero(role, v, how) for v, how in zip((a, b), of, strict=True))
     product = float32.multiply(float32.multiply(x, y), _value(role, ratio, FP32))
-    return _saturated(role, product, to.zero, to.format, zero_first=True)
+    total = float32.add(product, _value(role, to.zero, FP32))
+    return _writing(role, to.format).quantize(total)
 
 
 def _multiply_float64(xp: Any, a: Any, b: Any, *, of: tuple[Affine, Affine], to: Affine) -> Any:
@@ -337,6 +371,8 @@ _ADDS_TWICE = MULTIPLIES._replace(additions=1)
 ROWS = (
     Row("quantize_linear", _quantize_linear, _quantize_float64, as_first, DoneBy.LANES, MULTIPLIES,
         takes_any_format=True, format_of=_written),
+    Row("bipolar", _bipolar, _bipolar_float64, as_first, DoneBy.LANES, MOVES, takes_any_format=True,
+        format_of=_written, is_counted=False),
     Row("dequantize_linear", _dequantize_linear, _dequantize_float64, as_first, DoneBy.LANES, MULTIPLIES,
         takes_any_format=True),
     Row("dynamic_quantize", _dynamic_quantize, _dynamic_float64, _dynamic_asks, DoneBy.LANES, ROUNDS,

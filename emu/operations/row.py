@@ -55,7 +55,7 @@ class Role(Protocol):
 
     @property
     def requantiser(self) -> RequantiserKind | None:
-        """How the device's integer units make elements of sums; None is as the graph's runtime does it."""
+        """How the device's integer units make elements of sums; None leaves it to the network."""
         ...
 
     def value(self, array: object) -> Value:

@@ -108,7 +108,7 @@ class LayerRole:
 
     @property
     def requantiser(self) -> RequantiserKind | None:
-        """How the device's integer units make elements of sums; None is as the graph's runtime does it."""
+        """How the device's integer units make elements of sums; None leaves it to the network."""
         return self._policy.requantiser
 
     @property

@@ -89,7 +89,7 @@ class Policy:
 
     @property
     def requantiser(self) -> RequantiserKind | None:
-        """How integer units make elements of sums; None is as the graph's runtime does it."""
+        """How integer units make elements of sums; None leaves it to the network."""
         return None if self.table.requantiser is None else RequantiserKind(self.table.requantiser)
 
     def casts(self, layer: str, role: str) -> tuple[Cast, Cast] | None:

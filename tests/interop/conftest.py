@@ -6,8 +6,8 @@ import pytest
 
 from tests.command_line import Run, running
 
-#: They import PyTorch and onnxruntime, which tests do without.
-collect_ignore = ["make_networks.py", "make_quantised.py"]
+#: They import PyTorch, onnxruntime and Brevitas, which tests do without.
+collect_ignore = ["make_networks.py", "make_quantised.py", "make_qonnx.py"]
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def differences(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 def test_every_tensor_is_that_of_the_reference_kernels(file: str, tensors: int, backend: str):
     network, expected = emu.tflite.load(NETWORKS / f"{file}.tflite"), recorded(file)
     assert len(expected) == tensors
-    assert differences(network.tensors(*inputs_of(file), backend=backend), expected) == {}
+    assert differences(network.tensor_results(*inputs_of(file), backend=backend), expected) == {}
 
 
 def test_the_fixture_is_what_the_writer_of_these_tests_makes():
@@ -59,7 +59,7 @@ def test_ai_edge_litert_computes_the_same_with_other_scales(seed: int, tmp_path:
 
     (tmp_path / "a.tflite").write_bytes(every_operator(seed))
     inputs = drawn_inputs(seed)
-    found = emu.tflite.load(tmp_path / "a.tflite").tensors(*inputs)
+    found = emu.tflite.load(tmp_path / "a.tflite").tensor_results(*inputs)
     assert differences(found, reference(every_operator(seed), *inputs)) == {}
 
 
@@ -70,7 +70,7 @@ def test_ai_edge_litert_computes_the_same_of_all_images(file: str):
     from tests.interop.make_tflite import reference
 
     path, inputs = NETWORKS / f"{file}.tflite", inputs_of(file, 450)
-    assert differences(emu.tflite.load(path).tensors(*inputs), reference(path.read_bytes(), *inputs)) == {}
+    assert differences(emu.tflite.load(path).tensor_results(*inputs), reference(path.read_bytes(), *inputs)) == {}
 
 
 def against_litert(content: bytes, folder: Path, *inputs: np.ndarray) -> int:
@@ -79,7 +79,7 @@ def against_litert(content: bytes, folder: Path, *inputs: np.ndarray) -> int:
     from tests.interop.make_tflite import reference
 
     (folder / "a.tflite").write_bytes(content)
-    found, expected = emu.tflite.load(folder / "a.tflite").tensors(*inputs), reference(content, *inputs)
+    found, expected = emu.tflite.load(folder / "a.tflite").tensor_results(*inputs), reference(content, *inputs)
     assert differences(found, expected) == {}
     return expected["y"].size
 

@@ -107,6 +107,7 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     "by_sign": ((X, Y), {}),
     "by_slope": ((X, Y, ROW), {}),
     "quantize_linear": ((X,), {"to": BYTES}),
+    "bipolar": ((X,), {"to": Affine.of(emu.parse("fix2f0"), 1.0)}),
     "dequantize_linear": ((elements(6, 5),), {"of": BYTES}),
     "dynamic_quantize": ((X,), {"to": emu.parse("ufix8f0"), "gives": "elements"}),
     "integer_matmul": ((elements(2, 6, 3), elements(2, 3, 5)), {"of": (BYTES, BYTES)}),

@@ -4,12 +4,11 @@ files.py       the file and its external data
 trace.py       nodes in order become steps; constants are folded; shapes are known
 node.py        what an operator's row is given
 operators/     the table of operators
-graph.py       `load`
+graph.py       `Graph`: what a user has after reading
 
-What other kinds of files have too is beside this package: `Graph` in graph.py, writing steps in steps.py.
+What other kinds of files have too is beside this package: calling one in graph.py, writing steps in steps.py.
 """
 
-from emu.interop.graph import Graph
-from emu.interop.onnx.graph import load
+from emu.interop.onnx.graph import Graph, load
 
 __all__ = ["Graph", "load"]

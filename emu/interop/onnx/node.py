@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.autodiff.integer_rules import INTEGERS
-from emu.datapath import Affine
+from emu.datapath import Affine, RequantiserKind, Rounding
 from emu.errors import ConfigError
 from emu.interop.steps import Known, Tensor, Traced, Write
 from emu.nn.layer import Moment, Parameter, Shape
@@ -48,17 +48,26 @@ Held: TypeAlias = Traced | Known | Dequantised
 
 
 class Becomes(NamedTuple):
-    """The elements that the only reader of a result, QuantizeLinear, makes of it; relu or clip may lie between.
+    """The elements that the only reader of a result makes of it; relu or clip may lie between.
 
     Attributes:
         how: scale, zero point and format of the elements.
         lowest: smallest element that relu or clip lets through; None without.
         highest: largest one.
+        kind: how sums become elements, unless the device says: a kind of requantiser.
+        rounding: its mode, of the kind exact.
     """
 
     how: Affine
     lowest: int | None = None
     highest: int | None = None
+    kind: RequantiserKind = RequantiserKind.FLOAT32
+    rounding: Rounding | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the reader is QuantizeLinear, and nothing lies between."""
+        return self.kind is RequantiserKind.FLOAT32 and self.lowest is None and self.highest is None
 
 
 class Within(NamedTuple):

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.datapath import Affine
 from emu.errors import ConfigError, EmuError, nearest_name
 from emu.formats import PRESETS, parse_number
 from emu.interop.graph import Input
 from emu.interop.onnx.files import DOMAINS, array_of, load_onnx, read_file, version_of
 from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced, Within
 from emu.interop.onnx.operators import OPERATORS, REFUSED
-from emu.interop.onnx.operators.integers import OF_ELEMENTS, affine_of, becomes_of, bounds_of, is_known
+from emu.interop.onnx.operators.integers import OF_CONSTANTS, OF_ELEMENTS, QUANTISERS, bounds_of, is_known
 from emu.interop.steps import NOMINAL_BATCH, Steps, plain_name, shown_shape
 from emu.nn.layer import Parameter, Shape
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
@@ -207,12 +208,7 @@ class Source:
 
     def traced(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Step, ...], tuple[str, ...], Shape]:
         """Return the steps for inputs of some shapes, the names of the outputs, and the shape of the first one."""
-        trace = _Trace(self, shapes)
-        nodes: list[Any] = list(self._model.graph.node)
-        for is_constant in (True, False):  # constants first, so that every node knows those of its readers
-            for place, node in enumerate(nodes):
-                if (node.op_type == "Constant") is is_constant:
-                    trace.add(node, self._names[place])
+        trace = self._trace(shapes)
         outputs = [trace.output(name) for name in self.outputs]
         steps, returns = with_biases(trace.steps, [tensor.name for tensor in outputs])
         result = outputs[0].shape if outputs else ()
@@ -223,19 +219,75 @@ class Source:
         """Return the initialisers by name."""
         return self._constants
 
+    def copied(self) -> Any:
+        """Return a copy of the model, external data in it."""
+        model = load_onnx().ModelProto()
+        model.CopyFrom(self._model)
+        return model
+
+    def writers(self) -> dict[str, str]:
+        """Return which step, or input, writes the numbers of each tensor of the file."""
+        trace, wired = self._trace(self.shapes()), self.wired()
+        returns = [trace.output(name).name for name in self.outputs]
+        joined, chain = joined_with(trace.steps, returns), wired.writers()
+        # a sum that became a product's bias writes the product's result, and the product alone nothing
+        return {
+            key: chain[joined.get(tensor.name, tensor.name)]
+            for key, tensor in trace.tensors.items()
+            if isinstance(tensor, Traced) and tensor.name not in joined.values()
+        }
+
+    def tensors(self) -> dict[str, tuple[str, Affine | None]]:
+        """Return which step, or input, has the numbers of each tensor of the file, and what its elements stand for.
+
+        A float tensor inside a quantised operator, as what Conv gives before it is quantised, is none.
+        """
+        trace = self._trace(self.shapes())
+        of_elements = {name for node in self._model.graph.node if node.op_type in OF_CONSTANTS for name in node.output}
+        returns = [trace.output(name).name for name in self.outputs]
+        joined = joined_with(trace.steps, returns)
+        tensors: dict[str, tuple[str, Affine | None]] = {}
+        for key, tensor in trace.tensors.items():
+            if isinstance(tensor, Traced) and tensor.name not in joined.values():
+                tensors[key] = joined.get(tensor.name, tensor.name), None
+            if isinstance(tensor, Dequantised) and isinstance(tensor.elements, Traced) and key in of_elements:
+                tensors[key] = tensor.elements.name, tensor.how
+        return tensors
+
+    def composed(self) -> dict[str, int]:
+        """Return the nodes that write intermediate results, and how many steps each has."""
+        trace = self._trace(self.shapes())
+        counts = {name: sum(not step.only_moves for step in steps) for name, steps in trace.made.items()}
+        return {name: count for name, count in counts.items() if count > 1}
+
+    def _trace(self, shapes: tuple[Shape, ...]) -> _Trace:
+        trace = _Trace(self, shapes)
+        nodes: list[Any] = list(self._model.graph.node)
+        for is_constant in (True, False):  # constants first, so that every node knows those of its readers
+            for place, node in enumerate(nodes):
+                if (node.op_type == "Constant") is is_constant:
+                    trace.add(node, self._names[place])
+        return trace
+
 
 class _Trace:
-    """One pass through the nodes."""
+    """One pass through the nodes.
+
+    Attributes:
+        tensors: of the file, by name, as far as nodes were traced.
+        made: the steps of each node, by its name.
+    """
 
     def __init__(self, source: Source, shapes: tuple[Shape, ...]) -> None:
         self.source, self._steps = source, Steps()
+        self.made: dict[str, list[Step]] = {}
         self._batch = shapes[0][0] if shapes and shapes[0] else 1
-        self._tensors: dict[str, Held] = {name: Known(array, name) for name, array in source.constants().items()}
+        self.tensors: dict[str, Held] = {name: Known(array, name) for name, array in source.constants().items()}
         self._floats: dict[str, Traced] = {}
         self._within = Within(source.version, source.batch, self._batch, self._steps.write, self._as_float)
         for item, shape in zip(source.inputs, shapes, strict=True):
             name = source._input_name(item.name)  # pyright: ignore[reportPrivateUsage]
-            self._tensors[item.name] = self._steps.given(name, shape, item.dtype, item.format)
+            self.tensors[item.name] = self._steps.given(name, shape, item.dtype, item.format)
 
     @property
     def steps(self) -> list[Step]:
@@ -244,7 +296,7 @@ class _Trace:
 
     def output(self, name: str) -> Traced:
         """Return an output by its name in the file; an input or a constant becomes a step that gives it."""
-        tensor = self._tensors[name]
+        tensor = self.tensors[name]
         if isinstance(tensor, Dequantised):
             tensor = self._as_float(tensor)
         if isinstance(tensor, Traced):
@@ -259,12 +311,13 @@ class _Trace:
 
     def add(self, node: Any, name: str) -> None:
         """Trace a node: fold it, or write its steps."""
-        operands = [self._tensors[key] if key else None for key in node.input]
+        before = len(self.steps)
+        operands = [self.tensors[key] if key else None for key in node.input]
         attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
         outputs = list(node.output)
         if node.op_type in ("Shape", "Size") and node.domain in DOMAINS:
             results: Sequence[Held] = [Known(_size_of(node.op_type, operands[0], attributes))]
-        elif node.op_type != "DequantizeLinear" and all(
+        elif node.op_type not in OF_CONSTANTS and all(
             tensor is None or isinstance(tensor, Known) for tensor in operands
         ):
             results = [
@@ -274,9 +327,10 @@ class _Trace:
         else:
             wanted = [place for place, key in enumerate(outputs) if key in self.source.read]
             results = self._computed(node, name, attributes, operands, max(wanted, default=0) + 1)
+        self.made[name] = self.steps[before:]
         for key, result in zip(outputs, results, strict=False):
             if key:
-                self._tensors[key] = result
+                self.tensors[key] = result
 
     def _folded(self, node: Any, operands: Sequence[Held | None]) -> list[Array]:
         onnx = load_onnx()
@@ -357,14 +411,13 @@ class _Trace:
         """Return the elements that the only reader of a result makes of it; None if it is used as float32."""
         low, high = -math.inf, math.inf
         while (reader := self.source.only_reader(name)) is not None:
-            operands = [self._tensors.get(key) for key in reader.input[1:] if key]
+            operands = [self.tensors.get(key) for key in reader.input[1:] if key]
             arrays = [x.array for x in operands if isinstance(x, Known)]
             if len(arrays) < len(operands):
                 return None
-            if reader.op_type == "QuantizeLinear":
+            if reader.op_type in QUANTISERS:
                 attributes = {item.name: _attribute(item, self.source.path) for item in reader.attribute}
-                how = affine_of(arrays[0], arrays[1] if len(arrays) > 1 else None, attributes, 1)
-                return becomes_of(how, low, high) if how.is_integer and how.is_whole else None
+                return QUANTISERS[reader.op_type](arrays, attributes, low, high)
             if reader.op_type not in ("Relu", "Clip") or (reader.op_type == "Clip" and len(reader.input) != 3):
                 return None
             least, most = bounds_of(reader.op_type, arrays)
@@ -377,24 +430,30 @@ def with_biases(steps: Sequence[Step], returns: Sequence[str]) -> tuple[tuple[St
 
     Exporters write `MatMul` and `Add` for a layer with a bias. A unit adds the bias before it rounds.
     """
+    renamed, own = joined_with(steps, returns), {step.name: step for step in steps}
+    joined: dict[str, Step] = {}
+    for name, of_product in renamed.items():
+        product, bias = own[of_product], own[name].values["bias"]
+        held = (*product.held, Parameter("bias", bias.shape, "zero", product.held[0].fan_in, product.held[0].fan_out))
+        operands = (*product.operands, Own("bias"))
+        joined[product.name] = replace(product, operands=operands, held=held, values={**product.values, "bias": bias})
+    kept = [joined.get(step.name, step) for step in steps if step.name not in renamed]
+    return tuple(_reading(step, renamed) for step in kept), tuple(renamed.get(name, name) for name in returns)
+
+
+def joined_with(steps: Sequence[Step], returns: Sequence[str]) -> dict[str, str]:
+    """Return the sums that add a constant vector to a product which nothing else reads, and their products, by name."""
     readers = Counter(name for step in steps for name in step.reads)
     products = {step.name: step for step in steps if step.primitive == "linear" and len(step.operands) == 2}
-    joined: dict[str, Step] = {}
-    renamed: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for step in steps:
         read = step.reads
         product = products.get(read[0]) if step.primitive == "add" and len(read) == 1 and step.held else None
         if product is None or readers[product.name] > 1 or product.name in returns:
             continue
-        bias = step.values["bias"]
-        if bias.shape != product.values["weight"].shape[:1]:
-            continue
-        held = (*product.held, Parameter("bias", bias.shape, "zero", product.held[0].fan_in, product.held[0].fan_out))
-        operands = (*product.operands, Own("bias"))
-        joined[product.name] = replace(product, operands=operands, held=held, values={**product.values, "bias": bias})
-        renamed[step.name] = product.name
-    kept = [joined.get(step.name, step) for step in steps if step.name not in renamed]
-    return tuple(_reading(step, renamed) for step in kept), tuple(renamed.get(name, name) for name in returns)
+        if step.values["bias"].shape == product.values["weight"].shape[:1]:
+            sums[step.name] = product.name
+    return sums
 
 
 def _reading(step: Step, renamed: Mapping[str, str]) -> Step:
@@ -455,9 +514,11 @@ def _names_of(graph: Any, constants: Mapping[str, Array], taken: Sequence[str]) 
     Names have the form of layers' names, so that globs of a recipe match them: letters, digits, `_`, parts with dots.
     """
     used, counts, names = {*taken, INPUT_LAYER, LOSS_LAYER}, dict[str, int](), dict[int, str]()
+    # weights of quantised networks are read through a node of their own
+    origins = {node.output[0]: node.input[0] for node in graph.node if node.op_type in OF_CONSTANTS}
     for place, node in enumerate(graph.node):
         operator = _snake(node.op_type)
-        base = _module_of(node, constants) or _own_name(node)
+        base = _module_of([origins.get(key, key) for key in node.input[1:]], constants) or _own_name(node)
         if base and base not in used:
             names[place] = base
         else:
@@ -472,9 +533,9 @@ def _names_of(graph: Any, constants: Mapping[str, Array], taken: Sequence[str]) 
     return names
 
 
-def _module_of(node: Any, constants: Mapping[str, Array]) -> str:
+def _module_of(read: Sequence[str], constants: Mapping[str, Array]) -> str:
     """Return the module whose parameter a node reads, such as `block.conv` of `block.conv.weight`; "" without."""
-    return next((plain_name(key.rpartition(".")[0]) for key in node.input[1:] if key in constants and "." in key), "")
+    return next((plain_name(key.rpartition(".")[0]) for key in read if key in constants and "." in key), "")
 
 
 def _own_name(node: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
@@ -45,15 +44,12 @@ class Network(Graph):
         >>> [shares] = network(images)  # doctest: +SKIP
     """
 
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self._file = source
-
-    def tensors(self, *arrays: Any, device: str | Path | Device = "float32", backend: str = "auto") -> dict[str, Array]:
+    def tensor_results(
+        self, *arrays: Any, device: str | Path | Device = "float32", backend: str = "auto"
+    ) -> dict[str, Array]:
         """Return every tensor that the network computes by its name in the file, in the file's order of axes.
 
         Elements are integers; floats are numbers of the device's formats. Arguments and errors as those of a call.
         """
         results = self.results(*arrays, device=device, backend=backend)
-        names = self._file.traced(tuple(np.shape(x) for x in arrays)).names
-        return {tensor: on_host(results[step].array) for tensor, step in names.items()}
+        return {tensor: on_host(results[step].array) for tensor, (step, _) in self.tensors().items()}

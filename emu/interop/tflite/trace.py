@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
+from emu.datapath import Affine
 from emu.errors import ConfigError, EmuError, nearest_name
 from emu.formats import PRESETS
 from emu.interop.graph import Input
@@ -126,6 +127,13 @@ class Source:
             "graph", tuple(trace.steps), self.input_names, shapes, returns, result, text, lambda s: self._steps(s)
         )
 
+    def tensors(self) -> dict[str, tuple[str, Affine | None]]:
+        """Return which step, or input, has each tensor that the graph computes, as the file has it, by its name.
+
+        Elements are elements in the file too, so they stand for nothing else.
+        """
+        return {name: (step, None) for name, step in self.traced(self.shapes()).names.items()}
+
     def _steps(self, shapes: tuple[Shape, ...]) -> tuple[Step, ...]:
         trace = self.traced(shapes)
         self._require_batch(shapes, trace)
@@ -151,7 +159,7 @@ class Source:
         return self._model.tensors[self._model.inputs[0]].stored[0]
 
     @property
-    def tensors(self) -> tuple[StoredTensor, ...]:
+    def stored(self) -> tuple[StoredTensor, ...]:
         """The tensors of the file."""
         return self._model.tensors
 
@@ -177,13 +185,13 @@ class Trace:
         self._source, self._steps = source, Steps()
         self._held: dict[int, Tensor] = {
             place: Known(tensor.data, tensor.name)
-            for place, tensor in enumerate(source.tensors)
+            for place, tensor in enumerate(source.stored)
             if tensor.data is not None
         }
         inputs, outputs = source.places
         for place, name, item, shape in zip(inputs, source.input_names, source.inputs, shapes, strict=True):
             self._held[place] = self._steps.given(name, shape, item.dtype, item.format)
-        self._within = Within(source.tensors, self._steps.write, {}, source.stored_batch, shapes[0][0])
+        self._within = Within(source.stored, self._steps.write, {}, source.stored_batch, shapes[0][0])
         self._is_stored = shapes[0][0] == source.stored_batch
         for place, operator in enumerate(source.operators):
             self._add(operator, place)
@@ -197,7 +205,7 @@ class Trace:
     @property
     def names(self) -> dict[str, str]:
         """The step that holds each tensor that the graph computes, as the file has it, by the tensor's name."""
-        tensors = self._source.tensors
+        tensors = self._source.stored
         return {tensors[place].name: x.name for place, x in self._held.items() if isinstance(x, Traced)}
 
     def _output(self, place: int) -> Traced:
@@ -205,7 +213,7 @@ class Trace:
         tensor = self._held[place]
         if isinstance(tensor, Traced) and any(step.name == tensor.name for step in self.steps):
             return tensor
-        name = self._source.tensors[place].name
+        name = self._source.stored[place].name
         if isinstance(tensor, Known):
             raise ConfigError(
                 f"outputs of a graph must depend on its inputs, got the constant {name!r} of {self._source.path}; "
@@ -217,7 +225,7 @@ class Trace:
         )
 
     def _add(self, operator: StoredOperator, place: int) -> None:
-        path, tensors = self._source.path, self._source.tensors
+        path, tensors = self._source.path, self._source.stored
         if not operator.outputs:
             raise ConfigError(f"every operator must have a result, got {operator.name} without one in {path}")
         result = tensors[operator.outputs[0]]

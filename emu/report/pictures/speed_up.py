@@ -12,14 +12,14 @@ from emu.report.words import integer
 from emu.training.cluster_time import SimulatedCluster
 
 #: Colours that the page of a report defines as variables; a picture outside of a page needs their values.
-_COLOURS = {
+COLOURS = {
     "series-0": "#0072b2", "series-1": "#d55e00", "series-2": "#009e73", "series-3": "#cc79a7",
     "series-4": "#e69f00", "series-5": "#56b4e9", "series-6": "#b8a100", "series-7": "#555555",
 }  # fmt: skip
 _WIDTH, _HEIGHT = 460, 320
 _TEXTS = dict.fromkeys(("labelColor", "titleColor"), ANYWHERE["ink"])
 #: Texts and lines can be read on light and on dark backgrounds.
-_CONFIG = {
+CONFIG = {
     "view": {"stroke": None},
     "background": "transparent",
     "axis": {"domain": False, "gridColor": ANYWHERE["grid"], "tickColor": ANYWHERE["grid"], **_TEXTS},
@@ -37,9 +37,9 @@ def speed_up_picture(cluster: SimulatedCluster) -> str:
     number of devices (grey).
     """
     spec = _chart(cluster).to_dict()
-    spec["config"] = _CONFIG
+    spec["config"] = CONFIG
     spec["padding"] = {**PADDING, "right": 40}  # the legend is long
-    return as_svg(coloured(spec, _COLOURS), f"{_title(cluster)}: {_sentence(cluster)}")
+    return as_svg(coloured(spec, COLOURS), f"{_title(cluster)}: {_sentence(cluster)}")
 
 
 def _title(cluster: SimulatedCluster) -> str:

@@ -7,6 +7,7 @@
     normalisation.py   BatchNormalization, LayerNormalization ...
     moves.py           Reshape, Concat, Slice, Gather ...
     integers.py        QuantizeLinear, QLinearConv ..., and what float operators become between them
+    qonnx.py           Quant, BipolarQuant, Trunc, FloatQuant of QONNX
 
 A new operator is a function and a line in the `ROWS` of its family.
 
@@ -18,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from emu.interop.onnx.node import Node, Tensor
-from emu.interop.onnx.operators import arithmetic, functions, integers, moves, normalisation, pooling, products
+from emu.interop.onnx.operators import arithmetic, functions, integers, moves, normalisation, pooling, products, qonnx
 
-FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves, integers)
+FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves, integers, qonnx)
 #: What writes the steps of a node, by operator.
 OPERATORS: dict[str, Callable[[Node], Sequence[Tensor]]] = {
     name: row for family in FAMILIES for name, row in family.ROWS.items()

@@ -13,20 +13,20 @@ Sources: ONNX, "Operator Schemas"; onnxruntime, "Quantize ONNX models" and its c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath import Affine, Requantiser
+from emu.datapath import Affine, Requantiser, RequantiserKind
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format, parse_number
 from emu.interop.onnx.files import DOMAINS
 from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced
-from emu.interop.onnx.operators import functions, moves, pooling
+from emu.interop.onnx.operators import functions, moves, pooling, qonnx
 from emu.interop.onnx.operators.products import as_before, as_images, as_kernels, windows_of
-from emu.operations.integers import DYNAMIC, SUMS
+from emu.operations.integers import DYNAMIC, STANDARD, SUMS, Written
 
 Array = NDArray[Any]
 #: Domain of the operators that onnxruntime adds, and those of them that are known.
@@ -46,14 +46,32 @@ _TYPES = {
     2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 17: "float8_e4m3fn", 19: "float8_e5m2", 21: "uint4", 22: "int4",
     23: "float4_e2m1fn", 25: "uint2", 26: "int2",
 }  # fmt: skip
-#: The requantiser of onnxruntime.
-_KIND = "float32"
-_FLOAT_SUMS = Affine.of(SUMS, 1.0)
+#: Onnxruntime's pooling adds the zero point before it rounds.
+ZERO_FIRST = Written(zero_first=True)
 
 
 def is_known(operator: str, domain: str) -> bool:
     """Return whether an operator of a domain may be in the table."""
+    if operator in qonnx.ROWS:
+        return domain in qonnx.DOMAINS
     return domain in DOMAINS or (domain == MICROSOFT and operator in _ADDED)
+
+
+def _becomes_of_linear(
+    arrays: Sequence[Array], attributes: Mapping[str, Any], low: float, high: float
+) -> Becomes | None:
+    how = affine_of(arrays[0], arrays[1] if len(arrays) > 1 else None, attributes, 1)
+    return becomes_of(how, low, high) if how.is_integer and how.is_whole else None
+
+
+#: Operators whose rows take constants, whose elements stay known.
+OF_CONSTANTS = {"DequantizeLinear", *qonnx.ROWS}
+#: What makes elements of the numbers that it reads: (constant operands, attributes, bounds of what it reads) -> them.
+QUANTISERS: dict[str, Callable[[Sequence[Array], Mapping[str, Any], float, float], Becomes | None]] = {
+    "QuantizeLinear": _becomes_of_linear,
+    "Quant": qonnx.becomes_of_quant,
+    "IntQuant": qonnx.becomes_of_quant,
+}
 
 
 def format_of(dtype: Any) -> Format:
@@ -160,8 +178,8 @@ def _points(node: Node, first: int, fmt: Format | None, axis: int = 0) -> Affine
 
 
 def _requantiser(becomes: Becomes) -> Requantiser:
-    how = becomes.how
-    return Requantiser(_KIND, float(how.scale), int(how.zero), becomes.lowest, becomes.highest)
+    how, bounds = becomes.how, (becomes.lowest, becomes.highest)
+    return Requantiser(becomes.kind, float(how.scale), int(how.zero), *bounds, becomes.rounding)
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
@@ -370,7 +388,7 @@ def _both(node: Node) -> tuple[Dequantised, Dequantised]:
 def _joined_of_elements(primitive: str) -> Callable[[Node], Sequence[Held] | None]:
     def row(node: Node) -> Sequence[Held] | None:
         a, b, becomes = node.held(0), node.held(1), node.becomes
-        if becomes is None or (becomes.lowest, becomes.highest) != (None, None):
+        if becomes is None or not becomes.is_plain:
             return None
         if not all(isinstance(x, Dequantised) and x.how.is_whole and x.how.is_integer for x in (a, b)):
             return None
@@ -388,7 +406,7 @@ def _global_mean(node: Node, x: Dequantised, becomes: Becomes) -> Dequantised:
     flat = node.reshaped(_traced(node, x), (*x.shape[:2], count), part="flat")
     ones = Known(np.ones((count, 1), np.int8))
     scale = float(np.float32(becomes.how.scale * np.float32(count)))
-    by = Requantiser(_KIND, scale, int(becomes.how.zero), becomes.lowest, becomes.highest)
+    by = _requantiser(becomes._replace(how=Affine.of(becomes.how.format, scale, becomes.how.zero)))
     of = (x.how, Affine.of("fix8f0", 1.0))
     means = node.apply("integer_matmul", flat, ones, of=of, by=by, to=becomes.how.format)
     shape = (*x.shape[:2], *[1] * len(x.shape[2:]))
@@ -403,7 +421,9 @@ def _qlinear_global_mean(node: Node) -> Sequence[Held]:
 
 def _global_mean_of_elements(node: Node) -> Sequence[Held] | None:
     x = node.held(0)
-    if node.becomes is None or not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known):
+    if node.becomes is None or node.becomes.kind is not RequantiserKind.FLOAT32:
+        return None
+    if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known):
         return None
     return [_global_mean(node, x, node.becomes)]
 
@@ -411,21 +431,19 @@ def _global_mean_of_elements(node: Node) -> Sequence[Held] | None:
 def _mean_of_elements(node: Node) -> Sequence[Held] | None:
     """The mean as float32; its zero point is added before it is rounded."""
     x, becomes = node.held(0), node.becomes
-    if becomes is None or not isinstance(x, Dequantised) or (becomes.lowest, becomes.highest) != (None, None):
+    if becomes is None or not isinstance(x, Dequantised) or not becomes.is_plain:
         return None
     [y] = pooling.ROWS["AveragePool"](node)
-    return [
-        Dequantised(node.apply("quantize_linear", y, part="elements", to=becomes.how, zero_first=True), becomes.how)
-    ]
+    return [Dequantised(node.apply("quantize_linear", y, part="elements", to=becomes.how, how=ZERO_FIRST), becomes.how)]
 
 
-def _by_floats(operator: str, row: Callable[[Node], Sequence[Tensor]], *, zero_first: bool = False) -> Any:
+def _by_floats(operator: str, row: Callable[[Node], Sequence[Tensor]], how: Written = STANDARD) -> Any:
     """Return the row of an operator that dequantises, computes as a float operator does, and quantises."""
 
     def quantised(node: Node) -> Sequence[Held]:
         x, to = _at(node, 0), _points(node, 3, None)
         [y] = row(node.as_another(operator, [x], **node.attributes))
-        return [node.apply("quantize_linear", y, part="elements", to=to, zero_first=zero_first)]
+        return [node.apply("quantize_linear", y, part="elements", to=to, how=how)]
 
     return quantised
 
@@ -434,7 +452,7 @@ def _quantised_softmax(node: Node, x: Held, to: Affine, **attributes: Any) -> Tr
     """Onnxruntime multiplies shares by the integer below 1 / scale, where QuantizeLinear would divide by the scale."""
     [y] = functions.ROWS["Softmax"](node.as_another("Softmax", [x], **attributes))
     times = float(np.floor(np.float32(1) / to.scale))
-    return node.apply("quantize_linear", y, part="elements", to=to, times=times)
+    return node.apply("quantize_linear", y, part="elements", to=to, how=Written(times=times))
 
 
 def _qlinear_softmax(node: Node) -> Sequence[Held]:
@@ -443,7 +461,7 @@ def _qlinear_softmax(node: Node) -> Sequence[Held]:
 
 def _softmax_of_elements(node: Node) -> Sequence[Held] | None:
     x, becomes = node.held(0), node.becomes
-    if becomes is None or not isinstance(x, Dequantised) or (becomes.lowest, becomes.highest) != (None, None):
+    if becomes is None or not isinstance(x, Dequantised) or not becomes.is_plain:
         return None
     return [Dequantised(_quantised_softmax(node, x, becomes.how, **node.attributes), becomes.how)]
 
@@ -509,7 +527,7 @@ ROWS: dict[str, Callable[[Node], Sequence[Held]]] = {
     "QLinearAdd": _joined("integer_add", _both),
     "QLinearMul": _joined("integer_multiply", _both),
     "QLinearGlobalAveragePool": _qlinear_global_mean,
-    "QLinearAveragePool": _by_floats("AveragePool", pooling.ROWS["AveragePool"], zero_first=True),
+    "QLinearAveragePool": _by_floats("AveragePool", pooling.ROWS["AveragePool"], ZERO_FIRST),
     "QLinearSigmoid": _by_floats("Sigmoid", functions.ROWS["Sigmoid"]),
     "QLinearLeakyRelu": _by_floats("LeakyRelu", functions.ROWS["LeakyRelu"]),
     "QLinearSoftmax": _qlinear_softmax,
