@@ -153,6 +153,18 @@ def test_a_device_that_says_how_it_requantises_does_so_in_products(kind: str | N
     assert np.array_equal(given["fc2"].array, expected.array)
 
 
+def test_recorded_tensors_are_compared_by_their_names_in_the_file():
+    from emu.interop.against import compare_with
+
+    network, [images] = emu.tflite.load(NETWORKS / "digits.tflite"), inputs_of("digits")
+    expected = {name: array for name, array in recorded("digits").items() if name != network.inputs[0]}
+    compared = compare_with(network, "float32", images, expected)
+    assert (compared.first, compared.left_out, len(compared.rows)) == (None, (), 12)
+    first = compare_with(network, "fixed8", images, expected).first
+    assert first is not None
+    assert first.tensor == "tfl.quantize"
+
+
 def test_a_reshape_whose_first_size_is_the_batch_of_the_file_follows_the_batch(tmp_path: Path):
     """[1, 6] and [1, -1] of a file for one example are [n, 6]; [-1, 3] is [2 * n, 3], which no example has alone."""
     for shape in ([1, 6], [1, -1], [-1, 6]):
