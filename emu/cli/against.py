@@ -91,7 +91,9 @@ def _table(result: Comparison) -> Table:
             list(row.causes),
         )  # fmt: skip
 
-    return Table(columns, [cells(row) for row in result.rows], "tensors", {"keys": 1})
+    if not any(row.causes for row in result.rows):
+        columns = columns[:-1]
+    return Table(columns, [cells(row)[: len(columns)] for row in result.rows], "tensors", {"keys": 1})
 
 
 def _remarks(result: Comparison) -> list[str]:

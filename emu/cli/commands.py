@@ -20,6 +20,7 @@ from emu.cli.options import (
     MODEL,
     Backend,
     CheckOptions,
+    NetworkOptions,
     OperandFormats,
     Operation,
     OutFormat,
@@ -85,6 +86,7 @@ def train(
 
 @app.command()
 @printing
+@with_options(NetworkOptions)
 def evaluate(
     weights: Annotated[
         Path,
@@ -96,39 +98,19 @@ def evaluate(
     device: Annotated[str | None, typer.Option(help="A device; a run brings its own.", autocompletion=DEVICE)] = None,
     backend: Backend = None,
     settings: Settings = None,
-    data: Annotated[Path | None, typer.Option(help="Examples for a network: .npz with x and y, .npy, or .csv.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Of a network: try these layers alone, by name or glob; 'none' tries none.")
-    ] = None,
-    calibrate: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a network: choose every binary point from float32 data, write this device file, and use it."
-        ),
-    ] = None,
-    calibration_data: Annotated[
-        Path | None, typer.Option(help="Examples that points are chosen from; without: --data.")
-    ] = None,
-    overflow_rate: Annotated[
-        float | None, typer.Option(help="Share of a tensor's numbers that may lie beyond its format; without: 0.")
-    ] = None,
+    **options: Unpack[NetworkOptions],
 ) -> Output:
     """Measure the test accuracy of trained weights on a device; of a network's file, what it does to each layer."""
     from emu.interop.loading import is_network
 
+    of_models = model or next(iter(settings or []), None)
     if is_network(weights):
-        from emu.cli.graphs import Calibration, evaluate_network
+        from emu.cli.graphs import evaluate_network
 
-        how = Calibration(calibrate, calibration_data, overflow_rate)
-        return evaluate_network(
-            weights, device, data, only or [], backend or "auto", how, model or next(iter(settings or []), None)
-        )
+        return evaluate_network(weights, device, backend or "auto", options, of_models)
     from emu.cli.runs import evaluate_weights
 
-    of_networks = {
-        "--data": data, "--only": only, "--calibrate": calibrate, "--calibration-data": calibration_data,
-        "--overflow-rate": overflow_rate,
-    }  # fmt: skip
+    of_networks = {f"--{name.replace('_', '-')}": given for name, given in options.items()}
     return evaluate_weights(weights, model, device, backend or "auto", settings or [], of_networks)
 
 

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.text import Text
 
+from emu._files import replace_file
+from emu.cli.options import NetworkOptions
 from emu.cli.output import Column, Facts, Output, Table
 from emu.errors import ConfigError
 from emu.interop.calibration import Point, calibrate, write_calibrated
@@ -47,38 +49,16 @@ class _Bar:
         self._screen.stop()
 
 
-class Calibration(NamedTuple):
-    """How binary points are chosen before an evaluation.
-
-    Attributes:
-        path: device file that is written; None chooses none.
-        data: examples that they are chosen from; None takes those of the evaluation.
-        overflow_rate: share of a tensor's numbers that may lie outside; None is 0.
-    """
-
-    path: Path | None
-    data: Path | None
-    overflow_rate: float | None
-
-
 def evaluate_network(
-    path: Path,
-    device: str | None,
-    data: Path | None,
-    only: list[str],
-    backend: str,
-    calibration: Calibration,
-    of_models: str | None,
+    path: Path, device: str | None, backend: str, options: NetworkOptions, of_models: str | None
 ) -> Output:
-    """Return what a device does to a network, layer by layer, worst first.
+    """Return what a device does to a network, layer by layer, worst first; or how it compares with recorded tensors.
 
     Args:
         path: the network.
         device: the device.
-        data: examples.
-        only: globs of layers that are tried alone.
         backend: backend that computes.
-        calibration: how binary points are chosen first, if at all.
+        options: examples, layers that are tried alone, calibration, picture, recorded tensors.
         of_models: an option that models have and networks have not, if it was given.
 
     Raises:
@@ -89,41 +69,82 @@ def evaluate_network(
             f"a network's file must be evaluated without --model and --set, got {of_models!r}: it is the network; give "
             "formats in a device file"
         )
+    data = options.get("data")
     if device is None or data is None:
         missing = "--device" if device is None else "--data"
         raise ConfigError(
             f"a network's file must be evaluated with --device and --data, got no {missing}; for example: emu evaluate "
             f"{path} --device fixed16 --data test.npz"
         )
+    _require_own(options)
     graph = load(path)
     parts: list[Any] = []
-    if calibration.path is not None:
-        points = _calibrated(graph, device, data, calibration, backend)
-        parts = [_points(points), Text(f"written to {calibration.path}\n")]
-        device = str(calibration.path)
-    elif calibration.data is not None or calibration.overflow_rate is not None:
-        option = "--overflow-rate" if calibration.data is None else "--calibration-data"
-        raise ConfigError(f"{option} must be given with --calibrate, got it alone; add --calibrate OUT.toml")
+    calibrated, against = options.get("calibrate"), options.get("against")
+    if calibrated is not None:
+        parts = [_points(_calibrated(graph, device, data, options, backend)), Text(f"written to {calibrated}\n")]
+        device = str(calibrated)
     progress = _Bar(f"{path.name} on {Path(device).stem}")
     try:
-        names = [] if only == ["none"] else only or ["*"]
+        if against is not None:
+            from emu.cli.against import compared
+
+            output = compared(graph, device, data, against, backend, progress)
+            return Output([*parts, *output.parts], exit_code=output.exit_code)
+        only = options.get("only") or ["*"]
+        names = [] if only == ["none"] else only
         result = evaluate_graph(graph, device, data, only=names, backend=backend, progress=progress)
     finally:
         progress.finish()
-    return Output([*parts, *_summary(result), Text(), _steps(result), *_remarks(result)])
+    return Output([*parts, *_summary(result), Text(), _steps(result), *_remarks(result), *_drawn(result, options)])
 
 
-def _calibrated(graph: Graph, device: str, data: Path, how: Calibration, backend: str) -> tuple[Point, ...]:
-    """Choose binary points, and write the device file."""
-    assert how.path is not None
-    examples, rate = how.data or data, how.overflow_rate or 0.0
+def _require_own(options: NetworkOptions) -> None:
+    """Raise ConfigError if options are given that only others make useful, or that exclude each other."""
+    if options.get("calibrate") is None:
+        given = [name for name in ("calibration_data", "overflow_rate") if options.get(name) is not None]
+        if given:
+            option = f"--{given[0].replace('_', '-')}"
+            raise ConfigError(f"{option} must be given with --calibrate, got it alone; add --calibrate OUT.toml")
+    if options.get("against") is not None:
+        given = [name for name in ("only", "picture") if options.get(name)]
+        if given:
+            raise ConfigError(
+                f"--{given[0]} must be left out with --against, which compares tensors, got both; drop one"
+            )
+    picture = options.get("picture")
+    if picture is not None and picture.suffix != ".svg":
+        raise ConfigError(f"--picture must be an .svg file, got {str(picture)!r}; name one such as layers.svg")
+
+
+def _drawn(result: GraphEvaluation, options: NetworkOptions) -> list[Any]:
+    """Draw the layers, if asked; return where."""
+    picture = options.get("picture")
+    if picture is None:
+        return []
+    from emu.report.pictures.layers import layers_picture
+
+    content = layers_picture(result).encode()
+    try:
+        replace_file(picture, lambda out: out.write(content))
+    except OSError as error:
+        raise ConfigError(
+            f"--picture must be a file that can be written, got {error.strerror} for {picture}; choose another"
+        ) from None
+    return [f"picture  {picture}", Facts({}, {"picture": str(picture)})]
+
+
+def _calibrated(graph: Graph, device: str, data: Path, how: NetworkOptions, backend: str) -> tuple[Point, ...]:
+    """Choose points, and write the device file."""
+    path = how.get("calibrate")
+    assert path is not None
+    examples, rate = how.get("calibration_data") or data, how.get("overflow_rate") or 0.0
     progress = _Bar(f"calibrating {graph.path.name}")
     try:
         points = calibrate(graph, device, examples, overflow_rate=rate, backend=backend, progress=progress)
     finally:
         progress.finish()
     source = f"Points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
-    write_calibrated(how.path, device, points, source)
+    write_calibrated(path, device, points, source)
     return points
 
 

@@ -223,6 +223,36 @@ class VectorsOptions(VectorOptions, BenchOptions, total=False):
     """Options of `emu vectors` besides operation and formats."""
 
 
+class NetworkOptions(TypedDict, total=False):
+    """Options of the evaluation of a network's file; see `evaluate_network` of `emu.cli.graphs`."""
+
+    data: Annotated[Path | None, typer.Option(help="Examples for a network: .npz with x and y, .npy, or .csv.")]
+    only: Annotated[
+        list[str] | None, typer.Option(help="Of a network: try these layers alone, by name or glob; 'none' tries none.")
+    ]
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a network: choose binary points, or scales of integers, from float32 data, write this device "
+            "file, and use it."
+        ),
+    ]
+    calibration_data: Annotated[
+        Path | None, typer.Option(help="Examples that points are chosen from; without: --data.")
+    ]
+    overflow_rate: Annotated[
+        float | None, typer.Option(help="Share of a tensor's numbers that may lie beyond its format; without: 0.")
+    ]
+    picture: Annotated[Path | None, typer.Option(help="Of a network: draw its layers into this .svg file.")]
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a network: compare with tensors that were recorded elsewhere, .npz by name; exit code 1 if one "
+            "differs."
+        ),
+    ]
+
+
 class SimulateOptions(TypedDict, total=False):
     """Options of a simulation besides model and device; see `simulate_model` of `emu.cli.simulate`."""
 

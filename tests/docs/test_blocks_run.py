@@ -10,6 +10,7 @@ import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from documents import (
@@ -50,14 +51,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-#: Pages whose readers have networks.
+NETWORKS = ROOT / "tests" / "interop" / "networks"
+#: Pages whose readers have networks, and what a runtime computed of the first 20 images.
 HAVE_NETWORKS = ("onnx.md", "quantised.md", "tflite.md")
 
 
 def write_files(page: Path, folder: Path) -> None:
     if page.name in HAVE_NETWORKS:
         for name in ("digits.onnx", "digits-qdq.onnx", "digits.tflite", "digits.npz"):
-            shutil.copy(ROOT / "tests" / "interop" / "networks" / name, folder)
+            shutil.copy(NETWORKS / name, folder)
+        with np.load(NETWORKS / "quantised.npz") as recorded, np.load(NETWORKS / "digits.npz") as data:
+            own = [name for name in recorded.files if name.startswith("digits-qdq:")]
+            np.savez(folder / "recorded.npz", **{name.partition(":")[2]: recorded[name] for name in own})
+            np.savez(folder / "first20.npz", x=data["x"][:20])
     for name, text in named_files(page).items():
         (folder / name).write_text(text)
 
