@@ -226,7 +226,9 @@ class VectorsOptions(VectorOptions, BenchOptions, total=False):
 class NetworkOptions(TypedDict, total=False):
     """Options of the evaluation of a network's file; see `evaluate_network` of `emu.cli.graphs`."""
 
-    data: Annotated[Path | None, typer.Option(help="Examples for a network: .npz with x and y, .npy, or .csv.")]
+    data: Annotated[
+        Path | None, typer.Option(help="Examples for a network: .npz with x and y, .npy, .csv, or a folder of images.")
+    ]
     only: Annotated[
         list[str] | None, typer.Option(help="Of a network: try these layers alone, by name or glob; 'none' tries none.")
     ]

@@ -3,6 +3,7 @@
     .npz         x and y, x_test and y_test, or test_images and test_labels; or one array alone, without labels
     .npy         inputs; labels are in `<stem>_labels.npy` or `labels.npy` beside it, if anywhere
     .csv         a row for each example, the label last if the head of that column is `label` or `y`
+    folder       images, in a folder for each class if they have labels; whole channels, divided by the largest code
 
 Inputs are what the network reads: float32, already scaled. Only their shape may be another one with as many numbers, or
 have the channels last.
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
+from emu.interop.images import read_images
 from emu.nn.layer import Shape
 
 Array = NDArray[Any]
@@ -50,7 +52,7 @@ def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Ex
     """Read examples for a network.
 
     Args:
-        path: an `.npz`, `.npy` or `.csv` file.
+        path: an `.npz`, `.npy` or `.csv` file, or a folder of images.
         shape: of one input.
         tokens: whether inputs are tokens: integers.
 
@@ -59,8 +61,14 @@ def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Ex
     """
     file = Path(path)
     readers = {".npz": _npz, ".npy": _npy, ".csv": _csv}
+    if file.is_dir():
+        inputs, labels = read_images(file, shape)
+        return Examples(_inputs(inputs, shape, file, tokens=tokens), labels, str(file))
     if not file.is_file():
-        raise ConfigError(f"--data must be a file of examples, got {str(path)!r}, which does not exist; check the path")
+        raise ConfigError(
+            f"--data must be a file of examples or a folder of images, got {str(path)!r}, which does not exist; check "
+            "the path"
+        )
     if file.suffix not in readers:
         raise ConfigError(
             f"--data must be an {', '.join(readers)} file, got {str(path)!r}; write one with numpy.savez('data.npz', "

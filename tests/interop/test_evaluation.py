@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import emu
 from emu.autodiff import Operation, Value
@@ -258,3 +260,68 @@ def test_a_machine_writes_inputs_in_the_formats_of_its_device():
     [tensor] = machine.inputs([x])
     expected = machine.runner.run(Operation("quantize", (Value(x),)), "activation", "input")
     assert np.array_equal(tensor.value.array, expected.array)
+
+
+def images_in(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """Write images by their paths in a folder."""
+    for name, array in arrays.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(array).save(path)
+    return folder
+
+
+def test_a_folder_of_images_has_a_folder_for_each_class(tmp_path: Path):
+    grey = np.arange(16, dtype=np.uint8).reshape(4, 4) * 17
+    folder = images_in(tmp_path / "a", {"10/b.png": grey, "2/c.png": grey.T.copy(), "2/a.png": grey + 1})
+    (folder / "2" / "notes.txt").write_text("no image")
+    examples = read_examples(folder, (1, 4, 4))
+    assert examples.labels is not None
+    assert examples.labels.tolist() == [0, 0, 1]  # 2 before 10
+    assert np.array_equal(examples.inputs[:, 0], np.stack([grey + 1, grey.T, grey]) / np.float32(255))
+    colours = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    folder = images_in(tmp_path / "b", {"a.png": colours})
+    for shape in ((3, 4, 5), (4, 5, 3)):
+        examples = read_examples(folder, shape)
+        assert examples.labels is None
+        whole = examples.inputs[0] if shape[2] == 3 else np.moveaxis(examples.inputs[0], 0, 2)
+        assert np.array_equal(whole, colours / np.float32(255))
+
+
+def test_images_of_16_bits_keep_them(tmp_path: Path):
+    deep = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4369
+    folder = images_in(tmp_path / "a", {"a.png": deep})
+    assert np.array_equal(read_examples(folder, (1, 4, 4)).inputs[0, 0], deep / np.float32(65535))
+
+
+@pytest.mark.parametrize(
+    ("files", "shape", "rule"),
+    [
+        ({}, (1, 4, 4), "a folder of examples must have images (.bmp, .jpeg, .jpg"),
+        ({"a.png": b"nothing"}, (1, 4, 4), "images must be readable, got"),
+        (
+            {"a.png": np.zeros((4, 5), np.uint8)},
+            (1, 4, 4),
+            "images must have 4 rows and 4 columns, as the",
+        ),
+        ({}, (12,), "a folder of images must be given to a network of images, got inputs of (12,)"),
+        ({}, (2, 4, 4), "images must have 1 or 3 channels, got inputs of (2, 4, 4)"),
+    ],
+)
+def test_folders_that_are_no_examples(tmp_path: Path, files: dict[str, Any], shape: tuple[int, ...], rule: str):
+    (tmp_path / "a").mkdir()
+    for name, content in files.items():
+        if isinstance(content, bytes):
+            (tmp_path / "a" / name).write_bytes(content)
+        else:
+            images_in(tmp_path / "a", {name: content})
+    with pytest.raises(emu.ConfigError) as refused:
+        read_examples(tmp_path / "a", shape)
+    assert rule in str(refused.value)
+
+
+def test_without_pillow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = images_in(tmp_path / "a", {"a.png": np.zeros((4, 4), np.uint8)})
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(emu.ConfigError, match=r"which is not installed; pip install 'emu-numerics\[images\]'"):
+        read_examples(folder, (1, 4, 4))

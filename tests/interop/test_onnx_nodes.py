@@ -160,6 +160,36 @@ def test_of_further_operators_four_in_five_are_computed(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_layers_that_pytorch_converted_compute_what_it_did(tmp_path: Path):
+    """Their files have version 6 of the operators, which is read as 11: all are equal but for what changed in between.
+
+    Pad had its value as an attribute, and PRelu a slope for each channel without axes behind it.
+    """
+    from onnx.backend.test.loader import load_model_tests
+
+    changed = {"test_ConstantPad2d", "test_PReLU_1d_multiparam", "test_PReLU_2d_multiparam", "test_PReLU_3d_multiparam"}
+    count = 0
+    for test in load_model_tests(kind="pytorch-converted"):
+        if test.name in changed or test.name.startswith(("test_Conv3d", "test_AvgPool3d", "test_MaxPool3d")):
+            continue
+        folder = Path(test.model_dir)
+        model = onnx.load(folder / "model.onnx")
+        model.opset_import[0].version = 11
+        onnx.save(model, tmp_path / "layer.onnx")
+        [inputs, outputs] = (_tensors(folder / "test_data_set_0", what) for what in ("input", "output"))
+        results = emu.onnx.load(tmp_path / "layer.onnx")(*inputs)
+        for result, expected in zip(results, outputs, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5, err_msg=test.name)
+        count += 1
+    assert count == 65
+
+
+def _tensors(folder: Path, what: str) -> list[np.ndarray]:
+    paths = sorted(folder.glob(f"{what}_*.pb"))
+    return [numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes())) for path in paths]
+
+
+@pytest.mark.slow
 def test_quantised_operators_give_the_integers_that_onnx_says(tmp_path: Path):
     results = outcomes(QUANTISED, tmp_path / "node.onnx")
     refused = {name: text for name, text in results.items() if text != "equal"}
@@ -169,9 +199,10 @@ def test_quantised_operators_give_the_integers_that_onnx_says(tmp_path: Path):
 
 @pytest.mark.slow
 def test_every_operator_of_the_table_is_computed_in_a_test():
-    from emu.interop.onnx.operators import OPERATORS
+    from emu.interop.onnx.operators import OPERATORS, qonnx
 
     tried = {test.operator for test in node_tests().values()}
     elsewhere = {"Resize", "DepthToSpace", "SpaceToDepth", "Cast"}  # test_onnx_graphs.py
     elsewhere |= {name for name in OPERATORS if name.startswith("QLinear")} | {"QGemm"}  # test_onnx_quantised.py
+    elsewhere |= set(qonnx.ROWS)  # test_qonnx.py
     assert set(OPERATORS) - tried - elsewhere == set()

@@ -125,7 +125,10 @@ def test_an_input_of_another_shape():
     [
         ([], "must be evaluated with --device and --data, got no --device"),
         (["--device", "fixed16"], "must be evaluated with --device and --data, got no --data"),
-        (["--device", "fixed16", "--data", "none.npz"], "--data must be a file of examples, got 'none.npz'"),
+        (
+            ["--device", "fixed16", "--data", "none.npz"],
+            "or a folder of images, got 'none.npz'",
+        ),
         (["--device", "fixed16", "--data", "D", "--only", "c9"], "`only` must match a step that computes, got 'c9'"),
         (["--device", "fixed16", "--data", "D", "--model", "mlp"], "without --model and --set, got 'mlp'"),
         (["--device", "dlu8", "--data", "D"], "must say every binary point to evaluate a network from elsewhere"),
