@@ -31,7 +31,7 @@ FURTHER = [
     "Erf", "Sqrt", "Pow", "Exp", "Log", "HardSwish", "HardSigmoid", "Elu", "PRelu", "Sum", "ConvTranspose",
     "RMSNormalization", "Abs", "Neg", "Max", "Min", "Mean", "Reciprocal", "Selu", "Softplus", "Softsign",
     "Mish", "LogSoftmax", "ReduceSum", "ReduceMax", "ReduceMin", "GlobalMaxPool", "InstanceNormalization",
-    "GroupNormalization", "Expand", "Swish",
+    "GroupNormalization", "Expand", "Swish", "Attention",
 ]  # fmt: skip
 QUANTISED = [
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",

@@ -6,6 +6,7 @@
     arithmetic.py      Add, Mul, Max ...: of two or more; sums and means along axes
     normalisation.py   BatchNormalization, LayerNormalization ...
     moves.py           Reshape, Concat, Slice, Gather ...
+    attention.py       Attention
     integers.py        QuantizeLinear, QLinearConv ..., and what float operators become between them
     qonnx.py           Quant, BipolarQuant, Trunc, FloatQuant of QONNX
 
@@ -19,9 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from emu.interop.onnx.node import Node, Tensor
-from emu.interop.onnx.operators import arithmetic, functions, integers, moves, normalisation, pooling, products, qonnx
+from emu.interop.onnx.operators import (
+    arithmetic,
+    attention,
+    functions,
+    integers,
+    moves,
+    normalisation,
+    pooling,
+    products,
+    qonnx,
+)
 
-FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves, integers, qonnx)
+FAMILIES = (products, pooling, functions, arithmetic, normalisation, moves, attention, integers, qonnx)
 #: What writes the steps of a node, by operator.
 OPERATORS: dict[str, Callable[[Node], Sequence[Tensor]]] = {
     name: row for family in FAMILIES for name, row in family.ROWS.items()
