@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from emu.autodiff.context import Backward, Context, Forward, Primitive, summed_to
+from emu.autodiff.context import Backward, Context, Forward, Primitive, function, summed_to
 from emu.formats import Value
 from emu.operations.operands import number, rounded
 
@@ -95,13 +95,6 @@ def _erf_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     return c.run("multiply", g, slope)
 
 
-def _function(name: str) -> Forward:
-    def rule(c: Context, x: Value) -> Value:
-        return c.run("function", x, function=name)
-
-    return rule
-
-
 def _sqrt(c: Context, x: Value) -> Value:
     return c.run("sqrt", x)
 
@@ -115,8 +108,8 @@ CHOICES: dict[str, Primitive] = {
     "leaky_relu": Primitive(_leaky_relu, (_leaky_relu_back,)),
     "prelu": Primitive(_prelu, (_prelu_back_x, _prelu_back_slope)),
     "elu": Primitive(_elu, (_elu_back,)),
-    "exp": Primitive(_function("exp"), (_exp_back,)),
-    "log": Primitive(_function("log"), (_log_back,)),
-    "erf": Primitive(_function("erf"), (_erf_back,)),
+    "exp": Primitive(function("exp"), (_exp_back,)),
+    "log": Primitive(function("log"), (_log_back,)),
+    "erf": Primitive(function("erf"), (_erf_back,)),
     "sqrt": Primitive(_sqrt, (_sqrt_back,)),
 }

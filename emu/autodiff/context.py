@@ -71,6 +71,15 @@ def elementwise(name: str) -> Forward:
     return rule
 
 
+def function(name: str) -> Forward:
+    """Return the rule that computes an elementary function of its operand."""
+
+    def rule(c: Context, x: Value) -> Value:
+        return c.run("function", x, function=name)
+
+    return rule
+
+
 def summed_to(c: Context, g: Value, shape: tuple[int, ...], part: str) -> Value:
     """Return a gradient summed over the axes along which its operand was broadcast."""
     if g.shape == shape:

@@ -7,9 +7,10 @@ the gradient of the result, the result and the operands, and returns the gradien
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from emu.autodiff.choice_rules import CHOICES
-from emu.autodiff.context import Backward, Context, Forward, Primitive, elementwise, reshaped, summed_to
+from emu.autodiff.context import Backward, Context, Primitive, elementwise, function, reshaped, summed_to
 from emu.autodiff.integer_rules import INTEGERS
 from emu.autodiff.layer_rules import LAYER_PRIMITIVES
 from emu.autodiff.moves import MOVES
@@ -124,18 +125,21 @@ def _conv2d_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: 
 
 def _transposed_conv2d(c: Context, x: Value, w: Value) -> Value:
     """The convolution whose way back leads from x to the result; `sizes` are rows and columns of that."""
-    slide = {name: option for name, option in c.options.items() if name != "sizes"}
     shape = (x.shape[0], w.shape[1] * c.options["groups"], *c.options["sizes"])
-    return c.run("conv2d_input_gradient", x, w, shape=shape, **slide)
+    return c.run("conv2d_input_gradient", x, w, shape=shape, **_slide(c))
 
 
 def _transposed_conv2d_back_x(c: Context, g: Value, y: Value, x: Value, w: Value) -> Value:
-    return c.run("conv2d", g, w, **{name: option for name, option in c.options.items() if name != "sizes"})
+    return c.run("conv2d", g, w, **_slide(c))
 
 
 def _transposed_conv2d_back_w(c: Context, g: Value, y: Value, x: Value, w: Value) -> Value:
-    slide = {name: option for name, option in c.options.items() if name != "sizes"}
-    return c.run("conv2d_weight_gradient", g, x, kernel=w.shape[2:], **slide)
+    return c.run("conv2d_weight_gradient", g, x, kernel=w.shape[2:], **_slide(c))
+
+
+def _slide(c: Context) -> dict[str, Any]:
+    """Return how the kernels slide."""
+    return {name: option for name, option in c.options.items() if name != "sizes"}
 
 
 def _sum(c: Context, x: Value) -> Value:
@@ -150,13 +154,6 @@ def _sum_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 
 
 # ---- functions ------------------------------------------------------------------------------------------------------
-
-
-def _function(name: str) -> Forward:
-    def rule(c: Context, x: Value) -> Value:
-        return c.run("function", x, function=name)
-
-    return rule
 
 
 def _function_back(slope: str) -> Backward:
@@ -205,8 +202,8 @@ PRIMITIVES: dict[str, Primitive] = {
     "transposed_conv2d": Primitive(_transposed_conv2d, (_transposed_conv2d_back_x, _transposed_conv2d_back_w)),
     "sum": Primitive(_sum, (_sum_back,)),
     "relu": Primitive(_relu, (_relu_back,)),
-    "sigmoid": Primitive(_function("sigmoid"), (_function_back("sigmoid_slope"),)),
-    "tanh": Primitive(_function("tanh"), (_function_back("tanh_slope"),)),
+    "sigmoid": Primitive(function("sigmoid"), (_function_back("sigmoid_slope"),)),
+    "tanh": Primitive(function("tanh"), (_function_back("tanh_slope"),)),
     "softmax_cross_entropy": _loss("softmax_cross_entropy"),
     "mse": _loss("mse"),
     "euclidean": _loss("euclidean"),
