@@ -250,7 +250,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/interop/tflite/": OwnTests(_TFLITE),
     "emu/operations/reference_integers.py": OwnTests((*_TFLITE, _SHAPES)),
     "emu/operations/fixed_point.py": OwnTests(("tests/unit/test_fixed_point.py", *_TFLITE)),
-    "emu/interop/states.py": OwnTests(("tests/interop/test_states.py",)),
+    "emu/interop/states.py": OwnTests(("tests/interop/test_state_dicts.py",)),
     "emu/interop/torch/": OwnTests(
         (
             "tests/interop/test_torch_layers.py",
