@@ -146,6 +146,7 @@ _SPARSE = (
 )
 _SEARCH_FILE = ("emu/search", "tests/search/test_search_file.py", "tests/search/test_search_metrics.py")
 _SHAPES = "tests/precision/test_shapes.py"
+_QUANTISED = ("tests/interop/test_onnx_quantised.py", "tests/interop/test_qonnx.py")
 _TFLITE = ("tests/interop/test_tflite.py", "tests/interop/test_tflite_refusals.py")
 _PRECISION = (
     "emu/precision",
@@ -248,6 +249,14 @@ OWN_TESTS: dict[str, OwnTests] = {
         )
     ),
     "emu/interop/tflite/": OwnTests(_TFLITE),
+    "emu/interop/against.py": OwnTests(("tests/interop/test_against.py",)),
+    "emu/interop/images.py": OwnTests(("tests/interop/test_evaluation.py",)),
+    "emu/interop/onnx/operators/integers.py": OwnTests(_QUANTISED),
+    "emu/interop/onnx/operators/qonnx.py": OwnTests(_QUANTISED),
+    "emu/interop/onnx/operators/attention.py": OwnTests(("tests/interop/test_attention.py",)),
+    "emu/interop/onnx/writing.py": OwnTests(_QUANTISED),
+    "emu/operations/integers.py": OwnTests((*_QUANTISED, _SHAPES)),
+    "emu/datapath/affine.py": OwnTests((*_QUANTISED, _SHAPES)),
     "emu/operations/reference_integers.py": OwnTests((*_TFLITE, _SHAPES)),
     "emu/operations/fixed_point.py": OwnTests(("tests/unit/test_fixed_point.py", *_TFLITE)),
     "emu/interop/states.py": OwnTests(("tests/interop/test_state_dicts.py",)),
