@@ -9,11 +9,8 @@ A graph is traced anew for every batch: whatever it computes from shapes is then
 from __future__ import annotations
 
 import math
-import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,14 +22,16 @@ from emu.datapath import Affine
 from emu.errors import ConfigError, EmuError, nearest_name
 from emu.formats import PRESETS, parse_number
 from emu.interop.graph import Input
+from emu.interop.onnx.biases import joined_with, with_biases
 from emu.interop.onnx.files import DOMAINS, array_of, load_onnx, read_file, version_of
+from emu.interop.onnx.names import names_of
 from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced, Within
 from emu.interop.onnx.operators import OPERATORS, REFUSED
 from emu.interop.onnx.operators.integers import OF_CONSTANTS, OF_ELEMENTS, QUANTISERS, bounds_of, is_known
 from emu.interop.steps import NOMINAL_BATCH, Steps, plain_name, shown_shape
-from emu.nn.layer import Parameter, Shape
-from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.nn.wired import Constant, Own, Read, Step, Wired
+from emu.nn.layer import Shape
+from emu.nn.network import INPUT_LAYER
+from emu.nn.wired import Constant, Read, Step, Wired
 
 Array = NDArray[Any]
 _FP32 = PRESETS["fp32"]
@@ -155,7 +154,7 @@ class Source:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        return _names_of(self._model.graph, self._constants, list(self._input_names.values()))
+        return names_of(self._model.graph, self._constants, list(self._input_names.values()), OF_CONSTANTS)
 
     def wired(self, shapes: tuple[Shape, ...] | None = None) -> Wired:
         """Return the graph as a layer.
@@ -425,45 +424,6 @@ class _Trace:
         return None
 
 
-def with_biases(steps: Sequence[Step], returns: Sequence[str]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-    """Return steps, and names of outputs, in which a constant vector that is added to a product is the product's bias.
-
-    Exporters write `MatMul` and `Add` for a layer with a bias. A unit adds the bias before it rounds.
-    """
-    renamed, own = joined_with(steps, returns), {step.name: step for step in steps}
-    joined: dict[str, Step] = {}
-    for name, of_product in renamed.items():
-        product, bias = own[of_product], own[name].values["bias"]
-        held = (*product.held, Parameter("bias", bias.shape, "zero", product.held[0].fan_in, product.held[0].fan_out))
-        operands = (*product.operands, Own("bias"))
-        joined[product.name] = replace(product, operands=operands, held=held, values={**product.values, "bias": bias})
-    kept = [joined.get(step.name, step) for step in steps if step.name not in renamed]
-    return tuple(_reading(step, renamed) for step in kept), tuple(renamed.get(name, name) for name in returns)
-
-
-def joined_with(steps: Sequence[Step], returns: Sequence[str]) -> dict[str, str]:
-    """Return the sums that add a constant vector to a product which nothing else reads, and their products, by name."""
-    readers = Counter(name for step in steps for name in step.reads)
-    products = {step.name: step for step in steps if step.primitive == "linear" and len(step.operands) == 2}
-    sums: dict[str, str] = {}
-    for step in steps:
-        read = step.reads
-        product = products.get(read[0]) if step.primitive == "add" and len(read) == 1 and step.held else None
-        if product is None or readers[product.name] > 1 or product.name in returns:
-            continue
-        if step.values["bias"].shape == product.values["weight"].shape[:1]:
-            sums[step.name] = product.name
-    return sums
-
-
-def _reading(step: Step, renamed: Mapping[str, str]) -> Step:
-    """Return a step that reads tensors by their new names."""
-    if renamed.keys().isdisjoint(step.reads):
-        return step
-    operands = [Read(renamed.get(o.name, o.name)) if isinstance(o, Read) else o for o in step.operands]
-    return replace(step, operands=tuple(operands))
-
-
 #: Operators that give a constant another place or shape: it stays the parameter that it was.
 _MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}
 
@@ -503,53 +463,3 @@ def _attribute(item: Any, path: Path) -> Any:
     if hasattr(value, "__iter__") and not isinstance(value, str):
         return [x.decode(errors="replace") if isinstance(x, bytes) else x for x in value]
     return value
-
-
-# ---- names ---------------------------------------------------------------------------------------------------------
-
-
-def _names_of(graph: Any, constants: Mapping[str, Array], taken: Sequence[str]) -> dict[int, str]:
-    """Return a name for each node, by its place: that of its weights' module, its own, or its operator's and a number.
-
-    Names have the form of layers' names, so that globs of a recipe match them: letters, digits, `_`, parts with dots.
-    """
-    used, counts, names = {*taken, INPUT_LAYER, LOSS_LAYER}, dict[str, int](), dict[int, str]()
-    # weights of quantised networks are read through a node of their own
-    origins = {node.output[0]: node.input[0] for node in graph.node if node.op_type in OF_CONSTANTS}
-    for place, node in enumerate(graph.node):
-        operator = _snake(node.op_type)
-        base = _module_of([origins.get(key, key) for key in node.input[1:]], constants) or _own_name(node)
-        if base and base not in used:
-            names[place] = base
-        else:
-            stem = f"{base}.{operator}" if base else operator
-            while True:
-                counts[stem] = counts.get(stem, 0) + 1
-                name = f"{stem}{counts[stem]}"
-                if name not in used:
-                    break
-            names[place] = name
-        used.add(names[place])
-    return names
-
-
-def _module_of(read: Sequence[str], constants: Mapping[str, Array]) -> str:
-    """Return the module whose parameter a node reads, such as `block.conv` of `block.conv.weight`; "" without."""
-    return next((plain_name(key.rpartition(".")[0]) for key in read if key in constants and "." in key), "")
-
-
-def _own_name(node: Any) -> str:
-    """Return a node's own name, or the path before it; "" if it says no more than the operator.
-
-    PyTorch's exporters write `/block/conv/Conv`, `/Relu_1`, `node_add_3`.
-    """
-    path, _, last = node.name.rpartition("/")
-    if path.strip("/"):
-        return plain_name(path)
-    bare = re.sub(r"_?\d*$", "", last).lower()
-    says_nothing = last.startswith("node_") or bare in (node.op_type.lower(), _snake(node.op_type))
-    return "" if says_nothing else plain_name(last)
-
-
-def _snake(operator: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()

@@ -7,7 +7,8 @@
     normalisation.py   BatchNormalization, LayerNormalization ...
     moves.py           Reshape, Concat, Slice, Gather ...
     attention.py       Attention
-    integers.py        QuantizeLinear, QLinearConv ..., and what float operators become between them
+    integers.py        QuantizeLinear, QLinearAdd ..., and what float operators become between them;
+                       integer_products.py has the products of them, elements.py what both share
     qonnx.py           Quant, BipolarQuant, Trunc, FloatQuant of QONNX
 
 A new operator is a function and a line in the `ROWS` of its family.
