@@ -183,3 +183,15 @@ def test_the_command_calibrates_then_evaluates(emu_command: Run, tmp_path: Path)
     code, _, err = emu_command(*arguments, "--overflow-rate", "0.1")
     assert code == 2
     assert "--overflow-rate must be given with --calibrate, got it alone" in err
+
+
+@pytest.mark.parametrize("number", [0.5, 0.0, -2.0])
+def test_a_product_that_reads_one_number_has_a_scale(tmp_path: Path, number: float):
+    """With a rate numbers are counted between their ends, which are one."""
+    path = saved(tmp_path / "a.onnx", [node("MatMul", ["x", "w"])], {"w": np.ones((3, 2), np.float32)})
+    np.savez(tmp_path / "a.npz", x=np.full((4, 3), number))
+    for rate in (0.0, 0.01):
+        [point] = calibrate(path, "int8-npu", tmp_path / "a.npz", overflow_rate=rate)
+        q = emu.quantize(np.float32([number]), "uint8_affine")
+        assert point.points is not None
+        assert (point.points.scale, point.points.zero, point.overflow) == (q.scales[0].item(), q.zero.item(), 0.0)

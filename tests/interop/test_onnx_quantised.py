@@ -225,3 +225,27 @@ def test_layers_of_integers_are_not_tried_alone_and_their_saturation_is_counted(
 def test_integers_of_a_graph_are_listed_apart_from_parameters(emu_command: Any):
     _, text, _ = emu_command("models", str(NETWORKS / "digits-qdq.onnx"), width=140)
     assert "parameters  0 and 2796 integers, which are not trained" in text
+
+
+def test_another_zero_point_is_another_quantiser(tmp_path: Path):
+    """The scale is the same; elements are dequantised, and quantised anew."""
+    nodes = [*BEGIN, node("QuantizeLinear", "d s far", "e"), node("DequantizeLinear", "e s far", "y")]
+    network = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES | {"far": np.uint8(200)}))
+    [y] = network(X)
+    first = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255) - 10
+    assert np.array_equal(y, np.clip(first, -200, 55).astype(np.float32) * np.float32(0.1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"), [(2, 0, 255), (3, -128, 127), (21, 0, 15), (22, -8, 7), (5, -32768, 32767)]
+)
+def test_without_a_zero_point_the_type_is_an_attribute(tmp_path: Path, kind: int, low: int, high: int):
+    path = quantised(tmp_path / "a.onnx", [node("QuantizeLinear", "x s", "y", output_dtype=kind)], SCALES)
+    assert np.array_equal(emu.onnx.load(path)(X * 1000)[0], np.clip(np.rint(X * 1000 / np.float32(0.1)), low, high))
+
+
+@pytest.mark.parametrize("scales", [[0.5, 0.0], [0.5, np.inf], [-0.5, 0.5]])
+def test_every_scale_of_an_axis_must_be_one(tmp_path: Path, scales: list[float]):
+    nodes = [*BEGIN, node("DequantizeLinear", "w ws wz", "m", axis=1), node("MatMul", "d m", "y")]
+    with pytest.raises(emu.EmuError, match=r"scales must be positive and finite, got (0.0|inf|-0.5)"):
+        emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES | {"ws": np.float32(scales)}))(X)
