@@ -143,7 +143,7 @@ def _calibrated(graph: Graph, device: str, data: Path, how: NetworkOptions, back
         points = calibrate(graph, device, examples, overflow_rate=rate, backend=backend, progress=progress)
     finally:
         progress.finish()
-    source = f"Points from {examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
+    source = f"{examples.name} through {graph.path.name} in float32, overflow rate {rate:g}."
     write_calibrated(path, device, points, source)
     return points
 

@@ -11,8 +11,8 @@ Sources of causes: docs/concepts/requantise.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ Array = NDArray[Any]
 _FLOAT32 = PRESETS["fp32"]
 #: Floats of two runtimes agree if they differ by at most this share of the largest: sums are rounded in other orders.
 TOLERANCE = 1e-5
+#: Requantisers that may be the cause.
+_KINDS = tuple(kind.value for kind in RequantiserKind)
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,23 @@ class _Pass:
                 rows[row.tensor] = _joined(rows.get(row.tensor), row)
             if progress is not None:
                 progress(done, len(starts))
+        for name, causes in self._all_causes(inputs, names, [row for row in rows.values() if row.alone]).items():
+            rows[name] = replace(rows[name], causes=causes)
         return Comparison(len(inputs), tuple(rows.values()), tuple(left_out))
+
+    def _all_causes(
+        self, inputs: Array, recorded: Mapping[str, Array], rows: Sequence[Difference]
+    ) -> dict[str, tuple[str, ...]]:
+        """Return, of tensors whose layers differ by themselves, the requantisers that give all that was recorded."""
+        causes = {row.tensor: list(_KINDS) for row in rows if "by" in self._steps[row.layer].options}
+        for start in range(0, len(inputs), BATCH) if causes else ():
+            part = {name: array[start : start + BATCH] for name, array in recorded.items()}
+            _, given, _ = self._given(inputs[start : start + BATCH], part)
+            for name, kinds in causes.items():
+                place = self._places[name]
+                step = self._steps[place.layer]
+                kinds[:] = [kind for kind in kinds if self._gives(kind, step, place, part[name], given)]
+        return {name: tuple(kinds) for name, kinds in causes.items()}
 
     def _named(self, recorded: Mapping[str, Array], count: int) -> tuple[dict[str, Array], list[str]]:
         """Return recorded arrays by tensors of the file, in the order of the layers, and the names of all others."""
@@ -193,6 +211,11 @@ class _Pass:
                 f"{nearest_name(wrong, self._places)}; `emu models` lists the layers"
             )
         for name, array in known.items():
+            if array.dtype.kind not in "fiub":
+                raise ConfigError(
+                    f"recorded arrays must be real numbers, got {array.dtype} for {name!r}; record what the file's "
+                    "tensor has"
+                )
             if array.ndim == 0 or len(array) != count:
                 raise ConfigError(
                     f"recorded arrays must have a result for each of the {count} examples, got the shape {array.shape} "
@@ -201,7 +224,10 @@ class _Pass:
         order = sorted(known, key=lambda name: layers[self._places[name].layer])
         return {name: known[name] for name in order}, [name for name in recorded if name not in known]
 
-    def _batch(self, inputs: Array, recorded: Mapping[str, Array]) -> Iterator[Difference]:
+    def _given(
+        self, inputs: Array, recorded: Mapping[str, Array]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], set[str]]:  # fmt: skip
+        """Return the device's own results, those in which what was recorded stands, and the names of these."""
         steps = self._wired.steps_of((inputs.shape,))
         own: dict[str, Tensor] = dict(zip(self._wired.inputs, self._machine.inputs([inputs]), strict=True))
         for step in steps:
@@ -221,7 +247,11 @@ class _Pass:
             if step.only_moves and step.name not in known and known.issuperset(step.reads):
                 given[step.name] = step.apply(self._machine.tape, given, self._machine.constants)
                 known.add(step.name)
-        by_name = {step.name: step for step in steps}
+        return own, given, known
+
+    def _batch(self, inputs: Array, recorded: Mapping[str, Array]) -> Iterator[Difference]:
+        own, given, known = self._given(inputs, recorded)
+        by_name = {step.name: step for step in self._wired.steps_of((inputs.shape,))}
         for name, array in recorded.items():
             yield self._row(name, array, own, given, known, by_name)
 
@@ -240,27 +270,21 @@ class _Pass:
         is_integer = step is not None and step.has_elements
         apart, largest = _apart(place.numbers(value), array, is_integer=is_integer)
         alone: int | None = None
-        causes: tuple[str, ...] = ()
         if step is not None and known.issuperset(step.reads):
             result = step.apply(self._machine.tape, given, self._machine.constants).value
             alone, _ = _apart(place.numbers(result), array, is_integer=is_integer)
-            if alone and "by" in step.options:
-                causes = tuple(self._causes(step, place, array, given))
         operator = "input" if step is None else step.type_name
-        return Difference(name, place.layer, operator, is_integer, array.size, apart, largest, alone, causes)
+        return Difference(name, place.layer, operator, is_integer, array.size, apart, largest, alone)
 
-    def _causes(self, step: Step, place: _Place, array: Array, given: Mapping[str, Tensor]) -> Iterator[str]:
-        """Yield the requantisers that give every recorded element of the recorded inputs."""
-        for kind in RequantiserKind:
-            precision = self._device.precision.model_copy(update={"requantiser": kind.value})
-            device = self._device.model_copy(update={"precision": precision})
-            machine = Machine(self._wired, device, self._backend)
-            try:
-                result = step.apply(machine.tape, given, machine.constants).value
-            except EmuError:  # a multiplier that the kind has not
-                continue
-            if not _apart(place.numbers(result), array, is_integer=True)[0]:
-                yield kind.value
+    def _gives(self, kind: str, step: Step, place: _Place, array: Array, given: Mapping[str, Tensor]) -> bool:
+        """Return whether a requantiser gives every recorded element of the recorded inputs."""
+        precision = self._device.precision.model_copy(update={"requantiser": kind})
+        machine = Machine(self._wired, self._device.model_copy(update={"precision": precision}), self._backend)
+        try:
+            result = step.apply(machine.tape, given, machine.constants).value
+        except EmuError:  # a multiplier that the kind has not
+            return False
+        return not _apart(place.numbers(result), array, is_integer=True)[0]
 
 
 def _apart(mine: Array, theirs: Array, *, is_integer: bool) -> tuple[int, float]:
@@ -278,13 +302,7 @@ def _joined(before: Difference | None, row: Difference) -> Difference:
     if before is None:
         return row
     alone = None if before.alone is None or row.alone is None else before.alone + row.alone
-    if not before.alone:
-        causes = row.causes
-    elif not row.alone:
-        causes = before.causes
-    else:
-        causes = tuple(cause for cause in before.causes if cause in row.causes)
     return Difference(
         row.tensor, row.layer, row.operator, row.is_integer, before.elements + row.elements,
-        before.different + row.different, float(np.maximum(before.largest, row.largest)), alone, causes,
+        before.different + row.different, float(np.maximum(before.largest, row.largest)), alone,
     )  # fmt: skip

@@ -48,6 +48,8 @@ _LOWEST, _BINS = -64, 128
 _CELLS = 2048
 #: Primitives whose first factor is an input of the layer, and the second its weights.
 _WEIGHED = ("linear", "conv2d")
+#: What the comment above calibrated tables begins with.
+_MARK = "Points from "
 #: Roles whose points are chosen.
 ROLES = ("activation", "weight", "bias")
 
@@ -113,6 +115,11 @@ def calibrate(
     counters = seen.run(examples, backend, progress)
     points = [*_points(wired, policy, counters, overflow_rate), *seen.points()]
     if not points:
+        if any(step.has_elements for step in wired.steps):
+            raise ConfigError(
+                f"a network that is calibrated must have layers of floats that {machine.name} writes in words or reads "
+                f"as integers, got none in {graph.path}, which is quantised already; calibrate the float network"
+            )
         raise ConfigError(
             f"a device that is calibrated must have fixed-point words or products of integers, got none for "
             f"{', '.join(ROLES)} of {machine.name!r}; choose one such as fixed8 or int8-npu"
@@ -239,7 +246,7 @@ def _written(wired: Wired) -> Iterator[tuple[str, list[str]]]:
     for name in wired.inputs:
         yield name, []
     for step in wired.steps:
-        if not step.only_moves:
+        if not step.only_moves and not step.has_elements:  # the device has no format for elements
             yield step.name, [writers[name] for name in step.reads]
 
 
@@ -284,7 +291,7 @@ def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Poin
         path: the new file; its name is the device's.
         device: name or path of the device that was calibrated.
         points: what `calibrate` returned.
-        source: what they follow from, one sentence.
+        source: what they follow from: the rest of a sentence that begins with "Points from".
 
     Raises:
         ConfigError: the path is no name of a device, or the file cannot be written.
@@ -297,6 +304,7 @@ def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Poin
         )
     text = find_content("devices", device).read_text(encoding="utf-8")
     text = re.sub(r"^name *= *.*$", f'name = "{file.stem}"', text, count=1, flags=re.MULTILINE)
+    text = text.partition(f"\n# {_MARK}")[0]  # those of an earlier calibration, which these replace
     layers: dict[str, list[Point]] = {}
     for point in points:
         layers.setdefault(point.layer, []).append(point)
@@ -304,7 +312,7 @@ def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Poin
     for layer, own in layers.items():
         formats = [_line(point) for point in own]
         tables.append("\n".join(["[[precision.layers]]", f'match = "{layer}"', *formats]))
-    whole = "\n\n".join([text.rstrip(), f"# {source}", *tables]) + "\n"
+    whole = "\n\n".join([text.rstrip(), f"# {_MARK}{source}", *tables]) + "\n"
     try:
         replace_file(file, lambda out: out.write(whole.encode()))
     except OSError as error:

@@ -54,7 +54,7 @@ def test_selections_get_the_point_of_what_they_read():
 
 
 def test_eight_calibrated_bits_come_within_half_a_point_of_float32(tmp_path: Path):
-    path = write_calibrated(tmp_path / "mine.toml", "fixed8", tuple(words(1e-3).values()), "Points from digits.")
+    path = write_calibrated(tmp_path / "mine.toml", "fixed8", tuple(words(1e-3).values()), "digits.")
     device = emu.device(path)
     assert (device.name, str(device.precision.stage("c1", "weight").format)) == ("mine", "fix8f5")
     result = evaluate_graph(DIGITS, path, DATA, only=[])
@@ -102,7 +102,7 @@ def test_a_scale_and_a_zero_point_cover_what_a_product_reads(rate: float, device
 def test_calibrated_integers_are_within_half_a_point_of_float32(tmp_path: Path):
     for rate, device in ((0.0, "int8-npu"), (1e-3, "int8-npu"), (0.0, "int8-mcu")):
         points = calibrate(DIGITS, device, DATA, overflow_rate=rate)
-        path = write_calibrated(tmp_path / "mine.toml", device, points, "Points from digits.")
+        path = write_calibrated(tmp_path / "mine.toml", device, points, "digits.")
         result = evaluate_graph(DIGITS, path, DATA, only=[])
         assert result.accuracy is not None
         assert result.float_accuracy is not None
@@ -166,7 +166,7 @@ def test_what_cannot_be_calibrated(options: dict[str, Any], text: str):
 @pytest.mark.parametrize("name", ["mine.txt", "my device.toml", "none/mine.toml"])
 def test_a_device_file_has_a_name_and_a_place(tmp_path: Path, name: str):
     with pytest.raises(emu.ConfigError, match=r"must be written to a .toml file|must be a file that can be written"):
-        write_calibrated(tmp_path / name, "fixed8", calibrate(DIGITS, "fixed8", DATA), "Nothing.")
+        write_calibrated(tmp_path / name, "fixed8", calibrate(DIGITS, "fixed8", DATA), "nothing.")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -312,6 +312,8 @@ class _Trace:
         """Trace a node: fold it, or write its steps."""
         before = len(self.steps)
         operands = [self.tensors[key] if key else None for key in node.input]
+        if node.op_type not in (*MOVES, *OF_CONSTANTS) and all(map(_is_constant, operands)):
+            operands = [self._as_float(x) if isinstance(x, Dequantised) else x for x in operands]
         attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
         outputs = list(node.output)
         if node.op_type in ("Shape", "Size") and node.domain in DOMAINS:
@@ -323,6 +325,8 @@ class _Trace:
                 Known(array, key if _is_named(node, operands) else "")
                 for key, array in zip(outputs, self._folded(node, operands), strict=False)
             ]
+        elif node.op_type in MOVES and all(map(_is_constant, operands)) and isinstance(operands[0], Dequantised):
+            results = [self._moved(node, operands[0], operands[1:], attributes)]
         else:
             wanted = [place for place, key in enumerate(outputs) if key in self.source.read]
             results = self._computed(node, name, attributes, operands, max(wanted, default=0) + 1)
@@ -330,6 +334,17 @@ class _Trace:
         for key, result in zip(outputs, results, strict=False):
             if key:
                 self.tensors[key] = result
+
+    def _moved(self, node: Any, x: Dequantised, rest: Sequence[Held | None], attributes: Mapping[str, Any]) -> Held:
+        """Return constant elements that a node moves, as weights of quantised networks are transposed."""
+        assert isinstance(x.elements, Known)
+        name, how = x.elements.name, x.how
+        if how.axis is not None and node.op_type != "Transpose":  # scales would have to be moved, too
+            return Known(self._folded(node, [self._as_float(x), *rest])[0], name)
+        [elements] = self._folded(node, [x.elements, *rest])
+        axes = list(attributes.get("perm", range(len(x.shape))[::-1]))
+        axis = None if how.axis is None else axes.index(how.axis)
+        return x._replace(elements=Known(elements, name), how=Affine.of(how.format, how.scale, how.zero, axis))
 
     def _folded(self, node: Any, operands: Sequence[Held | None]) -> list[Array]:
         onnx = load_onnx()
@@ -410,22 +425,30 @@ class _Trace:
         """Return the elements that the only reader of a result makes of it; None if it is used as float32."""
         low, high = -math.inf, math.inf
         while (reader := self.source.only_reader(name)) is not None:
-            operands = [self.tensors.get(key) for key in reader.input[1:] if key]
-            arrays = [x.array for x in operands if isinstance(x, Known)]
-            if len(arrays) < len(operands):
+            operands = [self.tensors.get(key) if key else None for key in reader.input[1:]]
+            given = [key for key in reader.input[1:] if key]
+            arrays = [x.array if isinstance(x, Known) else None for x in operands]
+            if sum(array is not None for array in arrays) < len(given):
                 return None
             if reader.op_type in QUANTISERS:
                 attributes = {item.name: _attribute(item, self.source.path) for item in reader.attribute}
-                return QUANTISERS[reader.op_type](arrays, attributes, low, high)
-            if reader.op_type not in ("Relu", "Clip") or (reader.op_type == "Clip" and len(reader.input) != 3):
+                return QUANTISERS[reader.op_type]([x for x in arrays if x is not None], attributes, low, high)
+            if reader.op_type not in ("Relu", "Clip"):
                 return None
-            least, most = bounds_of(reader.op_type, arrays)
+            least, most = bounds_of(reader.op_type, [*arrays, None, None][:2])
             low, high, name = max(low, least), min(high, most), reader.output[0]
         return None
 
 
+def _is_constant(tensor: Held | None) -> bool:
+    """Return whether an operand is known, by its elements at least."""
+    return not isinstance(tensor, Traced) and not (
+        isinstance(tensor, Dequantised) and isinstance(tensor.elements, Traced)
+    )
+
+
 #: Operators that give a constant another place or shape: it stays the parameter that it was.
-_MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}
+MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}
 
 
 def _is_named(node: Any, operands: Sequence[Held | None]) -> bool:
@@ -433,7 +456,7 @@ def _is_named(node: Any, operands: Sequence[Held | None]) -> bool:
     if node.op_type == "Constant":
         return True
     first = operands[0] if operands else None
-    return node.op_type in _MOVES and isinstance(first, Known) and bool(first.name)
+    return node.op_type in MOVES and isinstance(first, Known) and bool(first.name)
 
 
 def _size_of(operator: str, tensor: Held | None, attributes: Mapping[str, Any]) -> Array:

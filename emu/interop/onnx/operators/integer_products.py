@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from emu.datapath import Affine
+from emu.formats import Fixed
 from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced
 from emu.interop.onnx.operators.elements import elements_of, operand_at, points_of, requantiser_of, traced_elements
 from emu.interop.onnx.operators.products import as_before, as_images, as_kernels, windows_of
 from emu.operations.integers import SUMS
+
+#: Widest elements of integer kernels.
+_BYTE = 8
 
 
 def _written(node: Node, name: str, x: Dequantised, w: Dequantised, rest: dict[str, Tensor], **options: Any) -> Held:
@@ -54,8 +59,21 @@ def _factors(node: Node, axis: int) -> tuple[Dequantised, Dequantised] | None:
     x, w = node.held(0), node.held(1)
     if not isinstance(x, Dequantised) or not isinstance(w, Dequantised) or isinstance(x.elements, Known):
         return None
-    fits = x.how.is_integer and w.how.is_integer and x.how.is_whole and (w.how.is_whole or w.how.axis == axis)
-    return (x, w) if fits else None
+    fits = x.how.is_whole and (w.how.is_whole or w.how.axis == axis)
+    # terms along k: of kernels (O, C, ...) all but the first axis, of matrices the axis that has no scales
+    depth = math.prod(w.shape[1:] if len(w.shape) > 2 or axis == 0 else w.shape[:1])
+    return (x, w) if fits and _fits_sums(x.how, w.how, depth) else None
+
+
+def _fits_sums(x: Affine, w: Affine, depth: int) -> bool:
+    """Return whether sums of products are those of a runtime's integer kernels.
+
+    Those of bytes are kept in 32 bits, which wrap. Wider elements have no such kernels: exact sums serve if they fit.
+    """
+    if not isinstance(x.format, Fixed) or not isinstance(w.format, Fixed):
+        return False
+    bits = x.format.width_bits, w.format.width_bits
+    return max(bits) <= _BYTE or sum(bits) + max(depth - 1, 1).bit_length() < SUMS.width_bits
 
 
 def _bias_of(node: Node, index: int, x: Dequantised, w: Dequantised) -> tuple[Tensor | None, Tensor | None]:
@@ -65,7 +83,8 @@ def _bias_of(node: Node, index: int, x: Dequantised, w: Dequantised) -> tuple[Te
         return None, node.given(index)
     scale = np.multiply(x.how.scale, w.how.scale, dtype=np.float32)
     fits = given.how.format == SUMS and not given.how.zero.any() and isinstance(given.elements, Known)
-    if fits and np.array_equal(np.broadcast_to(given.how.scale, scale.shape), scale):
+    has_scale = given.how.scale.size == 1 or given.how.scale.shape == scale.shape
+    if fits and has_scale and np.array_equal(np.broadcast_to(given.how.scale, scale.shape), scale):
         return given.elements, None
     return None, node.as_float(given)
 
@@ -81,9 +100,12 @@ def _conv_of_elements(node: Node) -> Sequence[Held] | None:
     node.becomes = None  # a float bias lies between the sums and the reader
     y = _convolution(node, x, w, bias)
     assert isinstance(y, Traced)
-    shape = (-1, *[1] * (len(y.shape) - 2))
-    assert isinstance(after, Known)
-    return [node.elementwise("add", y, Known(after.array.reshape(shape), after.name), part="add")]
+    shape = (y.shape[1], *[1] * (len(y.shape) - 2))
+    if isinstance(after, Known):
+        addend: Tensor = Known(after.array.reshape(shape), after.name)
+    else:
+        addend = node.reshaped(after, shape, part="bias")
+    return [node.elementwise("add", y, addend, part="add")]
 
 
 def _product(node: Node, x: Dequantised, w: Dequantised, bias: Tensor | None, zero: Tensor | None = None) -> Held:

@@ -241,7 +241,7 @@ def bounds_of(operator: str, constants: Sequence[Array | None]) -> tuple[float, 
     """
     if operator == "Relu":
         return 0.0, math.inf
-    least, most = (None if bound is None else float(bound.reshape(())) for bound in constants)
+    least, most = (None if bound is None else float(bound.reshape(())) for bound in constants[:2])
     return -math.inf if least is None else least, math.inf if most is None else most
 
 
