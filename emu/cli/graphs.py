@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.text import Text
@@ -79,28 +80,54 @@ def evaluate_network(
     _require_own(options)
     graph = load(path)
     parts: list[Any] = []
-    calibrated, against = options.get("calibrate"), options.get("against")
-    if calibrated is not None:
-        parts = [_points(_calibrated(graph, device, data, options, backend)), Text(f"written to {calibrated}\n")]
-        device = str(calibrated)
-    progress = _Bar(f"{path.name} on {Path(device).stem}")
+    calibrated = options.get("calibrate")
+    if calibrated is None:
+        return _evaluated(graph, device, data, backend, options)
+    with TemporaryDirectory(prefix="emu-calibrated-") as scratch:
+        path = Path(scratch) / calibrated.name  # until the evaluation has ended well
+        points = _calibrated(graph, device, data, options, backend, path)
+        output = _evaluated(graph, str(path), data, backend, options)
+        text = path.read_bytes()
+    _written(calibrated, text, "--calibrate")
+    parts = [_points(points), Text(f"written to {calibrated}\n"), *output.parts]
+    return Output(parts, exit_code=output.exit_code)
+
+
+def _evaluated(graph: Graph, device: str, data: Path, backend: str, options: NetworkOptions) -> Output:
+    """Return the table of layers, or that of recorded tensors."""
+    progress = _Bar(f"{graph.path.name} on {Path(device).stem}")
     try:
+        against = options.get("against")
         if against is not None:
             from emu.cli.against import compared
 
-            output = compared(graph, device, data, against, backend, progress)
-            return Output([*parts, *output.parts], exit_code=output.exit_code)
+            return compared(graph, device, data, against, backend, progress)
         only = options.get("only") or ["*"]
         names = [] if only == ["none"] else only
         result = evaluate_graph(graph, device, data, only=names, backend=backend, progress=progress)
     finally:
         progress.finish()
-    return Output([*parts, *_summary(result), Text(), _steps(result), *_remarks(result), *_drawn(result, options)])
+    return Output([*_summary(result), Text(), _steps(result), *_remarks(result), *_drawn(result, options)])
+
+
+def _written(path: Path, content: bytes, option: str) -> None:
+    """Write a file that an option names."""
+    try:
+        replace_file(path, lambda out: out.write(content))
+    except OSError as error:
+        raise ConfigError(
+            f"{option} must be a file that can be written, got {error.strerror} for {path}; choose another"
+        ) from None
 
 
 def _require_own(options: NetworkOptions) -> None:
     """Raise ConfigError if options are given that only others make useful, or that exclude each other."""
-    if options.get("calibrate") is None:
+    calibrated = options.get("calibrate")
+    if calibrated is not None and not calibrated.absolute().parent.is_dir():
+        raise ConfigError(
+            f"--calibrate must be a file in a folder that exists, got {calibrated}; make the folder first"
+        )
+    if calibrated is None:
         given = [name for name in ("calibration_data", "overflow_rate") if options.get(name) is not None]
         if given:
             option = f"--{given[0].replace('_', '-')}"
@@ -112,8 +139,10 @@ def _require_own(options: NetworkOptions) -> None:
                 f"--{given[0]} must be left out with --against, which compares tensors, got both; drop one"
             )
     picture = options.get("picture")
-    if picture is not None and picture.suffix != ".svg":
-        raise ConfigError(f"--picture must be an .svg file, got {str(picture)!r}; name one such as layers.svg")
+    if picture is not None and (picture.suffix != ".svg" or not picture.absolute().parent.is_dir()):
+        raise ConfigError(
+            f"--picture must be an .svg file in a folder that exists, got {str(picture)!r}; name one such as layers.svg"
+        )
 
 
 def _drawn(result: GraphEvaluation, options: NetworkOptions) -> list[Any]:
@@ -123,20 +152,14 @@ def _drawn(result: GraphEvaluation, options: NetworkOptions) -> list[Any]:
         return []
     from emu.report.pictures.layers import layers_picture
 
-    content = layers_picture(result).encode()
-    try:
-        replace_file(picture, lambda out: out.write(content))
-    except OSError as error:
-        raise ConfigError(
-            f"--picture must be a file that can be written, got {error.strerror} for {picture}; choose another"
-        ) from None
+    _written(picture, layers_picture(result).encode(), "--picture")
     return [f"picture  {picture}", Facts({}, {"picture": str(picture)})]
 
 
-def _calibrated(graph: Graph, device: str, data: Path, how: NetworkOptions, backend: str) -> tuple[Point, ...]:
+def _calibrated(
+    graph: Graph, device: str, data: Path, how: NetworkOptions, backend: str, path: Path
+) -> tuple[Point, ...]:  # fmt: skip
     """Choose points, and write the device file."""
-    path = how.get("calibrate")
-    assert path is not None
     examples, rate = how.get("calibration_data") or data, how.get("overflow_rate") or 0.0
     progress = _Bar(f"calibrating {graph.path.name}")
     try:

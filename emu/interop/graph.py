@@ -20,6 +20,7 @@ from emu.errors import ConfigError, FormatError, ShapeError
 from emu.formats import PRESETS, Fixed, Format
 from emu.formats.numbers import as_integers, as_numbers
 from emu.hardware import Device, load_device
+from emu.interop.damage import undamaged
 from emu.nn.layer import Shape
 from emu.nn.wired import Step, Wired
 from emu.precision import CounterTable, DatapathRunner, Policy
@@ -135,6 +136,10 @@ class Graph:
     def shapes(self, batch: int | None = None) -> dict[str, Shape]:
         """Return the shape of every step's result by its name, the batch included; None is the batch of the file."""
         wired = self.wired(batch)
+        with undamaged(self.path):
+            return self._shapes(wired)
+
+    def _shapes(self, wired: Wired) -> dict[str, Shape]:
         tape = Tape(ShapeRunner(Policy(load_device("float32").precision)), training=False)
         own = {
             step.name: {part: tape.constant(_in_shape(value)) for part, value in step.values.items()}
@@ -154,7 +159,8 @@ class Graph:
 
     def wired(self, batch: int | None = None) -> Wired:
         """Return the graph as a layer, for a batch; None is that of the file."""
-        return self._source.wired(self._source.shapes(batch))
+        with undamaged(self.path):
+            return self._source.wired(self._source.shapes(batch))
 
     def network(self, loss: Any = "softmax_cross_entropy") -> nn.Network:
         """Return the graph as a network that can be trained and evaluated, with a loss behind its first output."""
@@ -162,7 +168,8 @@ class Graph:
 
     def tensors(self) -> Mapping[str, tuple[str, Affine | None]]:
         """Return the layer, or input, that has the numbers of each tensor of the file, and what elements stand for."""
-        return self._source.tensors()
+        with undamaged(self.path):
+            return self._source.tensors()
 
     def __call__(
         self, *arrays: Any, device: str | Path | Device = "float32", backend: str = "auto",
@@ -202,7 +209,8 @@ class Graph:
                 "each"
             )
         given = [_as_input(x, item) for x, item in zip(arrays, self._source.inputs, strict=True)]
-        wired = self._source.wired(tuple(x.shape for x in given))
+        with undamaged(self.path):
+            wired = self._source.wired(tuple(x.shape for x in given))
         machine = Machine(wired, load_device(device), backend, counters)
         known = wired.all_results(machine.tape, machine.inputs(given), machine.constants)
         return wired, {name: tensor.value for name, tensor in known.items()}

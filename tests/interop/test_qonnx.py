@@ -201,6 +201,65 @@ def test_a_network_written_as_qonnx_keeps_its_bits(tmp_path: Path, file: str, im
         assert np.array_equal(a, b), name
 
 
+def test_weights_of_products_and_biases_behind_them_are_written(tmp_path: Path):
+    """Exporters write MatMul and Add; its layer is the product, whose result before the bias is nothing's format."""
+    tokens = np.random.default_rng(0).integers(0, 32, (20, 12))
+    network = emu.onnx.load(NETWORKS / "letters.onnx")
+    assert network.composed == {}
+    written = emu.onnx.load(network.write_qonnx(tmp_path / "out.onnx", "fixed8"))
+    [a], [b] = network(tokens, device="fixed8"), written(tokens)
+    assert np.array_equal(a, b)
+
+
+NUMBERS = np.random.default_rng(1)
+LAYERS: dict[str, tuple[list[Any], dict[str, Any], tuple[Any, ...]]] = {
+    "the sizes of a resize": (
+        [node("Resize", ["x", "", "scales"], mode="nearest")],
+        {"scales": np.float32([1, 1, 1.6, 1.6])},
+        ("n", 2, 5, 5),
+    ),
+    "a weight that is transposed": (
+        [node("Transpose", ["w"], ["t"]), node("MatMul", ["x", "t"])],
+        {"w": NUMBERS.normal(size=(4, 3)).astype(np.float32)},
+        ("n", 3),
+    ),
+    "one kernel and its bias": (
+        [node("Conv", ["x", "w", "b"])],
+        {"w": NUMBERS.normal(size=(1, 2, 3, 3)).astype(np.float32), "b": np.float32([0.77])},
+        ("n", 2, 5, 5),
+    ),
+    "moments of a normalisation": (
+        [node("BatchNormalization", ["x", "s", "b", "m", "v"])],
+        {
+            "s": np.float32([0.7, 1.2]), "b": np.float32([0.33, -0.91]), "m": np.float32([0.123, 0.456]),
+            "v": np.float32([0.789, 1.77]),
+        },
+        ("n", 2, 5, 5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_is_a_parameter_is_written_and_nothing_else(tmp_path: Path, name: str):
+    nodes, constants, shape = LAYERS[name]
+    network = emu.onnx.load(saved(tmp_path / "a.onnx", nodes, constants, inputs={"x": shape}))
+    x = NUMBERS.normal(size=(6, *shape[1:])).astype(np.float32)
+    written = emu.onnx.load(network.write_qonnx(tmp_path / "out.onnx", "fixed8"))
+    [a], [b] = network(x, device="fixed8"), written(x)
+    assert np.array_equal(a, b)
+
+
+def test_factors_of_gemm_are_named(tmp_path: Path):
+    path = saved(tmp_path / "a.onnx", [node("Gemm", ["x", "w"], alpha=0.5)], {"w": np.ones((3, 2), np.float32)})
+    assert emu.onnx.load(path).composed == {"gemm1": 2}
+
+
+def test_quantised_networks_are_not_written_again(tmp_path: Path):
+    with pytest.raises(emu.ConfigError, match=r"must be one of floats, got DequantizeLinear in .*digits-qdq.onnx"):
+        emu.onnx.load(NETWORKS / "digits-qdq.onnx").write_qonnx(tmp_path / "out.onnx", "fixed8")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_qonnx_executes_what_was_written(tmp_path: Path, images: np.ndarray):
     """Its scores are those of the device."""
     pytest.importorskip("qonnx", reason="runs QONNX's executor: pip install qonnx")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from emu.hardware import Device
 from emu.interop import graph
+from emu.interop.damage import undamaged
 from emu.interop.onnx.trace import Source
 from emu.interop.onnx.writing import write_qonnx
 
@@ -22,7 +23,8 @@ def load(path: str | Path) -> Graph:
     Raises:
         ConfigError: the file is missing or damaged, or has something that emu does not compute; names the node.
     """
-    return Graph(Source(path))
+    with undamaged(Path(path)):
+        return Graph(Source(path))
 
 
 class Graph(graph.Graph):

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,20 @@ Array = NDArray[Any]
 _FP32 = PRESETS["fp32"]
 #: Types of inputs, as TensorProto numbers them: float32, integers of 8 bits, and tokens.
 _FORMATS = {1: _FP32, 2: parse_number("ufix8f0"), 3: parse_number("fix8f0"), 6: None, 7: None}
+
+
+class Written(NamedTuple):
+    """Which layers write the tensors of a file.
+
+    Attributes:
+        layers: the step, or input, that has the numbers of a tensor, by the tensor's name.
+        inner: tensors that no step writes: products whose bias is added by the node behind them.
+        constants: tensors of float32 that are known.
+    """
+
+    layers: dict[str, str]
+    inner: set[str]
+    constants: dict[str, Known]
 
 
 class Source:
@@ -224,17 +238,19 @@ class Source:
         model.CopyFrom(self._model)
         return model
 
-    def writers(self) -> dict[str, str]:
-        """Return which step, or input, writes the numbers of each tensor of the file."""
+    def written(self) -> Written:
+        """Return what writing the network in a device's formats must know."""
         trace, wired = self._trace(self.shapes()), self.wired()
         returns = [trace.output(name).name for name in self.outputs]
         joined, chain = joined_with(trace.steps, returns), wired.writers()
-        # a sum that became a product's bias writes the product's result, and the product alone nothing
-        return {
+        layers = {
             key: chain[joined.get(tensor.name, tensor.name)]
             for key, tensor in trace.tensors.items()
-            if isinstance(tensor, Traced) and tensor.name not in joined.values()
+            if isinstance(tensor, Traced)
         }
+        inner = {key for key, x in trace.tensors.items() if isinstance(x, Traced) and x.name in joined.values()}
+        constants = {key: x for key, x in trace.tensors.items() if isinstance(x, Known) and x.array.dtype == np.float32}
+        return Written(layers, inner, constants)
 
     def tensors(self) -> dict[str, tuple[str, Affine | None]]:
         """Return which step, or input, has the numbers of each tensor of the file, and what its elements stand for.
@@ -257,6 +273,11 @@ class Source:
         """Return the nodes that write intermediate results, and how many steps each has."""
         trace = self._trace(self.shapes())
         counts = {name: sum(not step.only_moves for step in steps) for name, steps in trace.made.items()}
+        for place, node in enumerate(self._model.graph.node):  # alpha is in the weights there, beta in the bias
+            if node.op_type == "Gemm" and any(
+                item.name in ("alpha", "beta") and item.f != 1 for item in node.attribute
+            ):
+                counts[self._names[place]] += 1
         return {name: count for name, count in counts.items() if count > 1}
 
     def _trace(self, shapes: tuple[Shape, ...]) -> _Trace:

@@ -2,7 +2,8 @@
 
     x ──► Conv(w, b) ──► y        x ──► Quant ──► Conv(Quant(w), Quant(b)) ──► Quant ──► y
 
-Sums are exact there. A device whose accumulators round or overflow on the way writes other bits.
+A Quant rounds a number of float32. So the file has the device's bits where float32 holds what the device rounds: sums
+of products of words of at most 8 bits, in exact accumulators, but not of words and a constant such as 0.3.
 
 Source: QONNX 1.0, operator Quant.
 """
@@ -21,15 +22,30 @@ from emu.errors import ConfigError
 from emu.formats import PRESETS, Fixed
 from emu.hardware import Device, load_device
 from emu.interop.onnx.files import load_onnx
+from emu.interop.onnx.operators.integers import ROWS as QUANTISED
 from emu.interop.onnx.operators.qonnx import DOMAINS, ROUNDING
+from emu.interop.onnx.operators.qonnx import ROWS as QONNX
 from emu.interop.onnx.trace import Source
 from emu.precision import Policy
 
 #: QONNX's names of the rounding modes, the first of those that mean the same.
 _NAMES = {mode: name for name, mode in reversed(ROUNDING.items())}
-#: Operators whose second constant operand is added.
-_BIASED = ("Conv", "ConvTranspose", "Gemm")
-_ADDS = ("Add", "Sub", "Sum")
+#: Roles of the constant operands of each operator, by position; no other operand is a parameter of a layer.
+_SCALED = {1: "weight", 2: "bias"}
+_ROLES: dict[str, dict[int, str]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _SCALED),
+    **dict.fromkeys(
+        ("BatchNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization"), _SCALED
+    ),
+    **{operator: {0: "weight", 1: "weight"} for operator in ("MatMul", "Mul", "Div")},
+    **{operator: {0: "bias", 1: "bias"} for operator in ("Add", "Sub", "Max", "Min")},
+    **{operator: {1: "weight"} for operator in ("PRelu", "RMSNormalization")},
+    "Gather": {0: "weight"},
+}
+#: Operators whose constants are parameters whatever their size; those of others are numbers if they have one element.
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+#: Operators of quantised networks, which have their formats already.
+_QUANTISED = {*QUANTISED, *QONNX}
 _FLOAT32 = PRESETS["fp32"]
 
 
@@ -66,29 +82,35 @@ class _Quantised:
 
     def __init__(self, source: Source, policy: Policy) -> None:
         self._onnx, self._source, self._policy = load_onnx(), source, policy
-        self._model, self._writers = source.copied(), source.writers()
-        self._written = dict(self._writers)
-        self._constants = {name for name, array in source.constants().items() if array.dtype == np.float32}
+        self._model, self._written = source.copied(), source.written()
         self._count = 0
 
     def model(self) -> Any:
         """Return the model with a Quant behind every tensor."""
         graph, nodes = self._model.graph, list[Any]()
+        own = next((node for node in graph.node if node.op_type in _QUANTISED), None)
+        if own is not None:
+            raise ConfigError(
+                f"a network that is written as QONNX must be one of floats, got {own.op_type} in {self._source.path}: "
+                "it has formats already; give the float network"
+            )
         renamed: dict[str, str] = {}
+        layers = dict(self._written.layers)
         for item in self._source.inputs:
-            if item.is_float and (quant := self._quant(item.name, f"{item.name}_written", self._writers[item.name])):
+            if item.is_float and (quant := self._quant(item.name, f"{item.name}_written", layers[item.name])):
                 nodes.append(quant)
                 renamed[item.name] = quant.output[0]
-                self._written[quant.output[0]] = self._writers[item.name]
+                layers[quant.output[0]] = layers[item.name]
         for node in graph.node:
-            layer = self._writers.get(node.output[0])
+            layer = layers.get(node.output[0])
             for place, key in enumerate(node.input):
                 node.input[place] = renamed.get(key, key)
-                if place or node.op_type in _ADDS or node.op_type in ("Mul", "MatMul"):
-                    nodes += self._constant(node, place, layer)
+                nodes += self._constant(node, place, layer)
             nodes.append(node)
-            if layer is None or layer == self._written.get(next(iter(node.input), "")):
-                continue  # a constant, or numbers that are only moved
+            first = next(iter(node.input), "")
+            is_moved = layer == layers.get(first) and first not in self._written.inner
+            if layer is None or is_moved or node.output[0] in self._written.inner:
+                continue  # a constant, numbers that are only moved, or a product before its bias
             exact = f"{node.output[0]}_exact"
             if quant := self._quant(exact, node.output[0], layer):
                 node.output[0] = exact
@@ -108,12 +130,14 @@ class _Quantised:
 
     def _constant(self, node: Any, place: int, layer: str | None) -> Iterator[Any]:
         """Yield a Quant of a parameter that a node reads, and let it read that."""
-        key = node.input[place]
-        if layer is None or key not in self._constants or self._source.constants()[key].size < 2:
+        key, role = node.input[place], _ROLES.get(node.op_type, {}).get(place)
+        constant = self._written.constants.get(key)
+        if layer is None or role is None or constant is None:
             return
-        is_bias = node.op_type in _ADDS or (node.op_type in _BIASED and place == 2)
+        if node.op_type not in _PRODUCTS and not constant.is_parameter:
+            return
         self._count += 1
-        quant = self._quant(key, f"{key}_written{self._count}", layer, "bias" if is_bias else "weight")
+        quant = self._quant(key, f"{key}_written{self._count}", layer, role)
         if quant:
             node.input[place] = quant.output[0]
             yield quant

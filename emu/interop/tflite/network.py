@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.hardware import Device
+from emu.interop.damage import undamaged
 from emu.interop.graph import Graph
 from emu.interop.tflite.trace import Source
 
@@ -27,7 +28,8 @@ def load(path: str | Path) -> Network:
     Raises:
         ConfigError: the file is missing or damaged, or has something that emu does not compute; names the operator.
     """
-    return Network(Source(path))
+    with undamaged(Path(path)):
+        return Network(Source(path))
 
 
 class Network(Graph):
