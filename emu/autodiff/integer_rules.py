@@ -27,6 +27,7 @@ INTEGERS: dict[str, Primitive] = {
         "integer_add",
         "integer_multiply",
         "integer_max_pool",
+        "integer_surround",
         *(row.name for row in ROWS),
     )
 }

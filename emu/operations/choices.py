@@ -189,18 +189,20 @@ def _surround(role: Role, x: Value, *, pads: Sequence[tuple[int, int]], value: f
     """X with elements of one value around it, which is written in the result's format."""
     y = selected(role, x)
     xp = namespace(y.array)
-    whole = xp.zeros(_surrounded(x.shape, pads), y.array.dtype)
+    whole = xp.zeros(surrounded(x.shape, pads), y.array.dtype)
     if value:
         whole[...] = _written(role, value, y)
-    whole[_middle(x.shape, pads)] = y.array
+    whole[middle_of(x.shape, pads)] = y.array
     return y.with_array(whole)
 
 
-def _surrounded(shape: Shape, pads: Sequence[tuple[int, int]]) -> Shape:
+def surrounded(shape: Shape, pads: Sequence[tuple[int, int]]) -> Shape:
+    """Return the shape with what is added at both ends of each axis."""
     return tuple(size + before + after for size, (before, after) in zip(shape, pads, strict=True))
 
 
-def _middle(shape: Shape, pads: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
+def middle_of(shape: Shape, pads: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
+    """Return where an array lies in the middle of what is around it."""
     return tuple(slice(before, before + size) for size, (before, _) in zip(shape, pads, strict=True))
 
 
@@ -208,8 +210,9 @@ def _surround_float64(xp: Any, x: Any, *, pads: Sequence[tuple[int, int]], value
     return xp.pad(x, pads, constant_values=value)
 
 
-def _surround_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(_surrounded(operands[0], options["pads"]))
+def surround_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    """Ask for an array and what is around it."""
+    return Asked(surrounded(operands[0], options["pads"]))
 
 
 ROWS = (
@@ -222,5 +225,5 @@ ROWS = (
     Row("elu", _elu, _elu_float64, as_first_on_host(3), DoneBy.HOST, TABLE_AND_LINE),
     Row("elu_slope", _elu_slope, _elu_slope_float64, as_first_on_host(2), DoneBy.HOST, TABLE_AND_LINE),
     Row("concatenate", _concatenate, _concatenate_float64, _concatenate_asks, DoneBy.SELECTION, MOVES),
-    Row("surround", _surround, _surround_float64, _surround_asks, DoneBy.SELECTION, MOVES),
+    Row("surround", _surround, _surround_float64, surround_asks, DoneBy.SELECTION, MOVES),
 )

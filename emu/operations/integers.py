@@ -34,7 +34,7 @@ from emu.engine.sliding import Sliding
 from emu.formats import Fixed, Format, Scaled, ScaledValue, Value, parse
 from emu.formats.tiles import Tiles
 from emu.operations.asked import Asked, Options, Shape, as_first
-from emu.operations.choices import is_below, larger_of, smaller_of
+from emu.operations.choices import is_below, larger_of, middle_of, smaller_of, surround_asks, surrounded
 from emu.operations.convolution import conv2d_asks, conv2d_float64
 from emu.operations.operands import FP32
 from emu.operations.products import matmul_asks, matmul_float64
@@ -358,6 +358,20 @@ def _max_pool_float64(xp: Any, x: Any, **options: Any) -> Any:
     return windows_of(x, options, -np.inf).max(axis=-1)
 
 
+def _integer_surround(role: Role, x: Value, *, pads: Sequence[tuple[int, int]], value: int) -> Value:
+    """Elements with one element around them."""
+    xp = namespace(x.array)
+    whole = xp.zeros(surrounded(x.shape, pads), x.array.dtype)
+    if value:
+        whole[...] = value
+    whole[middle_of(x.shape, pads)] = x.array
+    return x.with_array(whole)
+
+
+def _integer_surround_float64(xp: Any, x: Any, *, pads: Sequence[tuple[int, int]], value: int) -> Any:
+    return xp.pad(x, pads, constant_values=value)
+
+
 def _joined(operands: Sequence[Shape], options: Options) -> Asked:
     return Asked(np.broadcast_shapes(*operands))
 
@@ -385,6 +399,8 @@ ROWS = (
         format_of=_written),
     Row("integer_multiply", _integer_multiply, _multiply_float64, _joined, DoneBy.LANES, _ADDS_TWICE,
         takes_any_format=True, format_of=_written),
+    Row("integer_surround", _integer_surround, _integer_surround_float64, surround_asks, DoneBy.MOVE, MOVES,
+        takes_any_format=True, is_counted=False),
     Row("integer_max_pool", _integer_max_pool, _max_pool_float64, windows_asked, DoneBy.MOVE, COMPARES,
         takes_any_format=True, is_counted=False),
 )  # fmt: skip

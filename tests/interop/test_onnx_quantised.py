@@ -249,3 +249,54 @@ def test_every_scale_of_an_axis_must_be_one(tmp_path: Path, scales: list[float])
     nodes = [*BEGIN, node("DequantizeLinear", "w ws wz", "m", axis=1), node("MatMul", "d m", "y")]
     with pytest.raises(emu.EmuError, match=r"scales must be positive and finite, got (0.0|inf|-0.5)"):
         emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES | {"ws": np.float32(scales)}))(X)
+
+
+@pytest.mark.parametrize("form", ["between", "elements"])
+def test_borders_of_elements_are_elements(tmp_path: Path, form: str):
+    """0 stands there as the zero point; a quantised operator names the element itself."""
+    pads = {"pads": np.int64([0, 1, 0, 2]), "zero": np.float32(0), "seven": np.uint8(7)}
+    if form == "between":
+        nodes = [*BEGIN, node("Pad", "d pads zero", "p"), node("QuantizeLinear", "p s z", "e")]
+    else:
+        nodes = [*BEGIN[:1], node("Pad", "q pads seven", "e")]
+    path = quantised(tmp_path / "a.onnx", [*nodes, node("DequantizeLinear", "e s z", "y")], SCALES | pads)
+    network = emu.onnx.load(path)
+    assert "integer_surround" in [step.primitive for step in network.wired().steps]
+    q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255)
+    whole = np.pad(q, ((0, 0), (1, 2)), constant_values=10 if form == "between" else 7)
+    assert np.array_equal(network(X)[0], (whole - 10).astype(np.float32) * np.float32(0.1))
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int16])
+def test_sums_of_wide_elements_that_leave_32_bits_are_floats(tmp_path: Path, kind: type):
+    """A product of 64 pairs of 16 bits needs 38; runtimes have no kernel that wraps it."""
+    constants = {"s": np.float32(0.001), "z": kind(0)}
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("Transpose", "d", "t"),
+        node("MatMul", "d t", "y"),
+    ]
+    x = np.abs(np.random.default_rng(0).normal(size=(3, 64))).astype(np.float32) * 10
+    path = saved(tmp_path / "a.onnx", [onnx_node(n.op_type, list(n.input), list(n.output)) for n in nodes], constants,
+                 inputs={"x": (3, 64)}, opset=21)  # fmt: skip
+    [y] = emu.onnx.load(path)(x)
+    exact = np.rint(x / np.float32(0.001)).clip(0, np.iinfo(kind).max) * 0.001
+    assert np.abs(y - exact @ exact.T).max() <= 1e-2
+    assert y.max() > 5000
+
+
+def test_constant_elements_are_moved_to_the_product(tmp_path: Path):
+    """Scales of the axis that was the first are those of columns then."""
+    nodes = [
+        *BEGIN,
+        node("DequantizeLinear", "v ws wz", "m", axis=0),
+        node("Transpose", "m", "t"),
+        node("MatMul", "d t", "y"),
+    ]
+    constants = SCALES | {"v": np.ascontiguousarray(SCALES["w"].T)}
+    network = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, constants))
+    assert "integer_matmul" in [step.primitive for step in network.wired().steps]
+    q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255) - 10
+    scale = np.float32(0.1) * np.float32([0.5, 0.25])
+    assert np.array_equal(network(X)[0], (q @ SCALES["w"].astype(float)).astype(np.float32) * scale)

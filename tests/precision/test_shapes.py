@@ -116,7 +116,7 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
         {"of": (BYTES, CHANNELS), "names": ("bias",), "to": BYTE, "by": emu.Requantiser("float32", 1.0), **STEPS},
     ),
     **{
-        name: ((elements(6, 5), elements(5)), {"of": (BYTES, BYTES), "to": Affine.of(BYTE, 0.4, 3)})
+        name: ((elements(6, 5), elements(5)), {"of": (BYTES, BYTES), "to": Affine.of(BYTE, 0.5, 3)})
         for name in ("integer_add", "integer_multiply")
     },
     "integer_max_pool": ((elements(2, 3, 6, 8),), POOLED),
@@ -139,6 +139,7 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     "concatenate": ((X, values(6, 2), values(6, 3)), {"axis": 1}),
     "surround": ((X,), {"pads": ((1, 0), (2, 3)), "value": 0.5}),
     "cast": ((values(6, 64),), {"cast": Cast.of("mxfp8_e4m3"), "axis": -1}),
+    "integer_surround": ((elements(2, 3),), {"pads": ((1, 0), (2, 1)), "value": -3}),
 }  # fmt: skip
 #: More of the operations whose passes depend on an option, or on how many operands there are.
 MORE = {

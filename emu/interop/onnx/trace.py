@@ -396,7 +396,7 @@ class _Trace:
         except Exception as error:
             raise ConfigError(
                 f"node {node.name or node.op_type!r} ({node.op_type}) must be computed from constants, got "
-                f"{type(error).__name__}: {error}; simplify the file with onnxsim"
+                f"{type(error).__name__}: {' '.join(str(error).split())}; simplify the file with onnxsim"
             ) from None
 
     def _computed(
@@ -410,7 +410,7 @@ class _Trace:
                 if node.domain in DOMAINS
                 else f"operators of domain {node.domain!r} are not known"
             )
-            hint = reason or f"it is not known{nearest_name(operator, OPERATORS)}"
+            hint = reason or f'it is none of docs/onnx.md, "Operators"{nearest_name(operator, OPERATORS)}'
             raise ConfigError(
                 f"every node of a graph must have an operator that emu computes, got {operator!r} at node {name!r} of "
                 f"{self.source.path}: {hint}"

@@ -43,6 +43,28 @@ REFUSED = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), "networks with a state are not computed; unroll it before the export"),
     **dict.fromkeys(("If", "Loop", "Scan"), "graphs are computed without branches and loops; export one branch"),
     **dict.fromkeys(
+        (
+            "Where",
+            "Greater",
+            "GreaterOrEqual",
+            "Less",
+            "LessOrEqual",
+            "Equal",
+            "Not",
+            "And",
+            "Or",
+            "Xor",
+            "IsNaN",
+            "Sign",
+        ),
+        "numbers are not compared while it computes; add a constant mask, or write a choice as Max or Clip",
+    ),
+    "Einsum": "sums over named axes are not computed; export the network with MatMul",
+    **dict.fromkeys(
+        ("CumSum", "ScatterND", "ScatterElements", "GatherND", "GatherElements"),
+        "numbers are not moved by numbers; give places as constants of Gather or Slice",
+    ),
+    **dict.fromkeys(
         ("NonZero", "NonMaxSuppression", "Unique", "TopK"),
         "the shape of its result depends on numbers; end the network before it",
     ),

@@ -220,6 +220,18 @@ def _moved(row: Callable[[Node], Sequence[Tensor]]) -> Callable[[Node], Sequence
     return of_elements
 
 
+def _padded(node: Node) -> Sequence[Held] | None:
+    """Elements have the element around them that stands for the number, the zero point for 0."""
+    x, value = node.held(0), node.constant(2)
+    is_constant = node.get("mode", "constant") == "constant"
+    if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known) or not x.how.is_integer:
+        return None
+    border = becomes_of(x.how, 0.0 if value is None else float(value.reshape(())), math.inf).lowest
+    inputs = [x.elements, node.held(1), Known(np.asarray(border)) if is_constant else None, node.held(3)]
+    moved = moves.ROWS["Pad"](node.as_another("Pad", inputs, **node.attributes))
+    return [x._replace(elements=y, lowest=None, highest=None) for y in moved if isinstance(y, Traced)]
+
+
 def _bounded(node: Node) -> Sequence[Held] | None:
     """Relu and clip of elements that were bounded when they were written: nothing is left to do."""
     x = node.held(0)
@@ -268,6 +280,7 @@ OF_ELEMENTS: dict[str, Callable[[Node], Sequence[Held] | None]] = {
     "AveragePool": _mean_of_elements,
     "Softmax": _softmax_of_elements,
     "MaxPool": _moved(pooling.ROWS["MaxPool"]),
+    "Pad": _padded,
     "Relu": _bounded,
     "Clip": _bounded,
     "Identity": _moved(functions.ROWS["Identity"]),

@@ -163,7 +163,11 @@ def _pad(node: Node) -> Sequence[Tensor]:
         value = node.constant(2)
         whole = tuple((max(sides.get(i, (0, 0))[0], 0), max(sides.get(i, (0, 0))[1], 0)) for i in range(ndim))
         border = 0.0 if value is None else float(value.reshape(()))
-        return [node.apply("surround", y, pads=whole, value=border) if any(map(any, whole)) else y]
+        if not any(map(any, whole)):
+            return [y]
+        if not x.is_float:
+            return [node.apply("integer_surround", y, pads=whole, value=int(border))]
+        return [node.apply("surround", y, pads=whole, value=border)]
     modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
     if mode not in modes:
         raise node.refuse(f"pad by constant, {', '.join(modes)}", repr(mode), "pad the input before it")
