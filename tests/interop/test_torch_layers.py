@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -223,3 +224,39 @@ def test_quantize_writes_the_format_and_its_gradient_passes_straight_through(fmt
 def test_what_cannot_be_computed_says_the_remedy(wrong: Any, message: str):
     with pytest.raises(emu.EmuError, match=message):
         wrong()
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"])
+def test_narrow_floats_are_quantised_and_multiplied(dtype: str):
+    x = torch.tensor([[1.0, -2.5], [0.5, 3.0]]).to(getattr(torch, dtype))
+    wide = x.float().numpy()
+    assert np.array_equal(emu.torch.quantize(x, "fix8f4").float().numpy(), np.asarray(emu.quantize(wide, "fix8f4")))
+    unit = emu.Unit("fp32", inputs="fp32")
+    assert np.array_equal(emu.torch.matmul(x, x.float(), unit).float().numpy(), np.asarray(unit.matmul(wide, wide)))
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"lr": -1.0}, "`lr` must be a finite number from 0, got -1.0"),
+        ({"lr": math.nan}, "`lr` must be a finite number from 0, got nan"),
+        ({"lr": "a"}, "`lr` must be a finite number from 0, got 'a'"),
+        ({"momentum": 1.0}, "`momentum` must be a finite number from 0 to below 1, got 1.0"),
+        ({"weight_decay": math.inf}, "`weight_decay` must be a finite number from 0, got inf"),
+        ({"clip_norm": 0.0}, "`clip_norm` must be a finite number above 0, got 0.0"),
+    ],
+)
+def test_settings_that_no_optimiser_can_have(options: dict[str, Any], rule: str):
+    model = torch.nn.Sequential(emu.torch.Linear(3, 2))
+    emu.torch.place(model, "float32")
+    with pytest.raises(emu.ConfigError) as refused:
+        emu.torch.SGD(model, **{"lr": 0.1, **options})
+    assert rule in str(refused.value)
+
+
+@pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, -0.1), (0.9, math.nan)])
+def test_shares_of_means_are_below_1(betas: tuple[float, float]):
+    model = torch.nn.Sequential(emu.torch.Linear(3, 2))
+    emu.torch.place(model, "float32")
+    with pytest.raises(emu.ConfigError, match="`beta` must be a finite number from 0 to below 1"):
+        emu.torch.Adam(model, betas=betas)

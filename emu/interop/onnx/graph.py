@@ -61,6 +61,6 @@ class Graph(graph.Graph):
             device: formats: a name, a path, or what `emu.device` returns.
 
         Raises:
-            ConfigError: a format or a mode that Quant has not, or the file cannot be written.
+            ConfigError: Quant does not have a format or a mode, or the file cannot be written.
         """
         return write_qonnx(self._file, device, path)

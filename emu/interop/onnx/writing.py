@@ -61,7 +61,7 @@ def write_qonnx(source: Source, device: str | Path | Device, path: str | Path) -
         The path.
 
     Raises:
-        ConfigError: a format or a mode that Quant has not, or the file cannot be written.
+        ConfigError: Quant does not have a format or a mode, or the file cannot be written.
     """
     machine, file = load_device(device), Path(path)
     if machine.has_open_points:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from emu.autodiff import Graph, Operation, Tensor, Value
-from emu.backends.arrays import on_host
 from emu.interop.torch.machine import Machine
 from emu.interop.torch.package import load_torch
-from emu.interop.torch.tensors import Note, arrived, note_of, noted, numbers_of, read, tensor_of
+from emu.interop.torch.tensors import Note, arrived, hosted, note_of, noted, numbers_of, read, tensor_of
 
 torch = load_torch()
 #: Name of a parameter: its layer, its part.
@@ -84,7 +81,7 @@ class Call:
         self._result = self.compute(graph, self._input, known)
         self.moved = graph.moments
         self._note.format = self._result.value.format
-        return tensor_of(_hosted(self._result.value), self.machine.tensor_dtype, x.device)
+        return tensor_of(hosted(self._result.value), self.machine.tensor_dtype, x.device)
 
     def backward(self, gradient: Any) -> tuple[Any, ...]:
         """Return the gradients of the input and of each parameter; None for those that need none."""
@@ -93,14 +90,10 @@ class Call:
         gradients: list[Any] = []
         for leaf, needs, dtype in zip(self._leaves, self._needs, self._dtypes, strict=True):
             value = found.get(id(leaf)) if needs else None
-            gradients.append(None if value is None else tensor_of(_hosted(value), dtype, gradient.device))
+            gradients.append(None if value is None else tensor_of(hosted(value), dtype, gradient.device))
             if leaf is self._input and value is not None and self._reads is not None:
-                self._reads.errors.append(_hosted(value))
+                self._reads.errors.append(hosted(value))
         return tuple(gradients)
-
-
-def _hosted(value: Value) -> Value:
-    return Value(np.asarray(on_host(value.array)), value.format)
 
 
 class _Function(torch.autograd.Function):

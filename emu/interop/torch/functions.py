@@ -86,7 +86,8 @@ def _as_tensor(result: Any, like: Any) -> Any:
             f"formats of tensors must fit float64 exactly, got {fmt}; choose a narrower one, or call emu's function"
         )
     array = np.array(result)
-    dtype = torch.promote_types(like.dtype, torch.float64 if array.dtype == np.float64 else torch.float32)
+    own = torch.float32 if like.dtype.itemsize == 1 else like.dtype  # PyTorch promotes no floats of 8 bits
+    dtype = torch.promote_types(own, torch.float64 if array.dtype == np.float64 else torch.float32)
     return tensor_of(Value(array), dtype if like.dtype.is_floating_point else None, like.device)
 
 

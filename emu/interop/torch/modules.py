@@ -213,7 +213,7 @@ class Conv2d(Layer):
 
         Raises:
             ShapeError: a size is no integer, or too small.
-            ConfigError: `groups` divides the channels not, or "same" is asked for with a stride.
+            ConfigError: `groups` does not divide the channels, or "same" is asked for with a stride.
         """
         kernel, steps, apart = (
             _pair(key, given) for key, given in

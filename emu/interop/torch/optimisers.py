@@ -6,6 +6,7 @@ other, a sum of several among them, is first written in the format of gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -21,7 +22,7 @@ from emu.formats import Format
 from emu.interop.torch.machine import Machine, On, machine_of
 from emu.interop.torch.modules import layers_of
 from emu.interop.torch.package import load_torch
-from emu.interop.torch.tensors import numbers_of, tensor_of
+from emu.interop.torch.tensors import hosted, numbers_of, tensor_of
 from emu.optim import ParameterState, clip_by_norm
 
 torch = load_torch()
@@ -60,6 +61,7 @@ class Optimiser(torch.optim.Optimizer):
         self.clip_norm = clip_norm
         self._states: dict[int, ParameterState] = {}
         self._formats: dict[int, dict[str, Format]] = {}
+        _require_settings({**settings, "clip_norm": clip_norm})
         torch.optim.Optimizer.__init__(self, _grouped(parameters, self._states), dict(settings))
         self._require()
 
@@ -110,7 +112,7 @@ class Optimiser(torch.optim.Optimizer):
             count = int(self.state[tensor].get(_COUNT, 0))
             self._rule(group).apply(state, gradients[state.name], float(group["lr"]), count, runner)
             self._write_master(tensor, state.master)
-            slots = {name: tensor_of(_hosted(v), None, tensor.device) for name, v in state.slots.items()}
+            slots = {name: tensor_of(hosted(v), None, tensor.device) for name, v in state.slots.items()}
             self.state[tensor] = {_COUNT: count + 1, **slots}
         self.machine.step += 1
         return loss
@@ -158,8 +160,24 @@ class Optimiser(torch.optim.Optimizer):
         return runner.run(operation, "gradient", state.layer)
 
 
-def _hosted(value: Value) -> Value:
-    return Value(np.asarray(on_host(value.array)), value.format)
+#: What each setting may be: the smallest number, whether that itself may be it, and what lies above all.
+_BOUNDS = {
+    "lr": (0.0, True, math.inf), "adam_lr": (0.0, True, math.inf), "momentum": (0.0, True, 1.0),
+    "weight_decay": (0.0, True, math.inf), "eps": (0.0, True, math.inf), "beta": (0.0, True, 1.0),
+    "clip_norm": (0.0, False, math.inf),
+}  # fmt: skip
+
+
+def _require_settings(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless the numbers of an optimiser can be."""
+    given = [(name, number) for name, number in settings.items() if name in _BOUNDS and number is not None]
+    given += [("beta", number) for number in settings.get("betas", ())]
+    for name, number in given:
+        least, is_open, most = _BOUNDS[name]
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not (least < number < most or (is_open and number == least)):
+            rule = f"{'from' if is_open else 'above'} {least:g}{'' if math.isinf(most) else f' to below {most:g}'}"
+            raise ConfigError(f"`{name}` must be a finite number {rule}, got {number!r}; choose one such as 0.01")
 
 
 class SGD(Optimiser):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.autodiff import Operation, Value
+from emu.backends.arrays import on_host
 from emu.errors import FormatError
 from emu.formats.numbers import as_integers, as_numbers
 from emu.interop.torch.machine import Machine
@@ -59,6 +60,8 @@ def numbers_of(tensor: Any, name: str) -> Array:
     plain = tensor.detach().cpu().resolve_neg()
     if plain.dtype in (torch.float32, torch.float64, torch.int64):
         return np.from_dlpack(plain.contiguous())
+    if str(plain.dtype).startswith("torch.float8"):
+        plain = plain.float()  # which PyTorch promotes to nothing by itself
     return as_numbers(plain, name)
 
 
@@ -66,6 +69,11 @@ def tensor_of(value: Value, dtype: Any, device: Any) -> Any:
     """Return a value's numbers as a tensor, which shares them where it can."""
     tensor = torch.from_dlpack(value)
     return tensor.to(device=device, dtype=dtype)
+
+
+def hosted(value: Value) -> Value:
+    """Return a value whose array lies on the host."""
+    return Value(np.asarray(on_host(value.array)), value.format)
 
 
 def noted(tensor: Any, note: Note) -> Any:
