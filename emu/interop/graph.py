@@ -67,7 +67,7 @@ class Source(Protocol):
         sha256: hash of the file and its external data.
         inputs: what the graph is given.
         outputs: names of what it returns.
-        module: module whose `load` reads such files.
+        module: module of emu whose `load` reads such files.
         facts: what the file says about itself, for people: a name and a number.
     """
 
@@ -111,7 +111,7 @@ class Graph:
         self.inputs, self.outputs = tuple(item.name for item in source.inputs), source.outputs
 
     def __repr__(self) -> str:
-        return f"{self._source.module}.load({str(self.path)!r})"
+        return f"emu.{self._source.module}.load({str(self.path)!r})"
 
     @property
     def facts(self) -> Mapping[str, int]:

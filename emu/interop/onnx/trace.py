@@ -62,10 +62,10 @@ class Source:
         version: of ONNX's operators.
         inputs: what the graph is given.
         outputs: names of what it returns.
-        module: module whose `load` reads such files.
+        module: module of emu whose `load` reads such files.
     """
 
-    module = "emu.onnx"
+    module = "onnx"
 
     def __init__(self, path: str | Path) -> None:
         """Read a file.

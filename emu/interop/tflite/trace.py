@@ -34,10 +34,10 @@ class Source:
         sha256: its hash.
         inputs: what the graph is given.
         outputs: names of what it returns.
-        module: module whose `load` reads such files.
+        module: module of emu whose `load` reads such files.
     """
 
-    module = "emu.tflite"
+    module = "tflite"
 
     def __init__(self, path: str | Path) -> None:
         """Read a file.
