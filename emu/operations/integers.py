@@ -172,7 +172,7 @@ def _dynamic_quantize(role: Role, x: Value, *, to: Fixed, gives: str) -> Value:
     if gives == "elements":
         return _value(role, q.array, to)
     if gives == "scale":
-        return role.unit().quantize(_value(role, q.scales[0].reshape(()), FP32))
+        return _value(role, q.scales[0].reshape(()), FP32)
     return _value(role, q.zero.reshape(()), to)
 
 

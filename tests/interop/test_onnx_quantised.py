@@ -188,6 +188,8 @@ def test_numbers_beyond_32_bits_saturate_as_the_standard_says(tmp_path: Path, nu
     [
         ([node("QuantizeLinear", "x x", "y")], "must have a constant as operand 1, got 'input'"),
         ([node("QuantizeLinear", "x blocks", "y", block_size=2)], "got blocks"),
+        ([node("QuantizeLinear", "x ws", "y", axis=9)], "`axis` must be in -2..1, got 9"),
+        ([*BEGIN[:1], node("DequantizeLinear", "q s u", "y")], "zero points must have the type of the elements, uf"),
         ([node("DequantizeLinear", "x s", "y")], "must hold elements as operand 0, got float32"),
         ([node("QLinearConv", "x s z w s u t u", "y")], "must hold elements as operand 0, got float32"),
         ([node("QuantizeLinear", "x nothing", "y")], "scales must be positive and finite, got 0.0"),

@@ -50,13 +50,20 @@ def affine_of(scale: Array, zero: Array | None, attributes: Any, ndim: int, elem
         elements: format of the elements, if that is known; else it is that of the zero point.
 
     Raises:
-        ConfigError: scales of blocks.
+        ConfigError: scales of blocks, an axis that the tensor has not got, or a zero point of another type.
     """
     if attributes.get("block_size", 0) or scale.ndim > 1:
         raise ConfigError("scales must be those of a tensor or of an axis, got blocks; quantise without block_size")
     dtype = _TYPES.get(int(attributes.get("output_dtype", 0) or 0), "uint8") if zero is None else zero.dtype
     fmt = elements or format_of(dtype)
-    axis = int(attributes.get("axis", 1)) % max(ndim, 1)
+    if zero is not None and format_of(zero.dtype) != fmt:
+        raise ConfigError(
+            f"zero points must have the type of the elements, {fmt}, got {zero.dtype}; quantise the network again"
+        )
+    axis = int(attributes.get("axis", 1))
+    if scale.size > 1 and not -ndim <= axis < ndim:
+        raise ConfigError(f"`axis` must be in {-ndim}..{ndim - 1}, got {axis}; export the file again")
+    axis %= max(ndim, 1)
     points = 0 if zero is None or not isinstance(fmt, Fixed) else np.asarray(zero).astype(np.int64)
     return Affine.of(fmt, scale, points, axis)
 

@@ -56,6 +56,8 @@ def is_known(operator: str, domain: str) -> bool:
 def _becomes_of_linear(
     arrays: Sequence[Array], attributes: Mapping[str, Any], low: float, high: float
 ) -> Becomes | None:
+    if arrays[0].size > 1:
+        return None
     how = affine_of(arrays[0], arrays[1] if len(arrays) > 1 else None, attributes, 1)
     return becomes_of(how, low, high) if how.is_integer and how.is_whole else None
 
