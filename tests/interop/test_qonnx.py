@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,9 @@ def test_what_cannot_be_computed_is_named(
 def test_qonnx_itself_computes_the_same_for_all_images(images: np.ndarray):
     for name in ("qonnx", "brevitas"):
         pytest.importorskip(name, reason=f"compares with QONNX's executor: pip install {name}")
-    from tests.interop.make_qonnx import computed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Brevitas, which makes the network
+        from tests.interop.make_qonnx import computed
 
     path = NETWORKS / "digits-brevitas.onnx"
     *integers, scores = computed(path, images).values()
