@@ -129,10 +129,13 @@ def evaluate_graph(
     )  # fmt: skip
     alone = [step for step in wired.steps if not step.only_moves and not step.has_elements]
     chosen = [step for step in alone if _is_chosen(step.name, only)]
-    names = [step.name for step in wired.steps if not step.only_moves]
+    names = [step.name for step in alone]
     for glob in only:
-        if glob != "*" and not any(fnmatchcase(name, glob) for name in names):
-            raise ConfigError(f"`only` must match a step that computes, got {glob!r}{nearest_name(glob, names)}")
+        if glob == "*" or any(fnmatchcase(name, glob) for name in names):
+            continue
+        of_elements = any(fnmatchcase(step.name, glob) for step in wired.steps if step.has_elements)
+        hint = ", which computes with integers of the graph; leave it out" if of_elements else nearest_name(glob, names)
+        raise ConfigError(f"`only` must match a layer that computes with formats of the device, got {glob!r}{hint}")
     require_classes(wired, examples)
     return _Comparison(graph, wired, machine, examples, chosen, backend, progress).result()
 

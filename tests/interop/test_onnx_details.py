@@ -256,5 +256,7 @@ def test_a_nan_is_not_hidden(tmp_path: Path):
 
 
 def test_every_name_of_only_must_match():
-    with pytest.raises(emu.ConfigError, match="`only` must match a step that computes, got 'nope'"):
+    with pytest.raises(
+        emu.ConfigError, match="must match a layer that computes with formats of the device, got 'nope'"
+    ):
         evaluate_graph(NETWORKS / "digits.onnx", "fixed8", NETWORKS / "digits.npz", only=["c1", "nope"])

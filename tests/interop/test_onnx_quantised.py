@@ -302,3 +302,10 @@ def test_constant_elements_are_moved_to_the_product(tmp_path: Path):
     q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255) - 10
     scale = np.float32(0.1) * np.float32([0.5, 0.25])
     assert np.array_equal(network(X)[0], (q @ SCALES["w"].astype(float)).astype(np.float32) * scale)
+
+
+def test_a_layer_of_integers_cannot_be_tried_alone():
+    from emu.interop.evaluation import evaluate_graph
+
+    with pytest.raises(emu.ConfigError, match="got 'c1', which computes with integers of the graph; leave it out"):
+        evaluate_graph(NETWORKS / "digits-qdq.onnx", "fixed8", NETWORKS / "digits.npz", only=["c1"])

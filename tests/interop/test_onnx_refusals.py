@@ -130,7 +130,10 @@ def test_an_input_of_another_shape():
             ["--device", "fixed16", "--data", "none.npz"],
             "or a folder of images, got 'none.npz'",
         ),
-        (["--device", "fixed16", "--data", "D", "--only", "c9"], "`only` must match a step that computes, got 'c9'"),
+        (
+            ["--device", "fixed16", "--data", "D", "--only", "c9"],
+            "with formats of the device, got 'c9'",
+        ),
         (["--device", "fixed16", "--data", "D", "--model", "mlp"], "without --model and --set, got 'mlp'"),
         (["--device", "dlu8", "--data", "D"], "must say every binary point to evaluate a network from elsewhere"),
     ],
