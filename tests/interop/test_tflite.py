@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,9 +214,13 @@ def test_the_command_evaluates_and_lists_a_file(emu_command: Run):
     assert "schema" in out
 
 
-def test_layers_are_tried_alone(emu_command: Run):
+def test_layers_of_integers_are_listed_and_not_tried_alone(emu_command: Run):
     path, data = str(NETWORKS / "digits.tflite"), str(NETWORKS / "digits.npz")
-    options = ["--device", "bf16-mixed", "--data", data, "--only", "*fc_1*"]
+    options = ["--device", "bf16-mixed", "--data", data]
     code, out, err = emu_command("evaluate", path, *options)
     assert (code, err) == (0, "")
-    assert "SOFTMAX" in out
+    assert re.search(r"fc_1.MatMul +FULLY_CONNECTED +equal +0.2%", out)
+    assert re.search(r"DEQUANTIZE +equal +0 +96.44%", out)
+    code, out, err = emu_command("evaluate", path, *options, "--only", "*fc_1*")
+    assert (code, out) == (2, "")
+    assert "got '*fc_1*', which computes with integers of the graph; leave it out" in err
