@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from emu.autodiff import Tensor as Result
 from emu.formats import PRESETS, Format
 from emu.hardware import load_device
 from emu.nn.layer import Shape
+from emu.nn.network import INPUT_LAYER
 from emu.nn.wired import Step
 from emu.precision import Policy
 from emu.precision.shapes import ShapeArray, ShapeRunner
@@ -105,6 +106,19 @@ class Steps:
         self.written.append(step)
         self._results[name] = result
         return Traced(name, result.shape, result.value.format)
+
+
+def names_of_inputs(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of a graph's inputs among its steps, each once: a single input is what layers call theirs."""
+    if len(names) == 1:
+        return (INPUT_LAYER,)
+    plain: list[str] = []
+    for name in names:
+        own = plain_name(name) or "input"
+        while own in plain:
+            own = f"{own}_"
+        plain.append(own)
+    return tuple(plain)
 
 
 def plain_name(name: str) -> str:

@@ -28,9 +28,8 @@ from emu.interop.onnx.names import names_of
 from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced, Within
 from emu.interop.onnx.operators import OPERATORS, REFUSED
 from emu.interop.onnx.operators.integers import OF_CONSTANTS, OF_ELEMENTS, QUANTISERS, bounds_of, is_known
-from emu.interop.steps import NOMINAL_BATCH, Steps, plain_name, shown_shape
+from emu.interop.steps import NOMINAL_BATCH, Steps, names_of_inputs, plain_name, shown_shape
 from emu.nn.layer import Shape
-from emu.nn.network import INPUT_LAYER
 from emu.nn.wired import Constant, Read, Step, Wired
 
 Array = NDArray[Any]
@@ -168,7 +167,7 @@ class Source:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        return names_of(self._model.graph, self._constants, list(self._input_names.values()), OF_CONSTANTS)
+        return names_of(self._model.graph, self._constants, list(self.input_names.values()), OF_CONSTANTS)
 
     def wired(self, shapes: tuple[Shape, ...] | None = None) -> Wired:
         """Return the graph as a layer.
@@ -184,16 +183,13 @@ class Source:
         return Wired(
             "graph",
             steps,
-            tuple(self._input_name(item.name) for item in self.inputs),
+            tuple(self.input_names[item.name] for item in self.inputs),
             shapes,
             returns,
             result[1:],
             self.text,
             lambda given: self.traced(given)[0],
         )
-
-    def _input_name(self, name: str) -> str:
-        return self._input_names[name]
 
     def _require_batch(self, shapes: tuple[Shape, ...], result: Shape) -> None:
         """Raise ConfigError if a graph whose file fixes the batch does not compute another one."""
@@ -208,16 +204,10 @@ class Source:
             )
 
     @cached_property
-    def _input_names(self) -> dict[str, str]:
-        if len(self.inputs) == 1:
-            return {self.inputs[0].name: INPUT_LAYER}
-        names: dict[str, str] = {}
-        for item in self.inputs:
-            plain = plain_name(item.name) or "input"
-            while plain in names.values():
-                plain = f"{plain}_"
-            names[item.name] = plain
-        return names
+    def input_names(self) -> dict[str, str]:
+        """The names of the inputs among the steps, by their names in the file."""
+        names = [item.name for item in self.inputs]
+        return dict(zip(names, names_of_inputs(names), strict=True))
 
     def traced(self, shapes: tuple[Shape, ...]) -> tuple[tuple[Step, ...], tuple[str, ...], Shape]:
         """Return the steps for inputs of some shapes, the names of the outputs, and the shape of the first one."""
@@ -238,11 +228,15 @@ class Source:
         model.CopyFrom(self._model)
         return model
 
+    @cached_property
+    def _nominal(self) -> tuple[_Trace, dict[str, str]]:
+        """The trace of the file's own shapes, and the sums that are biases of products: {sum: product}."""
+        trace = self._trace(self.shapes())
+        return trace, joined_with(trace.steps, [trace.output(name).name for name in self.outputs])
+
     def written(self) -> Written:
         """Return what writing the network in a device's formats must know."""
-        trace, wired = self._trace(self.shapes()), self.wired()
-        returns = [trace.output(name).name for name in self.outputs]
-        joined, chain = joined_with(trace.steps, returns), wired.writers()
+        (trace, joined), chain = self._nominal, self.wired().writers()
         layers = {
             key: chain[joined.get(tensor.name, tensor.name)]
             for key, tensor in trace.tensors.items()
@@ -257,10 +251,8 @@ class Source:
 
         A float tensor inside a quantised operator, as what Conv gives before it is quantised, is none.
         """
-        trace = self._trace(self.shapes())
+        trace, joined = self._nominal
         of_elements = {name for node in self._model.graph.node if node.op_type in OF_CONSTANTS for name in node.output}
-        returns = [trace.output(name).name for name in self.outputs]
-        joined = joined_with(trace.steps, returns)
         tensors: dict[str, tuple[str, Affine | None]] = {}
         for key, tensor in trace.tensors.items():
             if isinstance(tensor, Traced) and tensor.name not in joined.values():
@@ -271,7 +263,7 @@ class Source:
 
     def composed(self) -> dict[str, int]:
         """Return the nodes that write intermediate results, and how many steps each has."""
-        trace = self._trace(self.shapes())
+        trace, _ = self._nominal
         counts = {name: sum(not step.only_moves for step in steps) for name, steps in trace.made.items()}
         for place, node in enumerate(self._model.graph.node):  # alpha is in the weights there, beta in the bias
             if node.op_type == "Gemm" and any(
@@ -306,7 +298,7 @@ class _Trace:
         self._floats: dict[str, Traced] = {}
         self._within = Within(source.version, source.batch, self._batch, self._steps.write, self._as_float)
         for item, shape in zip(source.inputs, shapes, strict=True):
-            name = source._input_name(item.name)  # pyright: ignore[reportPrivateUsage]
+            name = source.input_names[item.name]
             self.tensors[item.name] = self._steps.given(name, shape, item.dtype, item.format)
 
     @property
@@ -333,7 +325,8 @@ class _Trace:
         """Trace a node: fold it, or write its steps."""
         before = len(self.steps)
         operands = [self.tensors[key] if key else None for key in node.input]
-        if node.op_type not in (*MOVES, *OF_CONSTANTS) and all(map(_is_constant, operands)):
+        are_constant = all(map(_is_constant, operands))
+        if are_constant and node.op_type not in (*MOVES, *OF_CONSTANTS):
             operands = [self._as_float(x) if isinstance(x, Dequantised) else x for x in operands]
         attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
         outputs = list(node.output)
@@ -346,7 +339,7 @@ class _Trace:
                 Known(array, key if _is_named(node, operands) else "")
                 for key, array in zip(outputs, self._folded(node, operands), strict=False)
             ]
-        elif node.op_type in MOVES and all(map(_is_constant, operands)) and isinstance(operands[0], Dequantised):
+        elif are_constant and node.op_type in MOVES and isinstance(operands[0], Dequantised):
             results = [self._moved(node, operands[0], operands[1:], attributes)]
         else:
             wanted = [place for place, key in enumerate(outputs) if key in self.source.read]

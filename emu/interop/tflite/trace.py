@@ -16,7 +16,7 @@ from emu.datapath import Affine
 from emu.errors import ConfigError, EmuError, nearest_name
 from emu.formats import PRESETS
 from emu.interop.graph import Input
-from emu.interop.steps import NOMINAL_BATCH, Known, Steps, Tensor, Traced, plain_name, shown_shape
+from emu.interop.steps import NOMINAL_BATCH, Known, Steps, Tensor, Traced, names_of_inputs, plain_name, shown_shape
 from emu.interop.tflite.files import StoredOperator, StoredTensor, read_file
 from emu.interop.tflite.node import FORMATS, Node, Within
 from emu.interop.tflite.operators import REFUSED, ROWS
@@ -101,15 +101,7 @@ class Source:
     @cached_property
     def input_names(self) -> tuple[str, ...]:
         """The names of the inputs among the steps."""
-        if len(self.inputs) == 1:
-            return (INPUT_LAYER,)
-        names: list[str] = []
-        for item in self.inputs:
-            plain = plain_name(item.name) or "input"
-            while plain in names:
-                plain = f"{plain}_"
-            names.append(plain)
-        return tuple(names)
+        return names_of_inputs([item.name for item in self.inputs])
 
     def wired(self, shapes: tuple[Shape, ...] | None = None) -> Wired:
         """Return the graph as a layer, for inputs of some shapes; None takes those of the file.
