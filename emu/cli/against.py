@@ -10,7 +10,7 @@ from rich.text import Text
 from emu.cli.output import Column, Facts, Output, Table
 from emu.interop.against import TOLERANCE, Comparison, Difference, compare_with, read_recorded
 from emu.interop.evaluation import Progress
-from emu.interop.examples import read_examples
+from emu.interop.examples import examples_for
 from emu.interop.graph import Graph
 from emu.report.words import percent
 
@@ -33,7 +33,7 @@ def compared(graph: Graph, device: str, data: Path, dump: Path, backend: str, pr
         ConfigError: data or dump cannot be used.
     """
     recorded = read_recorded(dump)
-    examples = read_examples(data, graph.wired().shapes[0][1:], tokens=not graph.reads_floats)
+    examples = examples_for(graph, data)
     result = compare_with(graph, device, examples.inputs, recorded, backend=backend, progress=progress)
     first = result.first
     values = {

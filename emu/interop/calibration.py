@@ -36,7 +36,7 @@ from emu.errors import ConfigError
 from emu.formats import Fixed, Tiling
 from emu.hardware import Device, load_device
 from emu.interop.evaluation import BATCH, Progress, require_usable
-from emu.interop.examples import Examples, read_examples
+from emu.interop.examples import Examples, examples_for
 from emu.interop.graph import Graph, Machine
 from emu.interop.loading import load
 from emu.nn.wired import Wired
@@ -107,9 +107,7 @@ def calibrate(
     graph, machine = network if isinstance(network, Graph) else load(network), load_device(device)
     require_usable(graph, machine)
     wired = graph.wired()
-    examples = data if isinstance(data, Examples) else read_examples(
-        data, wired.shapes[0][1:], tokens=not graph.reads_floats
-    )  # fmt: skip
+    examples = examples_for(graph, data)
     policy = Policy(machine.precision)
     seen = _Seen(wired, policy, overflow_rate)
     counters = seen.run(examples, backend, progress)

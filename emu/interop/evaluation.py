@@ -26,7 +26,7 @@ from emu.backends.arrays import on_host
 from emu.errors import ConfigError, nearest_name
 from emu.formats import PRESETS
 from emu.hardware import Device, load_device
-from emu.interop.examples import Examples, read_examples
+from emu.interop.examples import Examples, examples_for
 from emu.interop.graph import Graph, Machine
 from emu.interop.loading import load
 from emu.nn.layer import Shape
@@ -124,9 +124,7 @@ def evaluate_graph(
     machine = load_device(device)
     require_usable(graph, machine)
     wired = graph.wired()
-    examples = data if isinstance(data, Examples) else read_examples(
-        data, wired.shapes[0][1:], tokens=not graph.reads_floats
-    )  # fmt: skip
+    examples = examples_for(graph, data)
     alone = [step for step in wired.steps if not step.only_moves and not step.has_elements]
     chosen = [step for step in alone if _is_chosen(step.name, only)]
     names = [step.name for step in alone]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
+from emu.interop.graph import Graph
 from emu.interop.images import read_images
 from emu.nn.layer import Shape
 
@@ -48,6 +49,17 @@ class Examples:
         return len(self.inputs)
 
 
+def examples_for(graph: Graph, data: Examples | str | Path) -> Examples:
+    """Return examples for a network; those in a file or a folder are read.
+
+    Raises:
+        ConfigError: as `read_examples`.
+    """
+    if isinstance(data, Examples):
+        return data
+    return read_examples(data, graph.wired().shapes[0][1:], tokens=not graph.reads_floats)
+
+
 def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Examples:
     """Read examples for a network.
 
@@ -66,13 +78,12 @@ def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Ex
         return Examples(_inputs(inputs, shape, file, tokens=tokens), labels, str(file))
     if not file.is_file():
         raise ConfigError(
-            f"--data must be a file of examples or a folder of images, got {str(path)!r}, which does not exist; check "
-            "the path"
+            f"examples must be in a file or a folder of images, got {str(path)!r}, which does not exist; check the path"
         )
     if file.suffix not in readers:
         raise ConfigError(
-            f"--data must be an {', '.join(readers)} file, got {str(path)!r}; write one with numpy.savez('data.npz', "
-            "x=inputs, y=labels)"
+            f"examples must be in an {', '.join(readers)} file, got {str(path)!r}; write one with "
+            "numpy.savez('data.npz', x=inputs, y=labels)"
         )
     try:
         inputs, labels = readers[file.suffix](file)
@@ -80,7 +91,7 @@ def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Ex
         raise
     except UNREADABLE_ARRAYS as error:
         raise ConfigError(
-            f"--data must be plain numbers, got {' '.join(str(error).split())!r} while reading {file}; write it again"
+            f"examples must be plain numbers, got {' '.join(str(error).split())!r} while reading {file}; write it again"
         ) from None
     return Examples(_inputs(inputs, shape, file, tokens=tokens), _labels(labels, len(inputs), file), str(file))
 

@@ -80,6 +80,11 @@ def _source_of(path: str) -> Source:
 
 @lru_cache(maxsize=8)
 def _read_source(path: Path, state: object) -> Source:
+    if path.suffix == ".tflite":
+        raise ConfigError(
+            f"`graph` of [network] must be an ONNX file, got {path}: networks of TFLite are integers, which are not "
+            "trained; measure it with `emu evaluate`"
+        )
     source = Source(path)
     if len(source.inputs) != 1:
         raise ConfigError(

@@ -183,6 +183,10 @@ def test_the_command_calibrates_then_evaluates(emu_command: Run, tmp_path: Path)
     code, _, err = emu_command(*arguments, "--overflow-rate", "0.1")
     assert code == 2
     assert "--overflow-rate must be given with --calibrate, got it alone" in err
+    none = str(tmp_path / "none.npz")
+    code, _, err = emu_command(*arguments, "--calibrate", str(out), "--calibration-data", none)
+    assert code == 2
+    assert f"examples must be in a file or a folder of images, got '{none}', which does not exist" in err
 
 
 @pytest.mark.parametrize("number", [0.5, 0.0, -2.0])

@@ -236,9 +236,9 @@ def test_examples_that_do_not_fit(tmp_path: Path, arrays: dict[str, np.ndarray],
 
 def test_files_of_examples_that_are_none(tmp_path: Path):
     for name, text in (
-        ("a.npz", "--data must be plain numbers, got"),
+        ("a.npz", "examples must be plain numbers, got"),
         ("a.csv", "inputs must be real numbers, at least one, got"),
-        ("a.txt", "--data must be an .npz, .npy, .csv file, got"),
+        ("a.txt", "examples must be in an .npz, .npy, .csv file, got"),
     ):
         (tmp_path / name).write_text("no, numbers")
         with pytest.raises(emu.ConfigError) as refused:

@@ -163,6 +163,7 @@ learning_rate = 0.01
     ("table", "text"),
     [
         ({"graph": "none.onnx"}, "a graph must be an ONNX file, got 'none.onnx', which does not exist; check the path"),
+        ({"graph": "net.tflite"}, "must be an ONNX file, got net.tflite: networks of TFLite are integers"),
         (
             {"graph": "G", "layers": [{"type": "flatten"}]},
             "must have `graph` or `layers`, got both; remove one of them",
