@@ -109,7 +109,8 @@ def _in_turn(d: Description, drawn: Random, low: int, high: int) -> Iterator[int
     """Yield sums at ties, at the ends of what is within reach, and beside the thresholds of elements in any order."""
     by = d.requantise
     assert by is not None
-    yield from (x for x in (0, 1, -1, low, high, low - 1, high + 1) if _is_of(d, x))
+    least, most = _ends(_sums_format(d))
+    yield from (x for x in (0, 1, -1, low, high, low - 1, high + 1) if least <= x <= most)
     for step in d.pipeline:
         if step.factor.denominator > 1:
             ties = (odd * step.factor.denominator // 2 for odd in range(-63, 64, 2))
@@ -117,17 +118,13 @@ def _in_turn(d: Description, drawn: Random, low: int, high: int) -> Iterator[int
     fmt = d.stage.format
     elements = list(range(int(fmt.min), int(fmt.max) + 1))
     drawn.shuffle(elements)
+    factor = by.factor
     for beside in sorted(range(-BESIDE, BESIDE + 1), key=abs):
         for element in elements:
             for half in (Fraction(1, 2), Fraction(0)):
-                x = round((element - by.zero + half) / by.factor) + beside
-                if _is_of(d, x):
+                x = round((element - by.zero + half) / factor) + beside
+                if least <= x <= most:
                     yield x
-
-
-def _is_of(d: Description, x: int) -> bool:
-    low, high = _ends(_sums_format(d))
-    return low <= x <= high
 
 
 def _sums_format(d: Description) -> Format:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ _WIDE = "fix64f0"
 _POWER = re.compile(r"([0-9]+)(?:\*2\*\*(-?[0-9]{1,4}))?")
 
 
+@lru_cache(maxsize=256)  # every aim asks
 def multiplier_of(text: str) -> Fraction:
     """Return the number of a text: an integer, `1518500250*2**-38`, a decimal or hexadecimal float.
 
