@@ -32,7 +32,7 @@ from emu.testing.vectors.description import MacTable
 from emu.testing.vectors.dump_check import assigned, check_register
 from emu.testing.vectors.dumps.dump import FLAGS
 from emu.testing.vectors.files import MANIFEST
-from emu.testing.vectors.pool import Pool
+from emu.testing.vectors.making import pool_of
 
 #: File of the folder that a simulation writes, unless another is named.
 DUMP = "dump.hex"
@@ -136,7 +136,7 @@ def write(table: dict[str, Any], out: Path, style: str, options: VectorsOptions)
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     testbench = options_of_testbench(given, style)
     description = description_of(table, given)
-    pool = Pool(description)
+    pool = pool_of(description)
     vectors = make_vectors(description, pool)
     paths = [Path(path) for path in write_vectors(vectors, out, style, everything=pool.everything)]
     bench = written_testbench(vectors.description, out, testbench)

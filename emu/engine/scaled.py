@@ -167,7 +167,7 @@ def write_scaled(
         require_whole_blocks(fmt, x.shape, axis)
     if unit.register is not None:
         observe(unit, x, source)
-    numbers = _as_read(unit.kernels, fmt, x, source)
+    numbers = as_read(unit.kernels, fmt, x, source)
     unseen = unit._replace(register=None)  # which has observed the numbers
     write, counted = encode_write(unseen, x.shape, None), unit.flags is not None or counts is not None
     scales: Scales | None = None
@@ -316,7 +316,7 @@ def _continued(element: Fixed | Float) -> Fixed | Float:
     return Float(bits, element.fraction_bits, element.bias, ftz=element.ftz)
 
 
-def _as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> Array:
+def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> Array:
     """Return numbers as a rule reads them: float32, or float64 that are exact.
 
     Raises:

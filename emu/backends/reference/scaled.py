@@ -74,7 +74,7 @@ def elements_by(kernels: Kernels, x: Array, fmt: Scaled, axis: int, write: Write
     sums. The saturation of the integers is without effect: elements have at most 16 bits, so that what is beyond 24
     bits is beyond them too.
     """
-    divided = contiguous(_divided(fmt, x, scales, axis))
+    divided = contiguous(quotients_of(fmt, x, scales, axis))
     if scales.zero is None:
         return kernels.quantize(divided, None, write, None)
     stage = write.stage._replace(format=encode_format(WHOLE), overflow=Overflow.SATURATE.number)
@@ -156,7 +156,7 @@ def _ends_of(tiles: Tiles, numbers: Array) -> dict[str, Array]:
     return {"lo": -tiles.largest(-numbers), "hi": tiles.largest(numbers)}
 
 
-def _divided(fmt: Scaled, numbers: Array, scales: Scales, axis: int) -> Array:
+def quotients_of(fmt: Scaled, numbers: Array, scales: Scales, axis: int) -> Array:
     """Return what the output stage of the elements rounds: `y` of the rule, 0 in blocks whose scale is NaN."""
     tiles, rule = Tiles(fmt.tiling, numbers.shape, axis), fmt.rule
     # Divided by a power of two in float64, a float32 is exact; its own format may have no such small number, or none

@@ -20,6 +20,7 @@ class Cell:
         wanted: how many should.
         group: under what name the cells of a kind are counted together; its own name if there are none.
         place: of a dropped bit alone, how far behind the guard it stands; else 0.
+        together: how many vectors count as one: those of a block.
     """
 
     name: str
@@ -27,8 +28,14 @@ class Cell:
     wanted: int = WANTED
     group: str = ""
     place: int = 0
+    together: int = 1
 
     @property
     def count(self) -> int:
-        """How many vectors reach it."""
-        return int(self.inside.sum())
+        """How many vectors, or blocks of them, reach it."""
+        return int(self.by_block.sum())
+
+    @property
+    def by_block(self) -> Mask:
+        """Which vectors, or blocks of them, reach it."""
+        return self.inside.reshape(-1, self.together).any(axis=1)

@@ -10,7 +10,7 @@ A fault shows only in a vector of its cell. `make_vectors` puts as many vectors 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -22,6 +22,8 @@ from emu.datapath import Mac, Rounding
 from emu.datapath.rounding import is_two_s_complement
 from emu.formats import Fixed, Float
 from emu.testing.hard import last_index
+from emu.testing.vectors.blocks.cells import block_cells
+from emu.testing.vectors.blocks.evidence import evidence_of
 from emu.testing.vectors.cell import WANTED, WANTED_OF_PAIR, Cell
 from emu.testing.vectors.convention_cells import convention_cells
 from emu.testing.vectors.definition import ACCUMULATOR_BIT, exact_sums_of
@@ -49,9 +51,10 @@ DIRECTED = (Rounding.FLOOR, Rounding.CEIL, Rounding.TOWARD_ZERO, Rounding.AWAY_F
 
 def cells_of(vectors: Vectors, evidence: Evidence | None = None) -> list[Cell]:
     """Return the cells of an operation, pairs of special values last; those that no operands can reach are empty."""
-    e = evidence or Evidence(vectors)
-    return [*_roundings(e), *_cancellations(e), *_ends(e), *_accumulators(e), *_same_products(e), *convention_cells(e),
-            *requantiser_cells(e), *origin_cells(e), *_flags(e), *_pairs(e)]  # fmt: skip
+    e = evidence or evidence_of(vectors)
+    cells = (*block_cells(e), *_roundings(e), *_cancellations(e), *_ends(e), *_accumulators(e), *_same_products(e),
+             *convention_cells(e), *requantiser_cells(e), *origin_cells(e), *_flags(e), *_pairs(e))  # fmt: skip
+    return [replace(cell, together=e.together) for cell in cells]
 
 
 def same_factors(d: Description) -> dict[str, tuple[int, int]]:
@@ -149,7 +152,7 @@ def _wanted_alone(d: Description, bit: int) -> int:
 
     Of 24 digits, bit 23 behind the guard leaves none that is kept: there are two such numbers, one of each sign.
     """
-    source = d.operand_formats[0]
+    source = d.rounded_formats[0]
     if d.operation != "quantize" or not isinstance(source, Float):
         return WANTED
     out, rounding, kept = d.stage.format, d.stage.rounding, max(source.significand_bits - 1 - bit, 0)
@@ -166,7 +169,7 @@ def _wanted_alone(d: Description, bit: int) -> int:
 
 def _most_dropped(d: Description) -> int:
     """Return how many bits behind the guard a result can have, at most."""
-    formats, out = d.operand_formats, d.stage.format
+    formats, out = d.rounded_formats, d.stage.format
     digits = [fmt.significand_bits if isinstance(fmt, Float) else fmt.width_bits for fmt in formats]
     if isinstance(out, Fixed) and (finest := _finest(d)) is not None:
         last = 0 if d.operation == "round_to_integral" else -out.frac_bits
@@ -187,8 +190,8 @@ def _most_dropped(d: Description) -> int:
 
 def _finest(d: Description) -> int | None:
     """Return the exponent of an exact result's last digit, None if results have no common one."""
-    places = [fmt.frac_bits for fmt in d.operand_formats if isinstance(fmt, Fixed)]
-    if len(places) < len(d.operand_formats) or d.operation in ("divide", "sqrt"):
+    places = [fmt.frac_bits for fmt in d.rounded_formats if isinstance(fmt, Fixed)]
+    if len(places) < len(d.rounded_formats) or d.operation in ("divide", "sqrt"):
         return None
     if d.operation in ("multiply", "fma", "matmul"):
         return -max(sum(places[:2]), *places[2:], -MOST_DROPPED)
@@ -273,7 +276,7 @@ def _ends(e: Evidence) -> Iterator[Cell]:
 
 def _smallest_are_exact(d: Description) -> bool:
     """Return whether no subnormal result is rounded: no operand has digits below theirs, and none is multiplied."""
-    quanta = [-f.frac_bits if isinstance(f, Fixed) else f.emin - f.fraction_bits for f in d.operand_formats]
+    quanta = [-f.frac_bits if isinstance(f, Fixed) else f.emin - f.fraction_bits for f in d.rounded_formats]
     out = d.stage.format
     assert isinstance(out, Float)
     return d.operation in ("quantize", "add", "subtract") and min(quanta) >= out.emin - out.fraction_bits
@@ -311,7 +314,7 @@ def _flags(e: Evidence) -> Iterator[Cell]:
 def _pairs(e: Evidence) -> Iterator[Cell]:
     d = e.description
     columns = [codes if codes.ndim == 1 else codes[:, 0] for codes in e.vectors.operands]
-    specials = [special_codes(fmt) for fmt in d.operand_formats]
+    specials = e.special_codes()
     if len(columns) == 1:
         for name, code in specials[0].items():
             yield Cell(f"the special value {name}", columns[0] == code, WANTED_OF_PAIR, "each special value")
@@ -323,9 +326,14 @@ def _pairs(e: Evidence) -> Iterator[Cell]:
             yield Cell(f"the pair {NAMES[i]} = {first}, {NAMES[j]} = {second}", inside, WANTED_OF_PAIR, group)
 
 
-def table_of(rows: Sequence[Row]) -> str:
-    """Return the table as text: a line for each row, with the vectors of the cell that has fewest."""
-    lines = [("vectors", "cells with enough", "cell")]
+def table_of(rows: Sequence[Row], counted: str = "vectors") -> str:
+    """Return the table as text: a line for each row, with the vectors of the cell that has fewest.
+
+    Args:
+        rows: of the table.
+        counted: what there are eight of, for the first line.
+    """
+    lines = [(counted, "cells with enough", "cell")]
     lines += [(str(row.fewest), f"{row.full} of {row.cells}", f"{row.name}{_beside(row)}") for row in rows]
     widths = [max(len(line[i]) for line in lines) for i in (0, 1)]
     return "".join(f"{a:>{widths[0]}}  {b:>{widths[1]}}  {c}\n" for a, b, c in lines)

@@ -166,7 +166,7 @@ def _explained(evidence: Evidence, explanation: Cover, count: int) -> Iterator[s
     if not unknown:
         return
     cell = shared_cell(cells_of(evidence.vectors, evidence), explanation.unknown)
-    shared = "" if cell is None else f"; all of them are in the cell: {cell.name} ({unknown} of {cell.count} there)"
+    shared = "" if cell is None else f"; all of them are in the cell: {cell.name} ({unknown} of {int(cell.inside.sum())} there)"
     if causes:
         yield f"{unknown} of {count} differences are unknown{shared}"
     else:

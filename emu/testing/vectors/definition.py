@@ -19,6 +19,7 @@ from emu.backends.reference.stage import observe, to_integral, write, writing_in
 from emu.datapath import FLAG_NAMES, Mac, OutputStage, Rounding, StatisticsRegister, Tininess
 from emu.engine.description import counting
 from emu.formats import Fixed, Float, Format
+from emu.testing.vectors.blocks.quotients import block_scales, codes_of_scales, exact_quotients, numbers_of
 from emu.testing.vectors.conventions import has_payloads, invalid_code, is_quiet, with_nans
 from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, Description, FlagRule, StepTable, Vectors
 from emu.testing.vectors.selection import SELECTIONS
@@ -172,8 +173,17 @@ def answered(description: Description, operands: tuple[Codes, ...], rbits: Codes
     if d.nan != "canonical" or d.nan_code is not None:
         assert isinstance(fmt, Float)
         codes = with_nans(d.nan, d.made_nan, fmt, codes, d.operand_formats, operands)
-    vectors = Vectors(d, operands, rbits, codes, written.flags)
+    vectors = Vectors(d, operands, rbits, codes, written.flags, scales_of_operands(d, operands))
     return replace(vectors, flags=_as_ieee(vectors)) if d.flag_rule == "ieee" else vectors
+
+
+def scales_of_operands(d: Description, operands: tuple[Codes, ...]) -> tuple[Codes, ...]:
+    """Return the codes of the scales of results that share them, the finest first; none of single numbers."""
+    if d.blocks is None:
+        return ()
+    source = d.operand_formats[0]
+    numbers = numbers_of(d.blocks, source, source.decode(operands[0]))
+    return codes_of_scales(d.blocks, block_scales(d.blocks, numbers))
 
 
 def further_results(vectors: Vectors) -> tuple[Vectors, ...]:
@@ -265,6 +275,9 @@ def _exact(
 ) -> tuple[Exact, Array | None]:
     """Return exact results before any stage, and where an accumulator overflowed (None if none can)."""
     operation = d.operation
+    if d.blocks is not None:
+        numbers = numbers_of(d.blocks, formats[0], carriers[0])
+        return exact_quotients(d.blocks, numbers, block_scales(d.blocks, numbers)), None
     codes = tuple(encode_format(fmt) for fmt in formats)
     if operation in ("quantize", "round_to_integral"):  # the operand itself: callers round it
         return arithmetic.exact_of(carriers[0], codes[0]), None
@@ -298,6 +311,13 @@ def _with_signs_of_zeros(d: Description, sums: Exact, carriers: list[Array], for
     sign = np.where(all_zero, all_minus | mixed, cancelled).reshape(sums.negative.shape)
     is_zero = (sums.kind == FINITE) & (sums.significand == 0).astype(bool)
     return replace(sums, negative=np.where(is_zero, sign, sums.negative).astype(bool))
+
+
+def exact_before_stage(description: Description, operands: tuple[Codes, ...]) -> Exact:
+    """Return what the first stage of any operation is given, (count,)."""
+    exact = _unstaged(description, operands, description.mac.mac())
+    parts = (exact.negative, exact.significand, exact.exponent, exact.kind)
+    return Exact(*(part.reshape(-1) for part in parts))
 
 
 def exact_sums_of(description: Description, operands: tuple[Codes, ...], mac: Mac | None = None) -> Exact:
@@ -341,6 +361,12 @@ def exact_value(description: Description, operands: tuple[Codes, ...], index: in
 
 
 def _exact_value(description: Description, operands: tuple[Codes, ...], index: int) -> Fraction | None:
+    if description.blocks is not None:
+        quotients = exact_before_stage(description, operands)
+        if quotients.kind[index] != FINITE:
+            return None
+        digits = int(quotients.significand[index]) * (-1 if quotients.negative[index] else 1)
+        return digits * Fraction(2) ** int(quotients.exponent[index])
     parts: list[list[Fraction]] = []
     for fmt, codes in zip(description.operand_formats, operands, strict=True):
         values = [_fraction(fmt, int(code)) for code in np.atleast_1d(codes[index])]

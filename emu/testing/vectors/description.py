@@ -18,9 +18,16 @@ from emu.datapath import Mac, OutputStage, Overflow, Rounding, Tininess
 from emu.datapath.registers import POSITION_LIMIT
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError, nearest_name
-from emu.formats import Fixed, Float, Format, parse_number
+from emu.engine.scaled import stage_of_elements
+from emu.formats import Fixed, Float, Format, Scaled, parse_number
 from emu.formats.parse import modes_of
 from emu.testing.contract.case import ELEMENTWISE
+from emu.testing.vectors.blocks.requirements import (
+    format_of_quotients,
+    require_blocks,
+    require_single_operands,
+    scaled_of,
+)
 from emu.testing.vectors.conventions import InvalidRule, NanRule, ZeroSign, has_payloads
 from emu.testing.vectors.requantisers import RequantiserTable, multiplier_of
 from emu.testing.vectors.selection import SELECTIONS
@@ -30,6 +37,8 @@ Codes = NDArray[np.uint64]
 OPERANDS = {"quantize": 1, **ELEMENTWISE, **dict.fromkeys(SELECTIONS, 2), "matmul": 2}
 #: Names of the operands, which are those of their files.
 NAMES = ("a", "b", "c")
+#: Names of the scales of results that share them, a block's first, which are those of their files.
+SCALE_NAMES = ("scale", "tensor_scale")
 #: Whose flags: `emu` (underflow: 0 was written for what is not 0), or those of IEEE 754 as Berkeley writes them.
 FlagRule = Literal["ieee", "emu"]
 #: Flags as TestFloat writes them, by bit; `infinite` is a quotient by zero.
@@ -147,7 +156,7 @@ class Description(Table):
     Attributes:
         operation: quantize, add, subtract, multiply, divide, fma, sqrt, remainder, round_to_integral or matmul.
         formats: of the operands; of `matmul` a third one is the addend's.
-        out_format: of the result.
+        out_format: of the result; one whose elements share scales is that of quantize, and `count` is whole blocks.
         rounding: rounding mode; None is what `out_format` brings, as `ap_fixed<16,8>` does, and else `nearest_even`.
         overflow: rule; None is what `out_format` brings, and else the format's own.
         n_rbits: random bits of stochastic rounding.
@@ -213,7 +222,10 @@ class Description(Table):
             raise ConfigError(
                 f"`flags` must be ieee or emu, got {self.flags!r}{nearest_name(self.flags, get_args(FlagRule))}"
             )
+        require_single_operands(self)
         _ = self.stage, self.operand_formats  # each raises a FormatError if its words are impossible
+        if self.blocks is not None:
+            require_blocks(self, self.blocks)
         self.mac.mac().require_order()
         if self.mac.mac().rounding.draws:
             raise ConfigError(
@@ -306,6 +318,13 @@ class Description(Table):
         return ["result", *(f"result{number}" for number in range(2, 2 + len(self.also)))]
 
     @property
+    def scale_formats(self) -> dict[str, Float]:
+        """The formats of scales by the names of their files, the finest first; none of single numbers."""
+        if self.blocks is None:
+            return {}
+        return dict(zip(SCALE_NAMES, (level.scale for level in self.blocks.levels), strict=False))
+
+    @property
     def made_nan(self) -> int:
         """The code that is written for a NaN that no operand was; 0 of a format without."""
         if self.nan_code is None:
@@ -331,8 +350,37 @@ class Description(Table):
         return MacTable.of(self.mac.mac()).model_dump()
 
     @cached_property
+    def blocks(self) -> Scaled | None:
+        """The format of results that share scales; None of single numbers."""
+        return scaled_of(self.out_format)
+
+    @property
+    def together(self) -> int:
+        """How many vectors are one: those of a block, whose scale follows from all of them; else 1."""
+        return 1 if self.blocks is None else self.blocks.tiling.along or 1
+
+    @property
+    def in_whole_blocks(self) -> Description:
+        """The same with as many vectors as its blocks have, if the last one is filled."""
+        return self.model_copy(update={"count": -(-self.count // self.together) * self.together})
+
+    def require_whole_blocks(self, source: str) -> None:
+        """Raise ConfigError unless the number of vectors is that of whole blocks."""
+        if short := self.count % self.together:
+            raise ConfigError(
+                f"the numbers of {source} must be whole blocks of {self.together}, as {self.blocks} has them, got "
+                f"{self.count}, {short} more than {self.count // self.together} blocks; add {self.together - short}, "
+                "zeros if there are no others"
+            )
+
+    @cached_property
     def stage(self) -> OutputStage:
-        """The output stage."""
+        """The output stage; of results that share scales that of their elements."""
+        if self.blocks is not None:
+            usual = stage_of_elements(self.blocks)
+            return OutputStage.of(
+                usual.format, self.rounding or usual.rounding, self.overflow or usual.overflow, self.n_rbits
+            )
         return OutputStage.of(self.out_format, self.rounding, self.overflow, self.n_rbits)
 
     @property
@@ -357,6 +405,13 @@ class Description(Table):
     def operand_formats(self) -> tuple[Format, ...]:
         """The operands' formats."""
         return tuple(parse_number(text) for text in self.formats)
+
+    @property
+    def rounded_formats(self) -> tuple[Format, ...]:
+        """The formats of what the operation is computed of: of a block's elements that of the quotients."""
+        if self.blocks is None:
+            return self.operand_formats
+        return (format_of_quotients(self.blocks, self.operand_formats[0]),)
 
     @property
     def flag_rule(self) -> FlagRule:
@@ -404,6 +459,8 @@ class Vectors:
         results: codes, (count,).
         flags: bits in the order of `TESTFLOAT_FLAGS`, and above them `accumulator_overflow`, (count,), by the
             description's `flag_rule`.
+        scales: codes of the scales of results that share them, the finest first: (blocks,), (1,) of the whole; else
+            none.
     """
 
     description: Description
@@ -411,9 +468,11 @@ class Vectors:
     rbits: Codes | None
     results: Codes
     flags: Codes
+    scales: tuple[Codes, ...] = ()
 
     def at(self, indices: NDArray[np.int64]) -> Vectors:
-        """Return some of the vectors."""
+        """Return some of the vectors, each of which has a meaning of its own: none of a block."""
+        assert self.description.blocks is None
         return Vectors(
             self.description.model_copy(update={"count": int(indices.size)}),
             tuple(codes[indices] for codes in self.operands),

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from emu.backends.interface import encode_stage
 from emu.backends.reference.arithmetic import multiply
 from emu.backends.reference.exact import FINITE, INFINITE, NAN, Exact
-from emu.datapath import Mac
+from emu.datapath import Mac, OutputStage
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import last_index, normal_index
-from emu.testing.vectors.definition import answer, exact_sums_of, through_stages, with_flags_of
+from emu.testing.vectors.definition import answer, exact_before_stage, through_stages, with_flags_of
 from emu.testing.vectors.description import Codes, Vectors
 from emu.testing.vectors.steps import Mask, Steps, exact_results, operand_parts, steps_of
 
@@ -36,13 +36,42 @@ class Evidence:
         description: what they are.
         format: of the results.
         results: their codes, (count,).
+        together: how many vectors are one: those of a block.
     """
 
     def __init__(self, vectors: Vectors) -> None:
+        self.together = 1
         self.vectors = vectors
         self.description = vectors.description
         self.format: Format = vectors.description.stage.format
         self.results: Codes = vectors.results
+
+    @property
+    def expected(self) -> Codes:
+        """What is right of all that a dump may have, as hypotheses have it: the results."""
+        return self.results
+
+    def joined(self, codes: Codes) -> Codes:
+        """Return codes of results with all that a dump may have beside them: nothing."""
+        return codes
+
+    def answered(
+        self,
+        *,
+        stage: OutputStage | None = None,
+        operands: tuple[Codes, ...] | None = None,
+        formats: tuple[Format, ...] | None = None,
+        **changes: Any,
+    ) -> Codes:
+        """Return the codes that the definition writes with another stage, other operands, formats or another unit."""
+        v = self.vectors
+        return answer(
+            self.description, operands or v.operands, v.rbits, stage=stage, formats=formats, **changes
+        ).codes
+
+    def special_codes(self) -> list[dict[str, int]]:
+        """Return the special values of each operand by their names."""
+        return [special_codes(fmt) for fmt in self.description.operand_formats]
 
     @cached_property
     def flags(self) -> Codes:
@@ -88,16 +117,17 @@ class Evidence:
         """What the output stage is given, (count,): what stages before it write, or of sums the rounded sum."""
         return through_stages(self.description, self.unstaged) if self.description.pipeline else self.unstaged
 
-    @cached_property
+    @property
     def unstaged(self) -> Exact:
         """What the first stage is given, (count,)."""
+        return self._computed
+
+    @cached_property
+    def _computed(self) -> Exact:
         d = self.description.unstaged
         if not self.is_product_sum:
             return exact_results(d, self.parts, d.stage)
-        sums = exact_sums_of(d, self.vectors.operands)
-        return Exact(
-            sums.negative.reshape(-1), sums.significand.reshape(-1), sums.exponent.reshape(-1), sums.kind.reshape(-1)
-        )
+        return exact_before_stage(d, self.vectors.operands)
 
     @cached_property
     def steps(self) -> Steps:

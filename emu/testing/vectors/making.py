@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import Noise, Places, hard_codes, hard_reals, negated
+from emu.testing.vectors.blocks.pool import BlockPool
 from emu.testing.vectors.causes import TELLING, hypotheses
 from emu.testing.vectors.definition import answered
 from emu.testing.vectors.description import Codes, Description, Vectors
@@ -36,27 +37,38 @@ CELLS_SHARE = 0.75
 _TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
 
 
-def make_vectors(description: Description, pool: Pool | None = None) -> Vectors:
+def pool_of(description: Description) -> Pool | BlockPool:
+    """Return the pool from which the vectors of the cells are chosen."""
+    return Pool(description) if description.blocks is None else BlockPool(description)
+
+
+def make_vectors(description: Description, pool: Pool | BlockPool | None = None) -> Vectors:
     """Return vectors: of the cells first, then in turn hard ones, such that show faults, such that cross limits.
+
+    Those of blocks are whole blocks, at least `count` vectors.
 
     Args:
         description: the operation.
         pool: its pool, if there is one already.
     """
-    d = description
-    first = (pool or Pool(d)).of_cells(max(int(d.count * CELLS_SHARE), 1))
+    d, pool = description, pool or pool_of(description)
+    of_cells = max(int(d.count * CELLS_SHARE), 1)
+    if isinstance(pool, BlockPool):
+        return pool.vectors_of(d, of_cells)
+    first = pool.of_cells(of_cells)
     rest = d.count - first.description.count
     return joined(d, [first, _mixed(sized(d, rest))] if rest else [first])
 
 
-def count_for_cells(description: Description, pool: Pool | None = None) -> int:
+def count_for_cells(description: Description, pool: Pool | BlockPool | None = None) -> int:
     """Return how many vectors have room for as many of each cell as it wants.
 
     Args:
         description: the operation.
         pool: its pool, if there is one already.
     """
-    return math.ceil((pool or Pool(description)).wanted / CELLS_SHARE)
+    wanted = math.ceil((pool or pool_of(description)).wanted / CELLS_SHARE)
+    return description.model_copy(update={"count": wanted}).in_whole_blocks.count
 
 
 def _mixed(description: Description) -> Vectors:

@@ -23,6 +23,7 @@ from emu.testing.vectors.everything import Everything, distinct
 from emu.testing.vectors.evidence import special_codes
 from emu.testing.vectors.requantiser_sums import telling_sums
 from emu.testing.vectors.steering import steered_operands
+from emu.testing.vectors.steps import Mask
 
 #: Operands that are aimed at cells: at once, at least; and how often more are, at what is still missing.
 AIMS, FEWEST_AIMS, ROUNDS = 2000, 64, 3
@@ -57,7 +58,7 @@ class Pool:
         if self.everything is not None and (more := _missing(self.everything, self.cells)) is not None:
             self.vectors = distinct(joined(description, [self.vectors, more]))
             self.cells = cells_of(self.vectors)
-        self._order = _chosen(self.cells, self.vectors.description.count)
+        self._order = chosen([cell.inside for cell in self.cells], [cell.wanted for cell in self.cells])
 
     @property
     def wanted(self) -> int:
@@ -189,20 +190,30 @@ def _infinities_of(fmt: Format) -> list[int]:
     return [fmt.infinity_code, *([fmt.infinity_code | fmt.sign_code] if fmt.signed else [])]
 
 
-def _chosen(cells: Sequence[Cell], count: int) -> NDArray[np.int64]:
-    """Return which vectors to take, in order: in each round one more for each cell that wants it."""
-    inside = np.array([cell.inside for cell in cells])
-    reached, chosen, taken = np.zeros(len(cells), np.int64), list[int](), np.zeros(count, bool)
-    for level in range(1, max(cell.wanted for cell in cells) + 1):
-        for k, cell in enumerate(cells):
-            if reached[k] >= min(level, cell.wanted):
+def chosen(masks: Sequence[Mask], wanted: Sequence[int], *, most_wanted: bool = False) -> NDArray[np.int64]:
+    """Return which vectors, or blocks, to take, in order: in each round one more for each cell that wants it.
+
+    Args:
+        masks: which ones reach each cell, (count,).
+        wanted: how many each cell wants.
+        most_wanted: whether the one is taken that reaches most cells which want more, as blocks reach many; else the
+            first one.
+    """
+    inside = np.array(masks)
+    reached, order, taken = np.zeros(len(masks), np.int64), list[int](), np.zeros(inside.shape[1], bool)
+    for level in range(1, max(wanted) + 1):
+        for k, most in enumerate(wanted):
+            if reached[k] >= min(level, most):
                 continue
             fresh = np.flatnonzero(inside[k] & ~taken)
             if fresh.size:
-                chosen.append(int(fresh[0]))
-                taken[fresh[0]] = True
-                reached += inside[:, fresh[0]]
-    return np.array(chosen, np.int64)
+                best = 0
+                if most_wanted:
+                    best = int(inside[:, fresh][reached < np.array(wanted)].sum(axis=0).argmax())
+                order.append(int(fresh[best]))
+                taken[fresh[best]] = True
+                reached += inside[:, fresh[best]]
+    return np.array(order, np.int64)
 
 
 def joined(description: Description, sets: Sequence[Vectors]) -> Vectors:

@@ -103,6 +103,6 @@ def shared_cell(cells: Sequence[Cell], vectors: Mask) -> Cell | None:
     most = min(FEW_OTHERS * int(vectors.sum()), vectors.size // 2)
     sharing = [
         cell for cell in cells
-        if 0 < cell.count <= most and not cell.name.startswith("no flag ") and not (vectors & ~cell.inside).any()
+        if 0 < cell.inside.sum() <= most and not cell.name.startswith("no flag ") and not (vectors & ~cell.inside).any()
     ]  # fmt: skip
-    return min(sharing, key=lambda cell: cell.count, default=None)
+    return min(sharing, key=lambda cell: int(cell.inside.sum()), default=None)

@@ -21,19 +21,6 @@ Hypothesis = tuple[str, Codes]
 Family = Callable[[Evidence], Iterator[Hypothesis]]
 
 
-def answered(
-    e: Evidence,
-    *,
-    stage: OutputStage | None = None,
-    operands: tuple[Codes, ...] | None = None,
-    formats: tuple[Format, ...] | None = None,
-    **changes: Any,
-) -> Codes:
-    """Return the codes that the definition writes with another stage, other operands, formats or another unit."""
-    v = e.vectors
-    return answer(e.description, operands or v.operands, v.rbits, stage=stage, formats=formats, **changes).codes
-
-
 def restaged(e: Evidence, stage: OutputStage) -> Codes:
     """Return the codes that another output stage writes of the same exact results."""
     codes = written(e.description, e.exact, e.vectors.rbits, stage).codes

@@ -10,7 +10,7 @@ import numpy as np
 from emu.errors import EmuError
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import negated
-from emu.testing.vectors.causes.hypothesis import Hypothesis, answered, is_long
+from emu.testing.vectors.causes.hypothesis import Hypothesis, is_long
 from emu.testing.vectors.description import NAMES, Codes
 from emu.testing.vectors.evidence import Evidence
 
@@ -106,6 +106,6 @@ def _tried(
     e: Evidence, name: str, operands: tuple[Codes, ...], formats: tuple[Format, ...] | None = None
 ) -> Iterator[Hypothesis]:
     try:
-        yield name, answered(e, operands=operands, formats=formats)
+        yield name, e.answered(operands=operands, formats=formats)
     except EmuError:  # a unit has no such formats
         return

@@ -13,7 +13,7 @@ from emu.errors import EmuError
 from emu.formats import Fixed, Float, Format
 from emu.formats.fixed import FRAC_BITS_LIMIT
 from emu.testing.hard import negated
-from emu.testing.vectors.causes.hypothesis import Hypothesis, answered, is_long, like, restaged
+from emu.testing.vectors.causes.hypothesis import Hypothesis, is_long, like, restaged
 from emu.testing.vectors.definition import answer
 from emu.testing.vectors.description import NAMES, Codes
 from emu.testing.vectors.evidence import Evidence
@@ -37,7 +37,7 @@ def swapped_operands(e: Evidence) -> Iterator[Hypothesis]:
             codes, formats = list(operands), list(d.operand_formats)
             codes[i], codes[j] = codes[j], codes[i]
             formats[i], formats[j] = formats[j], formats[i]
-            swapped = answered(e, operands=tuple(codes), formats=tuple(formats))
+            swapped = e.answered(operands=tuple(codes), formats=tuple(formats))
             yield f"operands {NAMES[i]} and {NAMES[j]} swapped", swapped
 
 
@@ -86,7 +86,7 @@ def signs(e: Evidence) -> Iterator[Hypothesis]:
         if operand.signed and not e.is_product_sum:
             operands = list(e.vectors.operands)
             operands[i] = operands[i] & ~np.uint64(operand.sign_code)
-            yield from _tried(f"the sign of {name} ignored", partial(answered, e, operands=tuple(operands)))
+            yield from _tried(f"the sign of {name} ignored", partial(e.answered, operands=tuple(operands)))
     if fmt.signed and isinstance(fmt, Float) and not e.is_product_sum:
         sign, rest = np.uint64(fmt.sign_code), np.uint64(fmt.sign_code - 1)
         for i, operand in enumerate(d.operand_formats):
@@ -128,7 +128,7 @@ def turned_codes(e: Evidence) -> Iterator[Hypothesis]:
                 operands[i] = _turned(operands[i], fmt.width_bits, size)
                 yield from _tried(
                     f"operand {NAMES[i]} with its {name} in the other order",
-                    partial(answered, e, operands=tuple(operands)),
+                    partial(e.answered, operands=tuple(operands)),
                 )
 
 
@@ -150,7 +150,7 @@ def lost_bits(e: Evidence) -> Iterator[Hypothesis]:
                 operands[i] = operands[i] & ~np.uint64(1 << bit)
                 yield from _tried(
                     f"the {name} bit of operand {NAMES[i]} not connected",
-                    partial(answered, e, operands=tuple(operands)),
+                    partial(e.answered, operands=tuple(operands)),
                 )
 
 
@@ -165,14 +165,14 @@ def low_bits(e: Evidence) -> Iterator[Hypothesis]:
             finite = np.isfinite(fmt.decode(operands[i]).astype(np.float64))
             operands[i] = np.where(finite, operands[i] & ~low, operands[i])
             name = f"the {bits} lowest bits of operand {NAMES[i]} not looked at"
-            yield from _tried(name, partial(answered, e, operands=tuple(operands)))
+            yield from _tried(name, partial(e.answered, operands=tuple(operands)))
         if isinstance(fmt, Fixed) and fmt.signed:
             lowest = np.uint64(1 << (fmt.width_bits - 1))
             for name, code in (("0", 0), ("the largest number", fmt.max_raw)):
                 operands = list(e.vectors.operands)
                 operands[i] = np.where(operands[i] == lowest, np.uint64(code), operands[i])
                 text = f"the lowest number of operand {NAMES[i]} taken for {name}"
-                yield from _tried(text, partial(answered, e, operands=tuple(operands)))
+                yield from _tried(text, partial(e.answered, operands=tuple(operands)))
 
 
 def stuck_bits(e: Evidence) -> Iterator[Hypothesis]:
@@ -226,7 +226,7 @@ def neighbouring_cycles(e: Evidence) -> Iterator[Hypothesis]:
         for i in range(len(e.vectors.operands)):
             operands = list(e.vectors.operands)
             operands[i] = np.roll(operands[i], shift, axis=0)
-            yield f"operand {NAMES[i]} is that of the cycle {when}", answered(e, operands=tuple(operands))
+            yield f"operand {NAMES[i]} is that of the cycle {when}", e.answered(operands=tuple(operands))
 
 
 def sign_and_magnitude(e: Evidence) -> Iterator[Hypothesis]:
@@ -275,17 +275,17 @@ def other_operations(e: Evidence) -> Iterator[Hypothesis]:
     *factors, c = e.vectors.operands
     yield (
         "an addend subtracted instead of added",
-        answered(e, operands=(*factors, negated(d.operand_formats[-1], c))),
+        e.answered(operands=(*factors, negated(d.operand_formats[-1], c))),
     )
     if d.operation == "fma":
-        yield "the addend left out", answered(e, operands=(*factors, np.zeros_like(c)))
+        yield "the addend left out", e.answered(operands=(*factors, np.zeros_like(c)))
 
 
 def _reread(e: Evidence, name: str, operand: int, fmt: Format) -> Iterator[Hypothesis]:
     """Yield the codes of an operand read in another format."""
     formats = list(e.description.operand_formats)
     formats[operand] = fmt
-    yield from _tried(name, partial(answered, e, formats=tuple(formats)))
+    yield from _tried(name, partial(e.answered, formats=tuple(formats)))
 
 
 def _with_point(e: Evidence, frac_bits: int) -> Codes:

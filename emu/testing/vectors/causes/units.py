@@ -14,7 +14,7 @@ from emu.errors import EmuError
 from emu.formats import Fixed
 from emu.testing.contract.clauses import rules_of
 from emu.testing.contract.finding import KNOWN_ORDERS
-from emu.testing.vectors.causes.hypothesis import Hypothesis, answered
+from emu.testing.vectors.causes.hypothesis import Hypothesis
 from emu.testing.vectors.definition import written
 from emu.testing.vectors.description import Description, MacTable
 from emu.testing.vectors.evidence import Evidence
@@ -33,7 +33,7 @@ def other_units(e: Evidence) -> Iterator[Hypothesis]:
     for name, changes in _changed_units(e.description):
         try:
             mac = unit.model_copy(update=changes).mac()
-            codes = answered(e, mac=mac)
+            codes = e.answered(mac=mac)
         except EmuError:  # such a unit cannot be
             continue
         yield name, codes
@@ -115,14 +115,14 @@ def missing_terms(e: Evidence) -> Iterator[Hypothesis]:
     for name, term in (("first", 0), ("last", -1)) if d.depth > 1 else ():
         without = operands[0].copy()
         without[:, term] = 0
-        yield f"the {name} term left out", answered(e, operands=(without, *operands[1:]))
+        yield f"the {name} term left out", e.answered(operands=(without, *operands[1:]))
     if len(operands) > 2:
-        yield "the addend left out", answered(e, operands=(*operands[:2], np.zeros_like(operands[2])))
+        yield "the addend left out", e.answered(operands=(*operands[:2], np.zeros_like(operands[2])))
     if (d.depth > 1 or len(operands) > 2) and d.operand_formats[0] == d.operand_formats[1]:
         first = operands[0].copy()
         first[:, 1:] = 0
         nothing = tuple(np.zeros_like(x) for x in operands[2:])
-        yield "the first term alone", answered(e, operands=(first, operands[1], *nothing))
+        yield "the first term alone", e.answered(operands=(first, operands[1], *nothing))
     sums = e.exact.as_object()
     if e.adds_exactly and (sums.kind == FINITE).all():
         exponent = int(sums.exponent.min())

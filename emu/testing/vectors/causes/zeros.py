@@ -11,7 +11,7 @@ import numpy as np
 from emu.backends.reference.exact import FINITE, Exact
 from emu.errors import EmuError
 from emu.formats import Float, Format
-from emu.testing.vectors.causes.hypothesis import Hypothesis, answered
+from emu.testing.vectors.causes.hypothesis import Hypothesis
 from emu.testing.vectors.definition import written
 from emu.testing.vectors.description import Codes
 from emu.testing.vectors.evidence import Evidence
@@ -62,11 +62,11 @@ def flushed(e: Evidence) -> Iterator[Hypothesis]:
     formats = e.description.operand_formats
     everywhere = tuple(_daz(f) for f in formats)
     if everywhere != formats:
-        yield "subnormal operands taken as zero", answered(e, formats=everywhere)
+        yield "subnormal operands taken as zero", e.answered(formats=everywhere)
     for i in range(len(formats)) if len(formats) > 1 else ():
         changed = tuple(_daz(f) if i == j else f for j, f in enumerate(formats))
         if changed != formats:
-            yield f"subnormal numbers of operand {'abc'[i]} taken as zero", answered(e, formats=changed)
+            yield f"subnormal numbers of operand {'abc'[i]} taken as zero", e.answered(formats=changed)
 
 
 def _daz(fmt: Format) -> Format:

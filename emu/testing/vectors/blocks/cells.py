@@ -1,0 +1,180 @@
+"""The cells of scales: largest magnitudes at which the scale steps, zeros, NaN, the ends of the scales, other rules.
+
+A cell of a block has its element of the largest magnitude, or the first one of those that are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from emu.errors import FormatError
+from emu.formats import Fixed, Float, Format, Scaled
+from emu.formats.scale_rules import SCALE_RULES, SPECIALS
+from emu.testing.hard import last_index
+from emu.testing.vectors.blocks.evidence import Array, BlockEvidence
+from emu.testing.vectors.blocks.quotients import block_scales, codes_of_scales
+from emu.testing.vectors.cell import Cell
+from emu.testing.vectors.description import Codes
+from emu.testing.vectors.evidence import Evidence
+from emu.testing.vectors.steps import Mask
+
+
+def block_cells(e: Evidence) -> Iterator[Cell]:
+    """Yield the cells of blocks and their scales, none of single numbers."""
+    if not isinstance(e, BlockEvidence):
+        return
+    at_largest = _at_largest(e)
+    for name, blocks in (*_of_largest(e), *_of_scales(e), *_of_rules(e)):
+        yield Cell(name, at_largest & np.repeat(blocks, e.together))
+    yield from _of_places(e, at_largest)
+    yield from _of_numbers(e)
+
+
+def other_rules(fmt: Scaled) -> Iterator[tuple[str, Scaled]]:
+    """Yield the other rules that blocks of a format can have, with the format that has them; then another NaN rule."""
+    for rule in SCALE_RULES.values():
+        if rule.name != fmt.rule.name and not rule.has_zero:
+            try:
+                yield f"the rule {rule.name}", fmt.with_rule(rule.name, fmt.levels[0].special)
+            except FormatError:  # it stores other scales
+                continue
+    for special in SPECIALS:
+        if special != fmt.levels[0].special:
+            yield special, fmt.with_rule(fmt.rule.name, special)
+
+
+def first_of_each(inside: Mask, together: int) -> Mask:
+    """Return the first vector of each block among some, (count,)."""
+    rows = inside.reshape(-1, together)
+    return (rows & (np.cumsum(rows, axis=1) == 1)).reshape(-1)
+
+
+def _at_largest(e: BlockEvidence) -> Mask:
+    """Return the first element of the largest magnitude of each block."""
+    return first_of_each(np.abs(e.numbers) == np.repeat(e.largest, e.together), e.together) | first_of_each(
+        np.repeat(np.isnan(e.numbers).reshape(-1, e.together).all(axis=1), e.together), e.together
+    )
+
+
+def _of_largest(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
+    """Yield where a block's largest magnitude lies beside a power of two, or where the next one has another scale."""
+    source = e.description.operand_formats[0]
+    finite = np.isfinite(e.largest) & (e.largest > 0) & ~e.scales.lost.reshape(-1)
+    magnitude = np.where(finite, e.largest, 0)
+    below, above = neighbours(source, magnitude)
+    for name, numbers in (("a power of two", magnitude), ("just above one", below), ("just below one", above)):
+        power = finite & (numbers > 0) & (np.frexp(numbers)[0] == 0.5)
+        yield f"the largest magnitude of a block {name}", power
+    top = float(e.largest.max(initial=0))
+    own, under, over = (
+        e.scales_of_single(np.where(finite & (x > 0), np.minimum(x, top), magnitude)) for x in (magnitude, below, above)
+    )
+    yield "the smallest of the largest magnitudes with their scale", finite & (under < own)
+    yield "the largest of the largest magnitudes with their scale", finite & (over > own)
+
+
+def neighbours(source: Format, magnitudes: Array) -> tuple[Array, Array]:
+    """Return the next smaller and the next larger magnitude of a format; beyond its ends the end itself."""
+    codes = magnitude_codes(source, magnitudes)
+    last = np.uint64(last_index(source) - (source.lowest_index if isinstance(source, Float) else 0))
+    below, above = np.maximum(codes, np.uint64(1)) - np.uint64(1), np.minimum(codes + np.uint64(1), last)
+    return values_of(source, below), values_of(source, above)
+
+
+def magnitude_codes(source: Format, magnitudes: Array) -> Codes:
+    """Return the codes of magnitudes of a format, which grow with them; the lowest word is its largest twin."""
+    x = np.minimum(magnitudes.astype(np.float64), float(source.max))
+    if isinstance(source, Fixed):
+        return np.ldexp(x, source.frac_bits).astype(np.uint64)
+    return source.encode(x.astype(source.carrier)).astype(np.uint64)
+
+
+def values_of(source: Format, codes: Codes) -> Array:
+    """Return the numbers of magnitude codes, float64."""
+    if isinstance(source, Fixed):
+        return np.ldexp(codes.astype(np.float64), -source.frac_bits)
+    return source.decode(codes).astype(np.float64)
+
+
+def _of_scales(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
+    """Yield which blocks have the lowest or the highest scale that operands reach, and which have none."""
+    fmt, codes, lost = e.blocks.levels[0].scale, e.vectors.scales[0], e.scales.lost.reshape(-1)
+    source = e.description.operand_formats[0]
+    outer = e.blocks.rule.outer is not None
+    largest = float(e.largest.max(initial=0)) if outer else float(source.max)
+    smallest = float(values_of(source, np.ones(1, np.uint64))[0])
+    ends = fmt.encode(e.scales_of_single(np.array([min(smallest, largest), largest]))).astype(np.uint64)
+    digits = -(-fmt.width_bits // 4)
+    for name, end in zip(("lowest", "highest"), ends, strict=True):
+        used = ~lost & (codes == end) & (e.largest > 0)
+        yield f"the {name} scale that numbers reach, 0x{int(end):0{digits}x}", used
+    if source_has_nan(source) and not (outer and not e.blocks.ignores_nan):
+        yield "a scale that is NaN", lost
+
+
+def source_has_nan(source: Format) -> bool:
+    """Return whether operands can be NaN."""
+    return isinstance(source, Float) and source.nan_code is not None
+
+
+def _of_rules(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
+    """Yield which blocks have other codes by other rules."""
+    own = e.vectors.scales[0]
+    for name, other in other_rules(e.blocks):
+        scales = block_scales(other, e.numbers)
+        elements = e.elements_by(scales, blocks=other) != e.results
+        differs = (codes_of_scales(other, scales)[0] != own) | elements.reshape(-1, e.together).any(axis=1)
+        if differs.any():
+            yield f"a block with other codes by {name}", differs
+
+
+def _of_places(e: BlockEvidence, at_largest: Mask) -> Iterator[Cell]:
+    """Yield where the largest magnitude stands, and which sign it has."""
+    place = np.arange(e.results.size) % e.together
+    numbers = e.numbers
+    positive = np.where(np.isnan(numbers) | (numbers < 0), 0, numbers).reshape(-1, e.together).max(axis=1)
+    finite = np.isfinite(e.largest) & (e.largest > 0)
+    magnitude = np.where(finite, e.largest, 0)
+    by_sign = e.scales_of_single(np.where(finite, np.minimum(positive, magnitude), 0)) != e.scales_of_single(magnitude)
+    alone = (np.abs(numbers) == np.repeat(e.largest, e.together)).reshape(-1, e.together).sum(axis=1) == 1
+    usual = at_largest & np.repeat(finite & alone, e.together)
+    yield Cell("the largest magnitude is that of the first element alone", usual & (place == 0))
+    yield Cell("the largest magnitude is that of the last element alone", usual & (place == e.together - 1))
+    if e.description.operand_formats[0].signed:
+        yield Cell(
+            "a negative number alone has the largest magnitude, and positive ones have another scale",
+            at_largest & np.repeat(finite & by_sign, e.together),
+        )
+
+
+def _of_numbers(e: BlockEvidence) -> Iterator[Cell]:
+    """Yield what operands a block has: zeros alone, NaN, infinities, subnormal numbers."""
+    source, x, b = e.description.operand_formats[0], e.numbers, e.together
+    rows = x.reshape(-1, b)
+    negative = np.signbit(rows)
+    zeros = (rows == 0).all(axis=1)
+    first = np.arange(x.size) % b == 0
+    yield Cell("a block of zeros", first & np.repeat(zeros & ~negative.any(axis=1), b))
+    if isinstance(source, Float) and source.has_negative_zero:
+        yield Cell("a block of negative zeros", first & np.repeat(zeros & negative.all(axis=1), b))
+    outer = e.blocks.rule.outer is not None
+    numbers = ((rows != 0) & np.isfinite(rows)).any(axis=1)
+    if source_has_nan(source) and (e.blocks.ignores_nan or not outer):
+        nan = np.isnan(rows)
+        yield Cell("a NaN beside numbers in a block", first_of_each((nan & numbers[:, None]).reshape(-1), b))
+        yield Cell("a block of NaN alone", first & np.repeat(nan.all(axis=1), b))
+    if isinstance(source, Float) and source.infinity_code is not None and not outer:
+        for sign, side in (("positive", ~negative), ("negative", negative)):
+            if sign == "positive" or source.signed:
+                infinite = np.isinf(rows) & side & numbers[:, None]
+                name = f"a {sign} infinity beside numbers in a block"
+                yield Cell(name, first_of_each(infinite.reshape(-1), b))
+    if isinstance(source, Float) and source.has_subnormal_codes and source.has_normals and not source.daz:
+        small = (rows != 0) & (np.abs(rows) < source.smallest_normal)
+        lost = np.repeat(e.scales.lost.reshape(-1), b)
+        beside = small & ~small.all(axis=1)[:, None] & ~zeros[:, None]
+        yield Cell("a subnormal number in a block", first_of_each(beside.reshape(-1) & ~lost, b))
+        largest = (e.largest > 0) & (e.largest < source.smallest_normal)
+        yield Cell("the largest magnitude of a block is subnormal", _at_largest(e) & np.repeat(largest, b))

@@ -1,0 +1,275 @@
+"""Blocks that reach cells: a largest magnitude where the scale may step, and numbers that are hard to round below it.
+
+    largest magnitude    a power of two, the first with its scale, the largest element times one; neighbours of these
+    other numbers        element (index + part of a step) times scale: ties, one place beside them, a dropped bit alone,
+                         subnormal elements, what becomes 0, what is beyond the largest element; zeros
+    some blocks          zeros, negative zeros, NaN, infinities, subnormal operands, special values
+
+Everything is drawn from the seed and the place. Where there is a number for the whole tensor, the first block has the
+tensor's largest magnitude, and no other block a larger one: so the others can be chosen one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.reference.scaled import elements_of, names_of_blocks
+from emu.formats import Fixed, Float, Format, Scaled
+from emu.testing.hard import Places, last_index, magnitudes, negated, normal_index
+from emu.testing.vectors.blocks.cells import magnitude_codes, neighbours, source_has_nan, values_of
+from emu.testing.vectors.blocks.evidence import single_blocks
+from emu.testing.vectors.conventions import has_payloads
+from emu.testing.vectors.description import Codes, Description
+from emu.testing.vectors.evidence import special_codes
+
+Array = NDArray[Any]
+#: Of so many blocks in a row one is of each special kind, and a few are at either end of the exponents.
+TURN = 32
+#: Largest magnitude of a tensor, about, whose scales are drawn all over their range; with a seed it moves a little.
+TOP, TOPS = 1234.5678, 97
+#: Share of the largest number that it has at most.
+MOST_OF_RANGE = 0.3
+#: Exponents below the tensor's largest magnitude at which blocks have no scale but the lowest.
+TENSOR_REACH = 24
+_EXPONENT, _KIND, _SIDE, _PLACE, _SIGN, _NUMBER, _BODY, _TARGET, _SPECIAL = range(40, 49)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Noise of a set of blocks: of each block (n, 1), of each number (n, together)."""
+
+    block: Places
+    number: Places
+
+    @classmethod
+    def of(cls, seed: int, count: int, together: int) -> _Draw:
+        return cls(Places.of(seed, (count, 1)), Places.of(seed, (count, together)))
+
+    def choice(self, salt: int, n: int) -> NDArray[np.int64]:
+        """Return an integer of 0..n-1 for each block, (n, 1)."""
+        return (self.block.noise(salt) % np.uint64(n)).astype(np.int64)
+
+    def each(self, salt: int, n: int) -> NDArray[np.int64]:
+        """Return an integer of 0..n-1 for each number."""
+        return (self.number.noise(salt) % np.uint64(n)).astype(np.int64)
+
+    def part(self, salt: int) -> NDArray[np.float64]:
+        """Return a number of 0..1, below 1, for each number."""
+        return (self.number.noise(salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def drawn_blocks(d: Description, count: int, seed: int) -> Codes:
+    """Return the operands of blocks, codes (count, together).
+
+    Args:
+        d: of the vectors.
+        count: how many blocks.
+        seed: of all that is drawn.
+    """
+    fmt, source = d.blocks, d.operand_formats[0]
+    assert fmt is not None
+    draw, top = _Draw.of(seed, count, d.together), top_of(d)
+    largest = _largest(fmt, source, draw, top)
+    codes = _numbers(d, fmt, source, draw, largest, top)
+    place = draw.choice(_PLACE, 2 * d.together)
+    # the first and the last place are as likely as all others together
+    place = np.where(place >= d.together, np.where(place % 2, d.together - 1, 0), place)
+    is_largest = np.arange(d.together)[None, :] == place
+    negative = _negative(source, draw)
+    codes = np.where(is_largest, magnitude_codes(source, largest), codes)
+    codes = np.where(negative, negated(source, codes), codes)
+    return _with_specials(d, draw, codes, is_largest, top)
+
+
+def anchor_of(d: Description) -> Codes | None:
+    """Return the block that has the tensor's largest magnitude, codes (1, together); None if there is no such number."""
+    fmt, source = d.blocks, d.operand_formats[0]
+    assert fmt is not None
+    if fmt.rule.outer is None:
+        return None
+    block = drawn_blocks(d, 1, d.seed + 1)
+    block[0, 0] = int(magnitude_codes(source, np.array([top_of(d)]))[0])
+    values = np.abs(source.decode(block).astype(np.float64))
+    return np.where(np.isfinite(values), block, np.uint64(0))
+
+
+def top_of(d: Description) -> float:
+    """Return the largest magnitude of a tensor where it decides scales, else the largest operand."""
+    fmt, source = d.blocks, d.operand_formats[0]
+    assert fmt is not None
+    largest = min(float(source.max), float(np.finfo(np.float32).max)) if fmt.rule.reads != "exact" else float(source.max)
+    if fmt.rule.outer is None:
+        return largest
+    wanted = min(TOP * (1 + (d.seed % TOPS) / TOPS), MOST_OF_RANGE * largest)
+    return float(values_of(source, _rounded_codes(source, np.array([wanted])))[0])
+
+
+def _rounded_codes(source: Format, x: Array) -> Codes:
+    """Return the codes of the magnitudes nearest to some numbers, bounded by the ends of a format."""
+    x = np.clip(np.where(np.isnan(x), 0, x), 0, float(source.max))
+    if isinstance(source, Fixed):
+        return np.minimum(np.rint(np.ldexp(x, source.frac_bits)), source.max_raw).astype(np.uint64)
+    exponent = np.maximum(np.frexp(x)[1] - 1, source.emin).astype(np.int64) - source.fraction_bits
+    near = np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent)
+    if not source.zero:
+        near = np.maximum(near, source.smallest_positive)
+    return magnitude_codes(source, np.minimum(near, float(source.max)))
+
+
+def _largest(fmt: Scaled, source: Format, draw: _Draw, top: float) -> Array:
+    """Return the largest magnitude of each block, (n, 1) float64, numbers of the operands' format."""
+    smallest = float(values_of(source, np.ones(1, np.uint64))[0])
+    low, high = math.frexp(smallest)[1] - 1, math.frexp(top)[1] - 1
+    if fmt.rule.outer is not None:
+        low = max(low, high - TENSOR_REACH)
+    span, turn = high - low + 1, np.arange(draw.block.shape[0])[:, None] % TURN
+    exponent = low + draw.choice(_EXPONENT, span)
+    exponent = np.where(turn == 1, low + draw.choice(_EXPONENT, min(4, span)), exponent)
+    exponent = np.where(turn == 2, high, exponent)
+    middle = min(max(0, low), high)
+    exponent = np.where(turn % 4 == 3, np.clip(middle + draw.choice(_EXPONENT, 9) - 4, low, high), exponent)
+    part = (draw.block.noise(_NUMBER) >> np.uint64(12)).astype(np.float64) * 2.0**-52
+    kind = draw.choice(_KIND, 8)
+    m = math.frexp(fmt.largest)[0] * 2
+    step = 2.0 ** (1 - fmt.element_digits)
+    significand = np.select([kind == 0, kind == 1, kind == 2, kind == 3], [1.0, m, m + step / 2, m + step / 4], 1 + part)
+    near = values_of(source, _rounded_codes(source, np.minimum(np.ldexp(significand, exponent), top)))
+    stepping = _stepping(fmt, source, near, top)
+    near = np.where(kind >= 6, stepping, near)
+    below, above = neighbours(source, near)
+    side = draw.choice(_SIDE, 3)
+    beside = np.select([side == 0, side == 1], [below, above], near)
+    return np.where((beside > 0) & (beside <= top), beside, np.where(near > 0, np.minimum(near, top), smallest))
+
+
+def _stepping(fmt: Scaled, source: Format, near: Array, top: float) -> Array:
+    """Return the smallest magnitude that has the same scale as each of some, found by bisection of its code."""
+    number = np.float64 if fmt.rule.reads == "exact" else np.float32
+
+    def scales(x: Array) -> Array:
+        stored = single_blocks(fmt, x.astype(number).reshape(-1), top).stored[0]
+        return stored.reshape(-1)[: x.size].reshape(x.shape)
+
+    own = scales(near)
+    high = magnitude_codes(source, near)
+    low = np.zeros_like(high)
+    for _ in range(source.width_bits):
+        middle = (low + high) >> np.uint64(1)
+        reaches = scales(values_of(source, middle)) >= own
+        high, low = np.where(reaches, middle, high), np.where(reaches, low, np.minimum(middle + np.uint64(1), high))
+    return values_of(source, high)
+
+
+def _factors(fmt: Scaled, largest: Array, top: float) -> Array:
+    """Return by what numbers of each block are multiplied to be elements, about, (n, 1) float64."""
+    number = np.float64 if fmt.rule.reads == "exact" else np.float32
+    flat = largest.reshape(-1).astype(number)
+    scales = single_blocks(fmt, flat, top)
+    names = names_of_blocks(fmt, scales)
+    with np.errstate(all="ignore"):
+        quotients = elements_of(fmt, np.append(flat, number(top)), names).astype(np.float64)[: flat.size]
+        factors = np.where(flat > 0, quotients / flat.astype(np.float64), 1.0)
+    return np.where(np.isfinite(factors) & (factors > 0), factors, 1.0).reshape(largest.shape)
+
+
+def _numbers(d: Description, fmt: Scaled, source: Format, draw: _Draw, largest: Array, top: float) -> Codes:
+    """Return the codes of other numbers' magnitudes, (n, together): elements and parts of a step, times scales."""
+    out = _targets(fmt, draw)
+    with np.errstate(all="ignore"):
+        near = _rounded_codes(source, out / _factors(fmt, largest, top))
+    if not fmt.rule.divides_exactly:  # where division rounds, a neighbour may be the one that becomes a tie
+        step = draw.each(_SIDE, 3).astype(np.int64) - 1
+        near = np.maximum(near.astype(np.int64) + step, 0).astype(np.uint64)
+    most = magnitude_codes(source, largest)
+    # what would be larger than the largest is that, or one place below it, or nothing
+    choices = draw.each(_TARGET, 4)
+    other = np.select([choices == 0, choices == 1], [most, np.maximum(most, 1) - np.uint64(1)], np.uint64(0))
+    return np.where(near > most, other, near).astype(np.uint64)
+
+
+def _targets(fmt: Scaled, draw: _Draw) -> Array:
+    """Return magnitudes in units of the scale that are hard for the elements' rounding, (n, together) float64."""
+    element = fmt.element
+    last, normal = last_index(element), normal_index(element)
+    kind = draw.each(_NUMBER, 16)
+    body = draw.number.noise(_BODY)
+    span = max(last, 1)
+    index = body % np.uint64(span)
+    eighths = (body >> np.uint64(36) & np.uint64(7)).astype(np.float64) / 8
+    small = body % np.uint64(max(min(normal + 2, span), 1))
+    index = np.where(kind % 4 == 0, small, index)
+    index = np.where(kind == 13, np.uint64(max(last - 1, 0)) + (body & np.uint64(1)), index)
+    index = np.where((kind == 12) & (eighths >= 0.5), np.uint64(max(normal - 1, 0)), index)
+    index = np.where(kind == 14, np.uint64(last), index)
+    far = draw.each(_TARGET, 24) + 1
+    guard = (body >> np.uint64(32) & np.uint64(1)).astype(np.float64)
+    digits = (body >> np.uint64(40)) & np.uint64(1)
+    near = np.ldexp(1.0, -far)
+    part = np.select(
+        [kind < 4, kind < 6, kind < 8, kind < 10, kind == 10, kind == 12],
+        [0.5, 0.5 + 2.0**-12, 0.5 - 2.0**-12, guard / 2 + near / 2, 0.5 + near / 2, eighths],
+        draw.part(_PLACE),
+    )
+    index = np.where((kind >= 8) & (kind < 11) & (digits == 0), index & ~np.uint64(1), index)
+    # a bit far behind the guard leaves few digits for the element
+    index = np.where(kind == 10, np.minimum(body & np.uint64(2), np.uint64(span)), index)
+    index = np.where(kind == 11, np.uint64(0), index)  # below the smallest element, where a number becomes 0
+    part = np.where(kind == 11, np.select([far % 3 == 0, far % 3 == 1], [0.5, near / 2], part), part)
+    return np.where(kind == 15, 0.0, magnitudes(element, index, 2 * part))
+
+
+def _negative(source: Format, draw: _Draw) -> NDArray[np.bool_]:
+    signs = draw.number.noise(_SIGN) & np.uint64(source.signed)
+    # of one block in eight all signs are the same, so that one of them has the largest magnitude of either sign
+    turn = draw.choice(_SIGN, 8)
+    return np.where(turn == 0, False, np.where(turn == 1, source.signed, signs != 0))
+
+
+def _with_specials(d: Description, draw: _Draw, codes: Codes, is_largest: Array, top: float) -> Codes:
+    """Return blocks of which some have zeros alone, NaN, infinities, subnormal operands or a special value."""
+    fmt, source = d.blocks, d.operand_formats[0]
+    assert fmt is not None
+    turn = np.arange(codes.shape[0])[:, None] % TURN
+    one = np.arange(d.together)[None, :] == draw.choice(_SPECIAL, d.together)
+    codes = np.where(turn == 4, np.uint64(0), codes)
+    if not isinstance(source, Float):
+        return _with_values(d, codes, turn, one & ~is_largest, top)
+    if source.has_negative_zero:
+        codes = np.where(turn == 5, np.uint64(source.sign_code), codes)
+    outer = fmt.rule.outer is not None
+    if source_has_nan(source) and (fmt.ignores_nan or not outer):
+        assert source.nan_code is not None
+        nan = np.full(codes.shape, source.nan_code, np.uint64)
+        if has_payloads(source) and source.fraction_bits > 1:  # every other one signals
+            payload = draw.number.noise(_BODY) & np.uint64((1 << (source.fraction_bits - 1)) - 1) | np.uint64(1)
+            signals = np.arange(codes.shape[0])[:, None] // TURN % 2 == 1
+            nan = np.where(signals, np.uint64(source.first_special_code) | payload, nan)
+        codes = np.where(((turn == 6) & one) | (turn == 7), nan, codes)
+    if source.infinity_code is not None and not outer:
+        infinity = np.uint64(source.infinity_code)
+        codes = np.where((turn == 8) & one, infinity, codes)
+        if source.signed:
+            codes = np.where((turn == 9) & one, infinity | np.uint64(source.sign_code), codes)
+    if source.has_subnormal_codes and source.has_normals and source.fraction_bits:
+        fraction = np.uint64((1 << source.fraction_bits) - 1)
+        sign = np.uint64(source.sign_code if source.signed else 0)
+        subnormal = codes & sign | (draw.number.noise(_SPECIAL) & fraction)
+        codes = np.where((turn == 10) | ((turn == 11) & one & ~is_largest), subnormal, codes)
+    return _with_values(d, codes, turn, one & ~is_largest, top)
+
+
+def _with_values(d: Description, codes: Codes, turn: Array, one: Array, top: float) -> Codes:
+    """Return blocks of which some have one of the special values, those that a tensor may have."""
+    source, fmt = d.operand_formats[0], d.blocks
+    assert fmt is not None
+    names = special_codes(source)
+    values = np.abs(source.decode(np.array(list(names.values()), np.uint64)).astype(np.float64))
+    inside = (values <= top) | (fmt.rule.outer is None) | (np.isnan(values) & fmt.ignores_nan)
+    table = np.array([code for code, kept in zip(names.values(), inside, strict=True) if kept], np.uint64)
+    number = np.arange(codes.shape[0])[:, None] // TURN
+    return np.where((turn == 12) & one, table[number % table.size], codes)
