@@ -23,7 +23,7 @@ from emu.cli.options import (
     NetworkOptions,
     OperandFormats,
     Operation,
-    OutFormat,
+    ScaledOutFormat,
     ProveOptions,
     SearchChoices,
     SensitivityChoices,
@@ -289,7 +289,7 @@ def vectors(
     operation: Operation,
     out: Annotated[Path, typer.Option(help="Folder of the files.")],
     formats: OperandFormats = None,
-    out_format: OutFormat = None,
+    out_format: ScaledOutFormat = None,
     device: UnitDevice = None,
     layer: UnitLayer = None,
     style: Annotated[

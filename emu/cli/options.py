@@ -57,6 +57,9 @@ OperandFormats = Annotated[
     str | None, typer.Option("--formats", metavar="A,B,C", help="Formats of the operands, the addend's last.")
 ]
 OutFormat = Annotated[str | None, typer.Option(help="Format of the result.")]
+ScaledOutFormat = Annotated[
+    str | None, typer.Option(help="Format of the result; of quantize one with scales, too, as mxfp8_e4m3 or nvfp4.")
+]
 UnitDevice = Annotated[
     str | None,
     typer.Option(
@@ -153,7 +156,9 @@ class UnitOptions(StageOptions, total=False):
 class VectorOptions(UnitOptions, total=False):
     """Options of golden vectors besides operation and formats; see `write` of `emu.cli.vectors`."""
 
-    count: Annotated[int | None, typer.Option(help="How many vectors; without: 1000.")]
+    count: Annotated[
+        int | None, typer.Option(help="How many vectors; without: 1000. The last block of mxfp8_e4m3 is filled up.")
+    ]
     seed: Annotated[int | None, typer.Option(help="Seed of operands and random bits; without: 0.")]
 
 
@@ -193,6 +198,12 @@ class CheckOptions(DumpOptions, UnitOptions, total=False):
     rbits: Annotated[str | None, typer.Option(metavar="FILE", help="With --op: the random bits.")]
     statistics_dump: Annotated[
         str | None, typer.Option(metavar="FILE", help="Counts of the unit's register, as in statistics.hex.")
+    ]
+    scales: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Of mxfp8_e4m3, nvfp4 and the like: the scales, a code a block, in any format of dumps."
+        ),
     ]
     formats: Annotated[str | None, typer.Option(metavar="A,B,C", help="With --op: formats of the operands.")]
     out_format: Annotated[str | None, typer.Option(help="With --op: format of the result.")]

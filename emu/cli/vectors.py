@@ -28,9 +28,11 @@ from emu.testing.vectors import (
     what_they_tell,
     write_vectors,
 )
+from emu.testing.vectors.blocks.dumped_scales import read_scales
+from emu.testing.vectors.columns import assigned
 from emu.testing.vectors.description import MacTable
-from emu.testing.vectors.dump_check import assigned, check_register
-from emu.testing.vectors.dumps.dump import FLAGS
+from emu.testing.vectors.dump_check import check_register
+from emu.testing.vectors.dumps.dump import FLAGS, SCALE
 from emu.testing.vectors.files import MANIFEST
 from emu.testing.vectors.making import pool_of
 
@@ -161,7 +163,7 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     names = {field.name for field in fields(Reading)}
     reading = {key: given.pop(key) for key in list(given) if key in names}
-    register = given.pop("statistics_dump", None)
+    register, scales_file = given.pop("statistics_dump", None), given.pop("scales", None)
     if "op" in given:
         if dump is not None:
             raise ConfigError(f"`--op` must stand without a folder, got {target} beside {dump}; name the dump alone")
@@ -182,21 +184,26 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
             )
         vectors = read_vectors(target)
     words = read_dump(path, Reading(**reading, count=vectors.description.count))
-    finding = judge(vectors, words, any_nan=any_nan)
+    d = vectors.description
+    scales = None if scales_file is None else read_scales(d, Path(scales_file), radix=reading.get("radix"))
+    finding = judge(vectors, words, any_nan=any_nan, scales=scales)
     counts = check_register(vectors, Path(register), radix=reading.get("radix")) if register is not None else []
     if finding is None and counts:
         return Output([f"{path}: every result is right, but the register is not:", *counts],
                       {"is_right": False, "wrong": 0, "register": counts}, exit_code=1)  # fmt: skip
     if finding is None:
-        columns = assigned(words, vectors.description, vectors.description.count)
-        tells = [*_not_compared(vectors.description, columns, register), *what_they_tell(vectors)]
-        what = "result and every flag" if FLAGS in columns else "result"
+        columns = {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}
+        tells = [*_not_compared(d, columns, register), *what_they_tell(vectors)]
+        what = _what_is_right(d, columns)
         how = "any NaN taken for the canonical one" if any_nan else "bit for bit"
         lines = [f"{path}: every {what} is right, {how}", *tells]
         return Output(lines, {"is_right": True, "wrong": 0, "lines": len(words), "tells": tells})
+    if d.blocks is not None:
+        counts += _not_compared(d, {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}, register)
     data = {
         "is_right": False,
         "wrong": finding.wrong,
+        "wrong_scales": finding.wrong_scales,
         "results": finding.count,
         "first_wrong": finding.index,
         "lines": finding.lines_given,
@@ -210,9 +217,19 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
     return Output([*finding.lines, *counts], data, exit_code=1)
 
 
+def _what_is_right(description: Description, columns: Collection[str]) -> str:
+    """Return what of each vector is right in a dump that has these columns."""
+    parts = ["result" if description.blocks is None else "element"]
+    parts += ["scale of a block"] if SCALE in columns and description.blocks is not None else []
+    parts += ["flag"] if FLAGS in columns else []
+    return " and every ".join(parts)
+
+
 def _not_compared(description: Description, columns: Collection[str], register: str | None) -> list[str]:
     """Return what vectors have and a dump does not."""
     missing = [name for name in description.result_names if name not in columns]
+    if description.blocks is not None and SCALE not in columns:
+        missing.append("the scales of blocks (--scales FILE, or a column scale)")
     if register is None and description.statistics is not None:
         missing.append("the register (--statistics-dump)")
     return [f"not in the dump, and not compared: {', '.join(missing)}"] if missing else []

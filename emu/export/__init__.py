@@ -68,6 +68,9 @@ def export(description: Description, folder: str | Path, *, name: str, language:
     if language not in LANGUAGES:
         known = ", ".join(LANGUAGES)
         raise ConfigError(f"`language` must be one of {known}, got {language!r}{nearest_name(language, LANGUAGES)}")
+    description.require_single_results(
+        "a unit in another language", "export the conversion of an element, quantize to its own format"
+    )
     texts, place = LANGUAGES[language].write(description, name), Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)

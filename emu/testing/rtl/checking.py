@@ -81,6 +81,7 @@ def require_fitting(bench: Bench, d: Description) -> None:
     Raises:
         ConfigError: an operand or the result has another format, their number differs, or so does the mode.
     """
+    d.require_single_results("vectors of a unit that is called as a function", "dump its codes for emu check instead")
     formats = [str(port.format) for port in bench.ins.values()]
     wanted = [str(fmt) for fmt in d.operand_formats]
     if [port.format for port in bench.ins.values()] != list(d.operand_formats):

@@ -373,6 +373,16 @@ class Description(Table):
                 "zeros if there are no others"
             )
 
+    def require_single_results(self, what: str, remedy: str) -> None:
+        """Raise ConfigError if results share scales.
+
+        Args:
+            what: what cannot be made of them, for the message.
+            remedy: what to do, for the message.
+        """
+        if self.blocks is not None:
+            raise ConfigError(f"{what} must have results without shared scales, got {self.blocks}; {remedy}")
+
     @cached_property
     def stage(self) -> OutputStage:
         """The output stage; of results that share scales that of their elements."""

@@ -9,33 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError
-from emu.formats import Fixed, Format
 from emu.testing.bits import describe_code
 from emu.testing.vectors.alignment import Alignment, alignment
-from emu.testing.vectors.check import Finding, compare
+from emu.testing.vectors.blocks.dumped_scales import read_scales, scales_of_lines
+from emu.testing.vectors.check import compare
+from emu.testing.vectors.columns import Column, assigned, fitting
 from emu.testing.vectors.conventions import with_canonical_nans
 from emu.testing.vectors.definition import ACCUMULATOR_BIT, further_results, register_of, with_flags_of
-from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
+from emu.testing.vectors.description import NAMES, Codes, Vectors
 from emu.testing.vectors.dumps import Dump, Reading, read_dump
-from emu.testing.vectors.dumps.dump import FLAGS, RESULT
+from emu.testing.vectors.dumps.dump import FLAGS, SCALE
+from emu.testing.vectors.explanation import Finding
 from emu.testing.vectors.files import read_vectors, register_rows
 
 Mask = NDArray[np.bool_]
 #: Terms of a product that are shown of what was never driven.
 MOST_TERMS = 6
-
-
-class Column(NamedTuple):
-    """Codes of a column, and which of them were never driven."""
-
-    codes: Codes
-    undriven: Mask
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,12 @@ class DumpFinding(Finding):
 
 
 def check_dump(
-    folder: Path, dump: Path, *, any_nan: bool = False, reading: Reading | None = None
+    folder: Path,
+    dump: Path,
+    *,
+    any_nan: bool = False,
+    reading: Reading | None = None,
+    scales: Path | None = None,
 ) -> DumpFinding | None:
     """Return the differences of a dump, None if every code is right.
 
@@ -66,6 +65,7 @@ def check_dump(
             flags, or operands before them.
         any_nan: whether any NaN is as good as the canonical one.
         reading: what the file does not say by itself.
+        scales: file of the scales of blocks, if the dump has none.
 
     Raises:
         ConfigError: vectors or dump are missing or damaged, a code is wider than the format, or operands of the dump
@@ -73,12 +73,22 @@ def check_dump(
         BackendUnavailable: the package that reads a waveform is not installed.
     """
     vectors = read_vectors(folder)
-    count = vectors.description.count
-    return judge(vectors, read_dump(dump, replace(reading or Reading(), count=count)), any_nan=any_nan)
+    reading = reading or Reading()
+    given = None if scales is None else read_scales(vectors.description, scales, radix=reading.radix)
+    words = read_dump(dump, replace(reading, count=vectors.description.count))
+    return judge(vectors, words, any_nan=any_nan, scales=given)
 
 
-def judge(vectors: Vectors, dump: Dump, *, any_nan: bool = False) -> DumpFinding | None:
+def judge(
+    vectors: Vectors, dump: Dump, *, any_nan: bool = False, scales: Column | None = None
+) -> DumpFinding | None:
     """Return the differences of a dump that is read, None if every code is right.
+
+    Args:
+        vectors: what is right.
+        dump: what a unit wrote.
+        any_nan: whether any NaN is as good as the canonical one.
+        scales: the scales of blocks, if they stand in a file of their own.
 
     Raises:
         ConfigError: as `check_dump`.
@@ -102,7 +112,8 @@ def judge(vectors: Vectors, dump: Dump, *, any_nan: bool = False) -> DumpFinding
             ours = replace(each, results=with_canonical_nans(fmt, each.results))
         if each is vectors:
             shift = _shift(ours, columns, given, dump.source)
-            finding = _verdict(ours, given, columns.get(FLAGS), shift)
+            given_scales = scales or _scale_column(ours, columns, dump.source)
+            finding = _verdict(ours, given, columns.get(FLAGS), shift, given_scales)
         else:
             finding = _both(finding, _verdict(ours, given, None, shift), name)
     return finding
@@ -149,38 +160,6 @@ def _both(first: DumpFinding | None, own: DumpFinding | None, name: str) -> Dump
     return replace(first, lines=(*first.lines, *lines), causes=(*first.causes, *causes))
 
 
-def assigned(dump: Dump, description: Description, count: int | None) -> dict[str, Column]:
-    """Return the columns of a dump by what they are: those that have no names by their number.
-
-    Raises:
-        ConfigError: no column is the result, or there are too many.
-    """
-    columns = {name: Column(codes, dump.undriven[name]) for name, codes in dump.columns.items()}
-    names = list(columns)
-    if any(not name.isdecimal() for name in names):
-        if RESULT not in names:
-            raise ConfigError(
-                f"a column of {dump.source} must be the result, got {', '.join(names)}; add --columns result=NAME"
-            )
-        return columns
-    operands = [] if description.depth > 1 else list(NAMES[: len(description.formats)])
-    results = description.result_names
-    layouts = {1: [RESULT], len(results): results, len(results) + 1: [*results, FLAGS]}
-    if operands:
-        layouts |= {len(operands) + len(results) + 1: [*operands, *results, FLAGS]}
-        layouts.setdefault(len(operands) + len(results), [*operands, *results])
-    words = len(names) * len(dump)
-    if len(names) > 1 and len(dump) != count and (words == count or len(names) > max(layouts)):  # a memory, row by row
-        codes, undriven = (np.stack(parts, axis=1).reshape(-1) for parts in zip(*columns.values(), strict=True))
-        return {RESULT: Column(codes, undriven.astype(np.bool_))}
-    if len(names) not in layouts:
-        raise ConfigError(
-            f"a line of {dump.source} must hold a result, a result and its flags, or {len(operands)} operands before "
-            f"them, got {len(names)} codes; say what they are with --columns"
-        )
-    return dict(zip(layouts[len(names)], columns.values(), strict=True))
-
-
 def _require_flags(codes: Codes, source: str) -> None:
     beyond = np.flatnonzero(codes >> np.uint64(ACCUMULATOR_BIT + 1))
     if beyond.size:
@@ -188,28 +167,6 @@ def _require_flags(codes: Codes, source: str) -> None:
             f"flags must have at most {ACCUMULATOR_BIT + 1} bits, got 0x{int(codes[beyond[0]]):x} in line "
             f"{int(beyond[0])} of {source}, from 0; say what the columns are with --columns"
         )
-
-
-def fitting(column: Column, fmt: Format, what: str, source: str) -> Codes:
-    """Return codes of a format's width; words that are its own with the sign extended are cut.
-
-    Raises:
-        ConfigError: a word is wider.
-    """
-    codes, width = column.codes, fmt.width_bits
-    beyond = np.flatnonzero(codes >> np.uint64(width)) if width < 64 else np.array([], np.int64)
-    if not beyond.size:
-        return codes
-    above = np.unique(codes >> np.uint64(width - 1))
-    if not (isinstance(fmt, Fixed) and (not fmt.signed or fmt.sign_magnitude)) and above.size <= 2:
-        extended = int(above[-1])
-        # every word is of either sign, and every negative one has the same ones above
-        if (extended & (extended + 1)) == 0 and (above.size == 1 or above[0] == 0):
-            return codes & np.uint64((1 << width) - 1)
-    raise ConfigError(
-        f"every {what} must be a code of {width} bits, got 0x{int(codes[beyond[0]]):x} in vector {int(beyond[0])} of "
-        f"{source}; dump the format's own word"
-    )
 
 
 def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, source: str) -> Alignment | None:
@@ -260,21 +217,45 @@ def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, sourc
     )
 
 
-def _verdict(vectors: Vectors, given: Column, flags: Column | None, shift: Alignment | None) -> DumpFinding | None:
-    count, size = vectors.description.count, given.codes.size
+def _scale_column(vectors: Vectors, columns: Mapping[str, Column], source: str) -> Column | None:
+    """Return the column of scales, a code a line; None if there is none."""
+    if SCALE not in columns or vectors.description.blocks is None:
+        return None
+    codes = fitting(columns[SCALE], vectors.description.scale_formats[SCALE], SCALE, source)
+    return columns[SCALE]._replace(codes=codes)
+
+
+def _verdict(
+    vectors: Vectors,
+    given: Column,
+    flags: Column | None,
+    shift: Alignment | None,
+    scales: Column | None = None,
+) -> DumpFinding | None:
+    d, count, size = vectors.description, vectors.description.count, given.codes.size
     lines = np.arange(size)
     owners = shift.vectors if shift is not None else np.where(lines < count, lines, -1)
     # of two lines of a vector the first counts
     indices, first = np.unique(owners, return_index=True)
     indices, first = indices[indices >= 0], first[indices >= 0]
-    codes, absent, undriven = vectors.results.copy(), np.ones(count, np.bool_), np.zeros(count, np.bool_)
-    codes[indices], absent[indices], undriven[indices] = given.codes[first], False, given.undriven[first]
+
+    def placed(column: Column, otherwise: Codes) -> Column:
+        """Return a column by vectors; what no line has is undriven, and as it should be."""
+        codes, undriven = otherwise.copy(), np.ones(count, np.bool_)
+        codes[indices], undriven[indices] = column.codes[first], column.undriven[first]
+        return Column(codes, undriven)
+
+    codes, absent = placed(given, vectors.results)
+    undriven = np.zeros(count, np.bool_)
+    undriven[indices] = given.undriven[first]
     raised, unknown_flags = None, np.zeros(count, np.bool_)
     if flags is not None:
-        raised = vectors.flags.copy()
-        raised[indices], unknown_flags[indices] = flags.codes[first], flags.undriven[first]
+        raised = placed(flags, vectors.flags).codes
+        unknown_flags[indices] = flags.undriven[first]
         raised = np.where(unknown_flags, vectors.flags, raised)
-    difference = compare(vectors, codes, raised, undriven=absent | undriven)
+    if scales is not None and scales.codes.size == size != count // d.together:
+        scales = scales_of_lines(placed(scales, np.zeros(count, np.uint64)), d.together)
+    difference = compare(vectors, codes, raised, undriven=absent | undriven, scales=scales)
     texts = list(_of_lines(count, size, shift))
     texts += _never_driven(vectors, "result", undriven) if undriven.any() else []
     texts += _never_driven(vectors, "flag", unknown_flags) if unknown_flags.any() else []

@@ -55,7 +55,9 @@ class Everything:
 
     @classmethod
     def of(cls, description: Description) -> Everything | None:
-        """Return every combination of inputs, None if there are too many."""
+        """Return every combination of inputs, None if there are too many, as a block of numbers has."""
+        if description.blocks is not None:
+            return None
         return cls(description) if input_bits(description) <= MOST_INPUT_BITS else None
 
     @property

@@ -5,6 +5,7 @@
     result.hex, flags.hex
     vectors.txt                          operands, result and flags a line, unless a line cannot hold the operation
     result2.hex, result3.hex             further results of the same operands
+    scale.hex, tensor_scale.hex          scales that results share: a line a block of results; a line for all of them
     statistics.hex                       what a register of leading bits has counted after the last vector
     cells.txt                            how many vectors reach each cell, for people
 
@@ -87,7 +88,7 @@ def register_rows(register: StatisticsRegister) -> list[tuple[str, int]]:
 
 def lines_hold(description: Description) -> bool:
     """Return whether a line of TestFloat can hold a vector: operands, result and flags, each once."""
-    return description.operation != "matmul" and not description.is_stochastic
+    return description.operation != "matmul" and not description.is_stochastic and description.blocks is None
 
 
 def write_vectors(
@@ -111,7 +112,7 @@ def write_vectors(
             f"`style` must be both, hex or testfloat, got {style!r}{nearest_name(style, get_args(Style))}"
         )
     if style == "testfloat" and not lines_hold(d):
-        what = "products" if d.operation == "matmul" else "random bits"
+        what = "products" if d.operation == "matmul" else "random bits" if d.is_stochastic else "scales of blocks"
         raise ConfigError(f"TestFloat's lines must hold operands, result and flags, got {what}; write --style hex")
     texts = _hex_files(vectors) if style != "testfloat" else {}
     if style != "hex" and lines_hold(d):
@@ -119,7 +120,8 @@ def write_vectors(
     manifest = {"layout": LAYOUT, "flags": d.flag_rule, "description": d.model_dump(mode="json", exclude={"flags"})}
     manifest |= {"files": list(texts)}
     texts[MANIFEST] = json.dumps(manifest, indent=2) + "\n"
-    texts[CELLS] = table_of(rows_among_all(vectors, everything=everything))
+    counted = "vectors" if d.blocks is None else "blocks"
+    texts[CELLS] = table_of(rows_among_all(vectors, everything=everything), counted)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -143,6 +145,8 @@ def _hex_files(vectors: Vectors) -> dict[str, str]:
         files["rbits.hex"] = _column(vectors.rbits, d.n_rbits)
     files["result.hex"] = _column(vectors.results, d.stage.format.width_bits)
     files["flags.hex"] = _column(vectors.flags, 4 * _FLAG_DIGITS)
+    for (name, fmt), codes in zip(d.scale_formats.items(), vectors.scales, strict=True):
+        files[f"{name}.hex"] = _column(codes, fmt.width_bits)
     for name, further in zip(d.result_names[1:], further_results(vectors), strict=True):
         files[f"{name}.hex"] = _column(further.results, further.description.stage.format.width_bits)
     if (register := register_of(vectors)) is not None:
@@ -192,6 +196,7 @@ def read_vectors(folder: Path) -> Vectors:
             len(manifest.files) > 1
         )  # fmt: skip
     d = d.model_copy(update={"flags": rule if has_columns else "ieee"})
+    d.require_whole_blocks(str(path))
     if not has_columns:
         *operands, results, flags = read_lines(folder / LINES, len(d.formats) + 2, d.count)
         return Vectors(d, tuple(operands), None, results, flags)
@@ -201,7 +206,16 @@ def read_vectors(folder: Path) -> Vectors:
     ]
     rbits = read_lines(folder / "rbits.hex", 1, d.count)[0] if d.is_stochastic else None
     results, flags = (read_lines(folder / f"{name}.hex", 1, d.count)[0] for name in ("result", "flags"))
-    return Vectors(d, tuple(operands), rbits, results, flags)
+    return Vectors(d, tuple(operands), rbits, results, flags, _scales(folder, d))
+
+
+def _scales(folder: Path, d: Description) -> tuple[Codes, ...]:
+    """Return the scales of the blocks of a folder, then that of the tensor, if there are such."""
+    counts = (d.count // d.together, 1)
+    return tuple(
+        read_lines(folder / f"{name}.hex", 1, count)[0]
+        for name, count in zip(d.scale_formats, counts, strict=False)
+    )
 
 
 def read_lines(path: Path, columns: int, count: int) -> list[Codes]:

@@ -12,7 +12,7 @@ from emu._config import checked
 from emu.errors import ConfigError
 from emu.testing.vectors.definition import answered
 from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
-from emu.testing.vectors.dump_check import Column, assigned, fitting
+from emu.testing.vectors.columns import Column, assigned, fitting
 from emu.testing.vectors.dumps import Dump, Reading, read_dump
 
 #: What errors call a description that stands in no file.
@@ -61,6 +61,7 @@ def vectors_of(
             f"operand a must have at least {d.depth} words, got {codes[0].size} in {sources['a']}; add them"
         )
     d = checked(Description, {**table, "count": count}, file=SOURCE)
+    d.require_whole_blocks(sources["a"])
     for i, (name, column) in enumerate(zip(names, codes, strict=True)):
         wanted = int(np.prod(d.shape_of(i)))
         if column.size != wanted:

@@ -38,8 +38,7 @@ def picture(vectors: Vectors, given: Codes | None, index: int) -> Iterator[str]:
         if terms.size > MOST_TERMS:
             yield f"{'':<10}... {terms.size - MOST_TERMS} more"
     exact = exact_value(d, vectors.operands, index)
-    alone = Evidence(vectors.at(np.array([index])))
-    if exact is not None and alone.is_product_sum and not alone.adds_exactly:
+    if exact is not None and d.operation == "matmul" and not Evidence(vectors.at(np.array([index]))).adds_exactly:
         yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds or overflows on the way"
     elif exact is not None:
         yield from _exact_lines(exact, fmt, integral=d.operation == "round_to_integral")

@@ -110,7 +110,8 @@ def _of_scales(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     for name, end in zip(("lowest", "highest"), ends, strict=True):
         used = ~lost & (codes == end) & (e.largest > 0)
         yield f"the {name} scale that numbers reach, 0x{int(end):0{digits}x}", used
-    if source_has_nan(source) and not (outer and not e.blocks.ignores_nan):
+    # where NaN is ignored, blocks of NaN alone have no scale of a rule of powers of two
+    if source_has_nan(source) and not outer and (e.blocks.rule.divides_exactly or not e.blocks.ignores_nan):
         yield "a scale that is NaN", lost
 
 
@@ -123,30 +124,32 @@ def _of_rules(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield which blocks have other codes by other rules."""
     own = e.vectors.scales[0]
     for name, other in other_rules(e.blocks):
-        scales = block_scales(other, e.numbers)
-        elements = e.elements_by(scales, blocks=other) != e.results
+        numbers = e.numbers_for(other)
+        scales = block_scales(other, numbers)
+        elements = e.elements_by(scales, blocks=other, numbers=numbers) != e.results
         differs = (codes_of_scales(other, scales)[0] != own) | elements.reshape(-1, e.together).any(axis=1)
         if differs.any():
             yield f"a block with other codes by {name}", differs
 
 
 def _of_places(e: BlockEvidence, at_largest: Mask) -> Iterator[Cell]:
-    """Yield where the largest magnitude stands, and which sign it has."""
-    place = np.arange(e.results.size) % e.together
-    numbers = e.numbers
-    positive = np.where(np.isnan(numbers) | (numbers < 0), 0, numbers).reshape(-1, e.together).max(axis=1)
-    finite = np.isfinite(e.largest) & (e.largest > 0)
-    magnitude = np.where(finite, e.largest, 0)
-    by_sign = e.scales_of_single(np.where(finite, np.minimum(positive, magnitude), 0)) != e.scales_of_single(magnitude)
-    alone = (np.abs(numbers) == np.repeat(e.largest, e.together)).reshape(-1, e.together).sum(axis=1) == 1
-    usual = at_largest & np.repeat(finite & alone, e.together)
-    yield Cell("the largest magnitude is that of the first element alone", usual & (place == 0))
-    yield Cell("the largest magnitude is that of the last element alone", usual & (place == e.together - 1))
+    """Yield where the largest magnitude stands, and which sign it has, if the scale without it is another."""
+    b, rows = e.together, e.numbers.reshape(-1, e.together)
+    finite = np.isfinite(rows).all(axis=1) & (e.largest > 0)
+    own = e.scales_of_single(np.where(finite, e.largest, 0))
+
+    def decides(left: Array) -> Mask:
+        """Return the elements of blocks whose other numbers, `left`, have another scale."""
+        others = e.scales_of_single(np.where(finite, left.max(axis=1), 0))
+        return at_largest & np.repeat(finite & (others != own), b)
+
+    for name, place in (("first", 0), ("last", b - 1)):
+        left = np.abs(np.where(np.isfinite(rows), rows, 0))
+        left[:, place] = 0
+        yield Cell(f"the scale is that of the {name} element, without which it is another", decides(left))
     if e.description.operand_formats[0].signed:
-        yield Cell(
-            "a negative number alone has the largest magnitude, and positive ones have another scale",
-            at_largest & np.repeat(finite & by_sign, e.together),
-        )
+        positive = np.where(np.isfinite(rows), np.maximum(rows, 0), 0)
+        yield Cell("the scale is that of a negative number, without which it is another", decides(positive))
 
 
 def _of_numbers(e: BlockEvidence) -> Iterator[Cell]:

@@ -137,7 +137,9 @@ def _largest(fmt: Scaled, source: Format, draw: _Draw, top: float) -> Array:
     kind = draw.choice(_KIND, 8)
     m = math.frexp(fmt.largest)[0] * 2
     step = 2.0 ** (1 - fmt.element_digits)
-    significand = np.select([kind == 0, kind == 1, kind == 2, kind == 3], [1.0, m, m + step / 2, m + step / 4], 1 + part)
+    beyond = m + (2 - m) * part  # where a scale for the largest element clips
+    choices = [1.0, m, m + step / 2, m + step / 4, beyond]
+    significand = np.select([kind == k for k in range(len(choices))], choices, 1 + part)
     near = values_of(source, _rounded_codes(source, np.minimum(np.ldexp(significand, exponent), top)))
     stepping = _stepping(fmt, source, near, top)
     near = np.where(kind >= 6, stepping, near)
@@ -185,7 +187,9 @@ def _numbers(d: Description, fmt: Scaled, source: Format, draw: _Draw, largest: 
     if not fmt.rule.divides_exactly:  # where division rounds, a neighbour may be the one that becomes a tie
         step = draw.each(_SIDE, 3).astype(np.int64) - 1
         near = np.maximum(near.astype(np.int64) + step, 0).astype(np.uint64)
-    most = magnitude_codes(source, largest)
+    # in every other block the others are much smaller, so that the scale is that of the largest alone
+    lower = np.maximum(draw.choice(_SIGN, 16) - 7, 0)
+    most = np.minimum(magnitude_codes(source, largest), _rounded_codes(source, np.ldexp(largest, -lower)))
     # what would be larger than the largest is that, or one place below it, or nothing
     choices = draw.each(_TARGET, 4)
     other = np.select([choices == 0, choices == 1], [most, np.maximum(most, 1) - np.uint64(1)], np.uint64(0))

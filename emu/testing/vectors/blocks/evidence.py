@@ -53,8 +53,12 @@ class BlockEvidence(Evidence):
     @cached_property
     def numbers(self) -> Array:
         """The operands as the rule reads them, (count,)."""
+        return self.numbers_for(self.blocks)
+
+    def numbers_for(self, blocks: Scaled) -> Array:
+        """Return the operands as the rule of a format reads them, (count,)."""
         source = self.description.operand_formats[0]
-        return numbers_of(self.blocks, source, source.decode(self.vectors.operands[0]))
+        return numbers_of(blocks, source, source.decode(self.vectors.operands[0]))
 
     @cached_property
     def scales(self) -> Scales:

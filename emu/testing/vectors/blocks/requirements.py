@@ -100,15 +100,3 @@ def _require_rows_of_blocks(fmt: Scaled) -> None:
             f"{fmt.element}, {fmt.levels[0].scale} 1x{size} {fmt.rule.name}{rest}), whose codes are the same, and give "
             "the numbers of a square one after the other"
         )
-
-
-def require_no_blocks(d: Description, what: str, remedy: str) -> None:
-    """Raise ConfigError if results share scales.
-
-    Args:
-        d: the description.
-        what: what cannot be made of them, for the message.
-        remedy: what to do, for the message.
-    """
-    if d.blocks is not None:
-        raise ConfigError(f"{what} must have results that are single numbers, got {d.blocks}; {remedy}")

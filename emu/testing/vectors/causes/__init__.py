@@ -10,6 +10,7 @@
     quotients.py    remainders by another quotient
     units.py        orders, widths and terms of products and sums
     requantisers.py kinds, steps and numbers of a requantiser
+    scales.py       rules, codes and blocks of scales that elements share
     lanes.py        faults of a single lane
     constants.py    words that are rounded by adding a constant
     regional.py     any fault in one region alone (regions.py), and effects that are faults only there (effects.py)
@@ -18,7 +19,8 @@
     flags.py        flags that are raised otherwise
     cover.py        which faults explain a dump
 
-A new fault is a function that yields hypotheses, and a place in `FAMILIES`: likely faults stand first.
+A new fault is a function that yields hypotheses, and a place in `FAMILIES`, or in `BLOCK_FAMILIES` of results that share
+scales: likely faults stand first.
 """
 
 from __future__ import annotations
@@ -62,6 +64,14 @@ from emu.testing.vectors.causes.rounding import (
     ties_by_bits,
 )
 from emu.testing.vectors.causes.rules import beyond_the_range, both, intermediates, other_overflow, other_rounding
+from emu.testing.vectors.causes.scales import (
+    other_blocks,
+    other_largest,
+    scale_rules,
+    scales_off_by_one,
+    special_blocks,
+    tensor_number,
+)
 from emu.testing.vectors.causes.specials import invalid_results, nan_payloads
 from emu.testing.vectors.causes.units import bounded_groups, missing_terms, other_units
 from emu.testing.vectors.causes.zeros import flushed, hidden_bits, integers_below_one, signs_of_zero
@@ -122,6 +132,53 @@ FAMILIES: tuple[Family, ...] = (
     sign_and_magnitude,
     stuck_bits,
 )
+#: Faults of scales that results share, and of their elements.
+SCALE_FAMILIES: tuple[Family, ...] = (
+    scale_rules,
+    scales_off_by_one,
+    other_largest,
+    other_blocks,
+    special_blocks,
+    tensor_number,
+)
+#: Those behind which a fault of elements is looked for.
+BLOCK_PAIRS: tuple[Family, ...] = (scale_rules,)
+#: Those that vectors of blocks should tell apart.
+BLOCK_TELLING: tuple[Family, ...] = (
+    scale_rules,
+    scales_off_by_one,
+    other_largest,
+    other_blocks,
+    other_rounding,
+    other_overflow,
+    signs_of_zero,
+    flushed,
+)
+BLOCK_FAMILIES: tuple[Family, ...] = (
+    *SCALE_FAMILIES,
+    other_rounding,
+    other_overflow,
+    lost_carries,
+    partial_sticky,
+    signs_of_zero,
+    flushed,
+    invalid_results,
+    beyond_the_range,
+    ends,
+    binary_points,
+    rounded_twice,
+    both,
+    signs,
+    exponents,
+    turned_codes,
+    lost_bits,
+    low_bits,
+    random_bits,
+    neighbouring_cycles,
+    other_digits,
+    ties_by_bits,
+    stuck_bits,
+)
 #: Faults that are looked at if those leave differences unexplained.
 FURTHER: tuple[Family, ...] = (
     rounding_constants,
@@ -150,12 +207,15 @@ def further_hypotheses(evidence: Evidence, known: Sequence[Hypothesis], given: C
 
 
 def hypotheses(evidence: Evidence, families: Sequence[Family] = FAMILIES) -> Iterator[Hypothesis]:
-    """Yield what each fault would have written, likely faults first; a family yields nothing twice."""
+    """Yield what each fault would have written, likely faults first; a family yields nothing twice.
+
+    Codes are those of `Evidence.expected`: behind results that share scales are these scales.
+    """
     for family in families:
         known: set[bytes] = set()
         for name, codes in family(evidence):
             if family is not other_conventions:
-                codes = _with_nans(evidence, codes)
+                codes = evidence.joined(_with_nans(evidence, codes))
             if (content := codes.tobytes()) not in known:
                 known.add(content)
                 yield name, codes

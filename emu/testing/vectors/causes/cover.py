@@ -90,7 +90,8 @@ def _greedy(possible: Sequence[tuple[Cause, Mask]], differs: Mask) -> Cover:
         same = [
             c.name for c, n in fits if c is not best and n == count and np.array_equal(c.explained & left, explained)
         ]
-        causes.append(Cause(best.name, best.explained & left, tuple(dict.fromkeys(same))))
+        others = tuple(name for name in dict.fromkeys(same) if name != best.name)
+        causes.append(Cause(best.name, best.explained & left, others))
         left &= ~best.explained
     return Cover(tuple(causes), left)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from emu.testing.vectors.causes import TELLING
+from emu.testing.vectors.causes import BLOCK_TELLING, TELLING
 from emu.testing.vectors.evidence import Evidence
 
 #: Faults of one kind, by the beginnings of their names.
 _KINDS = {
     "another rounding of results": ("rounding ", "truncation "),
     "another overflow rule of results": ("overflow rule ",),
+    "another scale rule": ("scales by ",),
     "another rounding of adds": ("adds rounded ",),
     "another order of adds": ("adds in the order ",),
     "another overflow rule of the unit": ("an accumulator with ", "products with "),
@@ -24,8 +25,9 @@ def unseen(e: Evidence) -> list[str]:
     Of a kind of which several are not seen, how many. Some change nothing whatever the operands are, as another
     rounding of sums that are never rounded.
     """
-    each = (hypothesis for family in TELLING for hypothesis in family(e))
-    seen = {name: not np.array_equal(codes, e.results) for name, codes in each}
+    families = TELLING if e.description.blocks is None else BLOCK_TELLING
+    each = (hypothesis for family in families for hypothesis in family(e))
+    seen = {name: not np.array_equal(e.joined(codes), e.expected) for name, codes in each}
     lines: list[str] = []
     for kind, beginnings in _KINDS.items():
         members = [name for name in seen if name.startswith(beginnings)]

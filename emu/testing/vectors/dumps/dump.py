@@ -14,8 +14,8 @@ from emu.errors import ConfigError, nearest_name
 Codes = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 #: What a column can hold, besides the operands `a`, `b`, `c`.
-RESULT, FLAGS = "result", "flags"
-ROLES = ("a", "b", "c", "rbits", RESULT, "result2", "result3", "result4", FLAGS)
+RESULT, FLAGS, SCALE = "result", "flags", "scale"
+ROLES = ("a", "b", "c", "rbits", RESULT, "result2", "result3", "result4", FLAGS, SCALE)
 #: In `--columns`, a column that is of no use.
 UNUSED = "_"
 #: Bits of a word, at most.
