@@ -202,7 +202,8 @@ class CheckOptions(DumpOptions, UnitOptions, total=False):
     scales: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Of mxfp8_e4m3, nvfp4 and the like: the scales, a code a block, in any format of dumps."
+            metavar="FILE",
+            help="Of mxfp8_e4m3, nvfp4 and the like: the scales, a code a block, in any format of dumps.",
         ),
     ]
     formats: Annotated[str | None, typer.Option(metavar="A,B,C", help="With --op: formats of the operands.")]

@@ -70,7 +70,9 @@ def prove(proof: Proof) -> Outcome:
     """
     began = time.monotonic()
     d = proof.description
-    d.require_single_results("a proof", "check the quantiser with emu vectors, and prove the conversion of its elements")
+    d.require_single_results(
+        "a proof", "check the quantiser with emu vectors, and prove the conversion of its elements"
+    )
     if d.operation in _NOT_OFFERED:
         raise ConfigError(
             f"`operation` must have one code per operand, got {d.operation}; prove its multiply and its add, or check "

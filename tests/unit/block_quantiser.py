@@ -99,7 +99,9 @@ class Quantiser:
     exponent: Callable[[Fraction, int], int] = floor_exponent
     round: Callable[[Fraction, Sequence[Fraction]], int] = nearest_even
     largest: Callable[[Sequence[Any], int], Fraction] = field(
-        default=lambda numbers, start: max((abs(x) for x in numbers[start : start + BLOCK] if x is not None), default=Fraction(0))
+        default=lambda numbers, start: max(
+            (abs(x) for x in numbers[start : start + BLOCK] if x is not None), default=Fraction(0)
+        )
     )
     written: Callable[[int], int] = field(default=lambda code: code)
     divides: Callable[[int], int] = field(default=lambda exponent: exponent)

@@ -68,7 +68,8 @@ def write_testbench(
         ConfigError: a word is wrong, or the folder cannot be written.
     """
     description.require_single_results(
-        "a testbench", "read a.hex in a testbench of yours, dump elements and scales, and compare with emu check --scales"
+        "a testbench",
+        "read a.hex in a testbench of yours, dump elements and scales, and compare with emu check --scales",
     )
     row = language_of(language)
     bench = bench_of(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from emu.testing.vectors.steps import Mask
 
 #: Vectors that a cell wants, and a pair of special values.
@@ -38,4 +40,4 @@ class Cell:
     @property
     def by_block(self) -> Mask:
         """Which vectors, or blocks of them, reach it."""
-        return self.inside.reshape(-1, self.together).any(axis=1)
+        return np.any(self.inside.reshape(-1, self.together), axis=1)

@@ -312,7 +312,6 @@ def _flags(e: Evidence) -> Iterator[Cell]:
 
 
 def _pairs(e: Evidence) -> Iterator[Cell]:
-    d = e.description
     columns = [codes if codes.ndim == 1 else codes[:, 0] for codes in e.vectors.operands]
     specials = e.special_codes()
     if len(columns) == 1:

@@ -156,5 +156,3 @@ def _lost_power(evidence: Evidence, given: Codes) -> Iterator[Hypothesis]:
         if sizes.size == 1 and int(sizes[0]).bit_count() == 1 and sizes[0] > 2 and isinstance(fmt, Fixed):
             bit = int(sizes[0]).bit_length() - 1
             yield f"a carry into bit {bit} {name}", given
-
-

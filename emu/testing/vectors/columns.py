@@ -75,5 +75,3 @@ def fitting(column: Column, fmt: Format, what: str, source: str) -> Codes:
         f"every {what} must be a code of {width} bits, got 0x{int(codes[beyond[0]]):x} in vector {int(beyond[0])} of "
         f"{source}; dump the format's own word"
     )
-
-

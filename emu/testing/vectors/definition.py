@@ -316,8 +316,9 @@ def _with_signs_of_zeros(d: Description, sums: Exact, carriers: list[Array], for
 def exact_before_stage(description: Description, operands: tuple[Codes, ...]) -> Exact:
     """Return what the first stage of any operation is given, (count,)."""
     exact = _unstaged(description, operands, description.mac.mac())
-    parts = (exact.negative, exact.significand, exact.exponent, exact.kind)
-    return Exact(*(part.reshape(-1) for part in parts))
+    return Exact(
+        exact.negative.reshape(-1), exact.significand.reshape(-1), exact.exponent.reshape(-1), exact.kind.reshape(-1)
+    )
 
 
 def exact_sums_of(description: Description, operands: tuple[Codes, ...], mac: Mac | None = None) -> Exact:

@@ -17,8 +17,8 @@ from emu._config import Items, Table
 from emu.datapath import Mac, OutputStage, Overflow, Rounding, Tininess
 from emu.datapath.registers import POSITION_LIMIT
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
-from emu.errors import ConfigError, nearest_name
 from emu.engine.scaled import stage_of_elements
+from emu.errors import ConfigError, nearest_name
 from emu.formats import Fixed, Float, Format, Scaled, parse_number
 from emu.formats.parse import modes_of
 from emu.testing.contract.case import ELEMENTWISE

@@ -79,9 +79,7 @@ def check_dump(
     return judge(vectors, words, any_nan=any_nan, scales=given)
 
 
-def judge(
-    vectors: Vectors, dump: Dump, *, any_nan: bool = False, scales: Column | None = None
-) -> DumpFinding | None:
+def judge(vectors: Vectors, dump: Dump, *, any_nan: bool = False, scales: Column | None = None) -> DumpFinding | None:
     """Return the differences of a dump that is read, None if every code is right.
 
     Args:

@@ -65,9 +65,7 @@ class Evidence:
     ) -> Codes:
         """Return the codes that the definition writes with another stage, other operands, formats or another unit."""
         v = self.vectors
-        return answer(
-            self.description, operands or v.operands, v.rbits, stage=stage, formats=formats, **changes
-        ).codes
+        return answer(self.description, operands or v.operands, v.rbits, stage=stage, formats=formats, **changes).codes
 
     def special_codes(self) -> list[dict[str, int]]:
         """Return the special values of each operand by their names."""

@@ -76,7 +76,11 @@ def sentences_of(evidence: Evidence, explanation: Cover, count: int) -> Iterator
     inside = explanation.unknown[: evidence.results.size]
     is_of_results = int(inside.sum()) == unknown
     cell = shared_cell(cells_of(evidence.vectors, evidence), inside) if is_of_results else None
-    shared = "" if cell is None else f"; all of them are in the cell: {cell.name} ({unknown} of {int(cell.inside.sum())} there)"
+    shared = (
+        ""
+        if cell is None
+        else f"; all of them are in the cell: {cell.name} ({unknown} of {int(cell.inside.sum())} there)"
+    )
     if causes:
         yield f"{unknown} of {count} differences are unknown{shared}"
     else:
@@ -95,6 +99,7 @@ def nan_pattern(evidence: Evidence, given: Codes) -> Iterator[Hypothesis]:
 
 
 def flag_cover(evidence: Evidence, flags: Codes, known: NDArray[np.bool_] | None = None) -> Cover:
+    """Return which faults explain the flags of a dump, as `cover`."""
     return cover(flag_hypotheses(evidence), evidence.vectors.flags, flags, known)
 
 
@@ -115,6 +120,13 @@ def seen_in_codes(vectors: Vectors, given: Codes) -> Iterator[str]:
 
 
 def flags_compared(evidence: Evidence, flags: Codes, lines_of: NDArray[np.intp]) -> Finding | None:
+    """Return the differences of flags where every result is right, None if there are none.
+
+    Args:
+        evidence: the vectors.
+        flags: those of the dump, (count,).
+        lines_of: numbers of the vectors, as people know them.
+    """
     vectors = evidence.vectors
     differs = flags != vectors.flags
     if not differs.any():
@@ -151,5 +163,3 @@ def flags_beside(evidence: Evidence, flags: Codes, right: NDArray[np.bool_]) -> 
 def wrong_flags(explanation: Cover) -> NDArray[np.bool_]:
     """Return which flags differ."""
     return np.any([explanation.unknown, *(cause.explained for cause in explanation.causes)], axis=0)
-
-

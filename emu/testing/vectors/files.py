@@ -213,8 +213,7 @@ def _scales(folder: Path, d: Description) -> tuple[Codes, ...]:
     """Return the scales of the blocks of a folder, then that of the tensor, if there are such."""
     counts = (d.count // d.together, 1)
     return tuple(
-        read_lines(folder / f"{name}.hex", 1, count)[0]
-        for name, count in zip(d.scale_formats, counts, strict=False)
+        read_lines(folder / f"{name}.hex", 1, count)[0] for name, count in zip(d.scale_formats, counts, strict=False)
     )
 
 

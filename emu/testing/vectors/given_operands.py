@@ -10,9 +10,9 @@ import numpy as np
 
 from emu._config import checked
 from emu.errors import ConfigError
+from emu.testing.vectors.columns import Column, assigned, fitting
 from emu.testing.vectors.definition import answered
 from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
-from emu.testing.vectors.columns import Column, assigned, fitting
 from emu.testing.vectors.dumps import Dump, Reading, read_dump
 
 #: What errors call a description that stands in no file.

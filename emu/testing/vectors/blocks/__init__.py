@@ -10,8 +10,9 @@ requirements.py  which formats and options vectors of blocks can have
 quotients.py     numbers, scales and quotients of operands
 evidence.py      what is known of each element and of its block
 cells.py         what hardware gets wrong with scales, and which blocks reach it
-drawing.py       blocks that reach the cells
+drawing.py       blocks that reach the cells (special_blocks.py: zeros, NaN, infinities, special values)
 pool.py          the blocks from which the vectors of the cells are chosen
+dumped_scales.py scales of a dump
 check.py         elements and scales of a dump against the vectors
 
 Faults of scales are in `emu.testing.vectors.causes.scales`.

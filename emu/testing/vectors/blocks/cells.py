@@ -15,7 +15,7 @@ from emu.formats.scale_rules import SCALE_RULES, SPECIALS
 from emu.testing.hard import last_index
 from emu.testing.vectors.blocks.evidence import Array, BlockEvidence
 from emu.testing.vectors.blocks.quotients import block_scales, codes_of_scales
-from emu.testing.vectors.cell import Cell
+from emu.testing.vectors.cell import WANTED, Cell
 from emu.testing.vectors.description import Codes
 from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.steps import Mask
@@ -167,7 +167,9 @@ def _of_numbers(e: BlockEvidence) -> Iterator[Cell]:
     if source_has_nan(source) and (e.blocks.ignores_nan or not outer):
         nan = np.isnan(rows)
         yield Cell("a NaN beside numbers in a block", first_of_each((nan & numbers[:, None]).reshape(-1), b))
-        yield Cell("a block of NaN alone", first & np.repeat(nan.all(axis=1), b))
+        # where a single NaN makes the scale NaN, more of them tell nothing new
+        wanted = WANTED if e.blocks.ignores_nan else 1
+        yield Cell("a block of NaN alone", first & np.repeat(nan.all(axis=1), b), wanted)
     if isinstance(source, Float) and source.infinity_code is not None and not outer:
         for sign, side in (("positive", ~negative), ("negative", negative)):
             if sign == "positive" or source.signed:

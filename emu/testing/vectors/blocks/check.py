@@ -1,8 +1,8 @@
 """Elements and scales of a dump against vectors of blocks: one fault explains the scales and the elements it changes.
 
-    elements, scales  ──► one fault for all differences?
-                      ──► else the scales alone, and the elements by the scales of the dump
-    elements alone    ──► one fault, else one of scales and one of elements at once
+elements, scales  ──► one fault for all differences?
+                  ──► else the scales alone, and the elements by the scales of the dump
+elements alone    ──► one fault, else one of scales and one of elements at once
 """
 
 from __future__ import annotations

@@ -12,55 +12,29 @@ tensor's largest magnitude, and no other block a larger one: so the others can b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.reference.scaled import elements_of, names_of_blocks
-from emu.formats import Fixed, Float, Format, Scaled
-from emu.testing.hard import Places, last_index, magnitudes, negated, normal_index
-from emu.testing.vectors.blocks.cells import magnitude_codes, neighbours, source_has_nan, values_of
+from emu.formats import PRESETS, Fixed, Format, Scaled
+from emu.testing.hard import last_index, magnitudes, negated, normal_index
+from emu.testing.vectors.blocks.cells import magnitude_codes, neighbours, values_of
 from emu.testing.vectors.blocks.evidence import single_blocks
-from emu.testing.vectors.conventions import has_payloads
+from emu.testing.vectors.blocks.special_blocks import TURN, Draw, SpecialDraw, with_special_blocks
 from emu.testing.vectors.description import Codes, Description
-from emu.testing.vectors.evidence import special_codes
 
 Array = NDArray[Any]
-#: Of so many blocks in a row one is of each special kind, and a few are at either end of the exponents.
-TURN = 32
-#: Largest magnitude of a tensor, about, whose scales are drawn all over their range; with a seed it moves a little.
+#: Largest magnitude of a tensor, about, with all digits of binary32; with a seed it moves a little.
 TOP, TOPS = 1234.5678, 97
+#: That with which the number for the tensor is a power of two: else short operands times scales are hardly ever ties.
+SHORT_TOP = 1344.0
 #: Share of the largest number that it has at most.
 MOST_OF_RANGE = 0.3
 #: Exponents below the tensor's largest magnitude at which blocks have no scale but the lowest.
 TENSOR_REACH = 24
-_EXPONENT, _KIND, _SIDE, _PLACE, _SIGN, _NUMBER, _BODY, _TARGET, _SPECIAL = range(40, 49)
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """Noise of a set of blocks: of each block (n, 1), of each number (n, together)."""
-
-    block: Places
-    number: Places
-
-    @classmethod
-    def of(cls, seed: int, count: int, together: int) -> _Draw:
-        return cls(Places.of(seed, (count, 1)), Places.of(seed, (count, together)))
-
-    def choice(self, salt: int, n: int) -> NDArray[np.int64]:
-        """Return an integer of 0..n-1 for each block, (n, 1)."""
-        return (self.block.noise(salt) % np.uint64(n)).astype(np.int64)
-
-    def each(self, salt: int, n: int) -> NDArray[np.int64]:
-        """Return an integer of 0..n-1 for each number."""
-        return (self.number.noise(salt) % np.uint64(n)).astype(np.int64)
-
-    def part(self, salt: int) -> NDArray[np.float64]:
-        """Return a number of 0..1, below 1, for each number."""
-        return (self.number.noise(salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+_EXPONENT, _KIND, _SIDE, _PLACE, _SIGN, _NUMBER, _BODY, _TARGET = range(40, 48)
 
 
 def drawn_blocks(d: Description, count: int, seed: int) -> Codes:
@@ -73,7 +47,7 @@ def drawn_blocks(d: Description, count: int, seed: int) -> Codes:
     """
     fmt, source = d.blocks, d.operand_formats[0]
     assert fmt is not None
-    draw, top = _Draw.of(seed, count, d.together), top_of(d)
+    draw, top = Draw.of(seed, count, d.together), top_of(d)
     largest = _largest(fmt, source, draw, top)
     codes = _numbers(d, fmt, source, draw, largest, top)
     place = draw.choice(_PLACE, 2 * d.together)
@@ -83,11 +57,11 @@ def drawn_blocks(d: Description, count: int, seed: int) -> Codes:
     negative = _negative(source, draw)
     codes = np.where(is_largest, magnitude_codes(source, largest), codes)
     codes = np.where(negative, negated(source, codes), codes)
-    return _with_specials(d, draw, codes, is_largest, top)
+    return with_special_blocks(SpecialDraw(d, draw, codes, is_largest, top))
 
 
 def anchor_of(d: Description) -> Codes | None:
-    """Return the block that has the tensor's largest magnitude, codes (1, together); None if there is no such number."""
+    """Return the block that has the tensor's largest magnitude, codes (1, together); None if it decides nothing."""
     fmt, source = d.blocks, d.operand_formats[0]
     assert fmt is not None
     if fmt.rule.outer is None:
@@ -102,10 +76,14 @@ def top_of(d: Description) -> float:
     """Return the largest magnitude of a tensor where it decides scales, else the largest operand."""
     fmt, source = d.blocks, d.operand_formats[0]
     assert fmt is not None
-    largest = min(float(source.max), float(np.finfo(np.float32).max)) if fmt.rule.reads != "exact" else float(source.max)
+    largest = (
+        min(float(source.max), float(np.finfo(np.float32).max)) if fmt.rule.reads != "exact" else float(source.max)
+    )
     if fmt.rule.outer is None:
         return largest
-    wanted = min(TOP * (1 + (d.seed % TOPS) / TOPS), MOST_OF_RANGE * largest)
+    is_short = isinstance(source, Fixed) or source.significand_bits < PRESETS["fp32"].significand_bits
+    drawn = SHORT_TOP if is_short and d.seed % 2 == 0 else TOP * (1 + (d.seed % TOPS) / TOPS)
+    wanted = min(drawn, MOST_OF_RANGE * largest)
     return float(values_of(source, _rounded_codes(source, np.array([wanted])))[0])
 
 
@@ -121,13 +99,13 @@ def _rounded_codes(source: Format, x: Array) -> Codes:
     return magnitude_codes(source, np.minimum(near, float(source.max)))
 
 
-def _largest(fmt: Scaled, source: Format, draw: _Draw, top: float) -> Array:
+def _largest(fmt: Scaled, source: Format, draw: Draw, top: float) -> Array:
     """Return the largest magnitude of each block, (n, 1) float64, numbers of the operands' format."""
     smallest = float(values_of(source, np.ones(1, np.uint64))[0])
     low, high = math.frexp(smallest)[1] - 1, math.frexp(top)[1] - 1
     if fmt.rule.outer is not None:
         low = max(low, high - TENSOR_REACH)
-    span, turn = high - low + 1, np.arange(draw.block.shape[0])[:, None] % TURN
+    span, turn = high - low + 1, np.arange(draw.count)[:, None] % TURN
     exponent = low + draw.choice(_EXPONENT, span)
     exponent = np.where(turn == 1, low + draw.choice(_EXPONENT, min(4, span)), exponent)
     exponent = np.where(turn == 2, high, exponent)
@@ -179,7 +157,7 @@ def _factors(fmt: Scaled, largest: Array, top: float) -> Array:
     return np.where(np.isfinite(factors) & (factors > 0), factors, 1.0).reshape(largest.shape)
 
 
-def _numbers(d: Description, fmt: Scaled, source: Format, draw: _Draw, largest: Array, top: float) -> Codes:
+def _numbers(d: Description, fmt: Scaled, source: Format, draw: Draw, largest: Array, top: float) -> Codes:
     """Return the codes of other numbers' magnitudes, (n, together): elements and parts of a step, times scales."""
     out = _targets(fmt, draw)
     with np.errstate(all="ignore"):
@@ -196,7 +174,7 @@ def _numbers(d: Description, fmt: Scaled, source: Format, draw: _Draw, largest: 
     return np.where(near > most, other, near).astype(np.uint64)
 
 
-def _targets(fmt: Scaled, draw: _Draw) -> Array:
+def _targets(fmt: Scaled, draw: Draw) -> Array:
     """Return magnitudes in units of the scale that are hard for the elements' rounding, (n, together) float64."""
     element = fmt.element
     last, normal = last_index(element), normal_index(element)
@@ -227,53 +205,8 @@ def _targets(fmt: Scaled, draw: _Draw) -> Array:
     return np.where(kind == 15, 0.0, magnitudes(element, index, 2 * part))
 
 
-def _negative(source: Format, draw: _Draw) -> NDArray[np.bool_]:
+def _negative(source: Format, draw: Draw) -> NDArray[np.bool_]:
     signs = draw.number.noise(_SIGN) & np.uint64(source.signed)
     # of one block in eight all signs are the same, so that one of them has the largest magnitude of either sign
     turn = draw.choice(_SIGN, 8)
     return np.where(turn == 0, False, np.where(turn == 1, source.signed, signs != 0))
-
-
-def _with_specials(d: Description, draw: _Draw, codes: Codes, is_largest: Array, top: float) -> Codes:
-    """Return blocks of which some have zeros alone, NaN, infinities, subnormal operands or a special value."""
-    fmt, source = d.blocks, d.operand_formats[0]
-    assert fmt is not None
-    turn = np.arange(codes.shape[0])[:, None] % TURN
-    one = np.arange(d.together)[None, :] == draw.choice(_SPECIAL, d.together)
-    codes = np.where(turn == 4, np.uint64(0), codes)
-    if not isinstance(source, Float):
-        return _with_values(d, codes, turn, one & ~is_largest, top)
-    if source.has_negative_zero:
-        codes = np.where(turn == 5, np.uint64(source.sign_code), codes)
-    outer = fmt.rule.outer is not None
-    if source_has_nan(source) and (fmt.ignores_nan or not outer):
-        assert source.nan_code is not None
-        nan = np.full(codes.shape, source.nan_code, np.uint64)
-        if has_payloads(source) and source.fraction_bits > 1:  # every other one signals
-            payload = draw.number.noise(_BODY) & np.uint64((1 << (source.fraction_bits - 1)) - 1) | np.uint64(1)
-            signals = np.arange(codes.shape[0])[:, None] // TURN % 2 == 1
-            nan = np.where(signals, np.uint64(source.first_special_code) | payload, nan)
-        codes = np.where(((turn == 6) & one) | (turn == 7), nan, codes)
-    if source.infinity_code is not None and not outer:
-        infinity = np.uint64(source.infinity_code)
-        codes = np.where((turn == 8) & one, infinity, codes)
-        if source.signed:
-            codes = np.where((turn == 9) & one, infinity | np.uint64(source.sign_code), codes)
-    if source.has_subnormal_codes and source.has_normals and source.fraction_bits:
-        fraction = np.uint64((1 << source.fraction_bits) - 1)
-        sign = np.uint64(source.sign_code if source.signed else 0)
-        subnormal = codes & sign | (draw.number.noise(_SPECIAL) & fraction)
-        codes = np.where((turn == 10) | ((turn == 11) & one & ~is_largest), subnormal, codes)
-    return _with_values(d, codes, turn, one & ~is_largest, top)
-
-
-def _with_values(d: Description, codes: Codes, turn: Array, one: Array, top: float) -> Codes:
-    """Return blocks of which some have one of the special values, those that a tensor may have."""
-    source, fmt = d.operand_formats[0], d.blocks
-    assert fmt is not None
-    names = special_codes(source)
-    values = np.abs(source.decode(np.array(list(names.values()), np.uint64)).astype(np.float64))
-    inside = (values <= top) | (fmt.rule.outer is None) | (np.isnan(values) & fmt.ignores_nan)
-    table = np.array([code for code, kept in zip(names.values(), inside, strict=True) if kept], np.uint64)
-    number = np.arange(codes.shape[0])[:, None] // TURN
-    return np.where((turn == 12) & one, table[number % table.size], codes)

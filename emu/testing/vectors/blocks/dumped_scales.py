@@ -62,4 +62,4 @@ def scales_of_lines(column: Column, together: int) -> Column:
             f"the lines of a block must have one scale, got {several} in block {block}, {int(differs.sum())} such "
             "blocks; leave the column empty, or x, where the scale does not count yet, or give --scales FILE"
         )
-    return Column(chosen, undriven.all(axis=1))
+    return Column(chosen, np.all(undriven, axis=1))

@@ -151,7 +151,9 @@ class BlockEvidence(Evidence):
         Args:
             magnitudes: finite, (n,), none above the largest one of the tensor.
         """
-        return scales_of_single(self.blocks, magnitudes.astype(self.numbers.dtype), float(self.largest.max(initial=0)))
+        with np.errstate(over="ignore"):  # the neighbour of the largest binary64 that binary32 has
+            numbers = magnitudes.astype(self.numbers.dtype)
+        return scales_of_single(self.blocks, numbers, float(self.largest.max(initial=0)))
 
 
 def evidence_of(vectors: Vectors) -> Evidence:

@@ -26,12 +26,10 @@ def scaled_of(text: str) -> Scaled | None:
 def format_of_quotients(fmt: Scaled, operand: Format) -> Float:
     """Return a format with the digits and the exponents of numbers divided by scales, before elements are rounded.
 
-    A power of two takes no digit away. Other scales leave the 24 digits of binary32, and rules that read binary32 have
-    no more.
+    They are those of the operands, which a power of two leaves as they are; rules that read binary32 have no more than
+    24. Other scales make more of few digits, but no pattern that could be sought.
     """
     double, single = PRESETS["fp64"], PRESETS["fp32"]
-    if not fmt.rule.divides_exactly:
-        return replace(double, fraction_bits=single.fraction_bits)
     digits = operand.significand_bits if isinstance(operand, Float) else max(operand.width_bits - operand.signed, 1)
     most = double.significand_bits if fmt.rule.reads == "exact" else single.significand_bits
     return replace(double, fraction_bits=min(digits, most) - 1)

@@ -19,8 +19,8 @@
     flags.py        flags that are raised otherwise
     cover.py        which faults explain a dump
 
-A new fault is a function that yields hypotheses, and a place in `FAMILIES`, or in `BLOCK_FAMILIES` of results that share
-scales: likely faults stand first.
+A new fault is a function that yields hypotheses, and a place in `FAMILIES`, or in `BLOCK_FAMILIES` of results that
+share scales: likely faults stand first.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from emu.datapath import OutputStage
-from emu.formats import Format
 from emu.testing.vectors.definition import answer, written
 from emu.testing.vectors.description import Codes, Description
 from emu.testing.vectors.evidence import Evidence

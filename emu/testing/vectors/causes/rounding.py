@@ -255,9 +255,7 @@ def rounded_twice(e: Evidence) -> Iterator[Hypothesis]:
         if wider.fraction_bits > fmt.fraction_bits and wider.width_bits > fmt.width_bits and d.formats != (name,):
             first = restaged(e, OutputStage.of(wider, d.stage.rounding))
             stage = {"rounding": d.stage.rounding.value, "overflow": d.stage.overflow.value}
-            narrowing = like(
-                d, operation="quantize", formats=(name,), out_format=str(fmt), depth=1, mac={}, **stage
-            )
+            narrowing = like(d, operation="quantize", formats=(name,), out_format=str(fmt), depth=1, mac={}, **stage)
             yield f"results rounded twice, to {name} first", answer(narrowing, (first,), None).codes
 
 
