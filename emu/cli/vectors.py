@@ -147,6 +147,10 @@ def write(table: dict[str, Any], out: Path, style: str, options: VectorsOptions)
     if (wanted := count_for_cells(description, pool)) > count:
         tells.append(f"too few vectors for all cells: --count {wanted} has room for them")
     last = f"{count} vectors; check a dump of results with: emu check {shlex.quote(str(out))} DUMP"
+    if description.blocks is not None:
+        together = description.together
+        last = f"{count} vectors, {count // together} blocks of {together}{last.removeprefix(f'{count} vectors')}"
+        last += " --scales SCALES"
     data = {"vectors": count, "files": paths, "tells": tells, **bench.data}
     return Output([*map(str, paths), *tells, *bench.lines, last], data)
 

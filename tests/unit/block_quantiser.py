@@ -85,7 +85,7 @@ class Quantiser:
 
     Attributes:
         element: exponent bits, fraction bits and the largest magnitude.
-        exponent: of the scale, from the largest magnitude and the exponent of the largest element.
+        exponent: of the scale, from the largest magnitude and the exponent of the largest element; None is NaN.
         round: of a quotient to a magnitude's code.
         largest: of the block's numbers; they are given with those of all blocks and the first one's place.
         written: the code of a scale from the right one.
@@ -96,7 +96,7 @@ class Quantiser:
     """
 
     element: tuple[int, int, Fraction] = E4M3
-    exponent: Callable[[Fraction, int], int] = floor_exponent
+    exponent: Callable[[Fraction, int], int | None] = floor_exponent
     round: Callable[[Fraction, Sequence[Fraction]], int] = nearest_even
     largest: Callable[[Sequence[Any], int], Fraction] = field(
         default=lambda numbers, start: max(
@@ -126,7 +126,8 @@ class Quantiser:
         largest = self.largest(numbers, start)
         if largest == 0:
             return -127
-        return min(max(self.exponent(largest, exponent_of(self.element[2])), -127), 127)
+        exponent = self.exponent(largest, exponent_of(self.element[2]))
+        return None if exponent is None else min(max(exponent, -127), 127)
 
     def _elements(
         self, codes: Sequence[int], numbers: Sequence[Any], start: int, scale: int | None, own: int | None

@@ -266,8 +266,8 @@ DAMAGED: list[tuple[str, str, dict[str, object], str]] = [
         "a.txt",
         "3c00 1\n",
         {"columns": "resutl"},
-        "`--columns` must name a, b, c, rbits, result, result2, result3, result4, flags or _, got 'resutl'; did you "
-        "mean 'result'?",
+        "`--columns` must name a, b, c, rbits, result, result2, result3, result4, flags, scale or _, got 'resutl'; did "
+        "you mean 'result'?",
     ),
     ("a.txt", "3c00 1\n", {"columns": "result,result"}, "`--columns` must name every column once, got 'result' twice"),
     (

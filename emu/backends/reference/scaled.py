@@ -163,7 +163,8 @@ def quotients_of(fmt: Scaled, numbers: Array, scales: Scales, axis: int) -> Arra
     # so large. Only a scale above 1 makes a quotient small, and only one that was given a quotient beyond float32.
     stored = scales.stored[0].astype(np.float64)
     is_wide = rule.divides_exactly and bool(((stored > 1) | (scales.names["amax"] > stored * float(MAX))).any())
-    x = numbers.astype(np.float64) if is_wide else numbers
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
+        x = numbers.astype(np.float64) if is_wide else numbers
     y = elements_of(fmt, x, {name: tiles.spread(block) for name, block in names_of_blocks(fmt, scales).items()})
     return np.where(tiles.spread(scales.lost), x.dtype.type(0), y) if scales.lost.any() else y
 

@@ -66,7 +66,7 @@ def fitting(column: Column, fmt: Format, what: str, source: str) -> Codes:
     if not beyond.size:
         return codes
     above = np.unique(codes >> np.uint64(width - 1))
-    if not (isinstance(fmt, Fixed) and (not fmt.signed or fmt.sign_magnitude)) and above.size <= 2:
+    if fmt.signed and not (isinstance(fmt, Fixed) and fmt.sign_magnitude) and above.size <= 2:
         extended = int(above[-1])
         # every word is of either sign, and every negative one has the same ones above
         if (extended & (extended + 1)) == 0 and (above.size == 1 or above[0] == 0):

@@ -110,7 +110,10 @@ def judge(vectors: Vectors, dump: Dump, *, any_nan: bool = False, scales: Column
             ours = replace(each, results=with_canonical_nans(fmt, each.results))
         if each is vectors:
             shift = _shift(ours, columns, given, dump.source)
-            given_scales = scales or _scale_column(ours, columns, dump.source)
+            given_scales = _scale_column(ours, columns, dump.source) if scales is None else scales
+            if any_nan and given_scales is not None:
+                canonical = with_canonical_nans(d.scale_formats[SCALE], given_scales.codes)
+                given_scales = given_scales._replace(codes=canonical)
             finding = _verdict(ours, given, columns.get(FLAGS), shift, given_scales)
         else:
             finding = _both(finding, _verdict(ours, given, None, shift), name)
@@ -257,6 +260,8 @@ def _verdict(
     texts = list(_of_lines(count, size, shift))
     texts += _never_driven(vectors, "result", undriven) if undriven.any() else []
     texts += _never_driven(vectors, "flag", unknown_flags) if unknown_flags.any() else []
+    if scales is not None:
+        texts += _undriven_scales(scales, absent.reshape(-1, d.together).all(axis=1))
     causes = () if shift is None else (shift.name,)
     at_vectors = "" if shift is None else "with every line at its vector, "
     if difference is not None:
@@ -271,7 +276,10 @@ def _verdict(
     wrong, index = (0, None) if difference is None else (difference.wrong, difference.index)
     judged = count if difference is None else difference.count
     name = None if shift is None else shift.name
-    return DumpFinding(wrong, judged, index, tuple(texts), causes, size, count, int(undriven.sum()), name)
+    return DumpFinding(
+        wrong, judged, index, tuple(texts), causes, size, count, int(undriven.sum()), name,
+        wrong_scales=0 if difference is None else difference.wrong_scales,
+    )  # fmt: skip
 
 
 def _of_lines(count: int, size: int, shift: Alignment | None) -> Iterator[str]:
@@ -281,6 +289,14 @@ def _of_lines(count: int, size: int, shift: Alignment | None) -> Iterator[str]:
         yield f"{lines if more else 'as many lines as vectors, but out of step'}: {shift.name}"
     elif more:
         yield f"{lines}, {size} of {count}; nothing says which: the first {min(count, size)} are compared as they stand"
+
+
+def _undriven_scales(scales: Column, absent: Mask) -> Iterator[str]:
+    """Yield how many scales were never driven, of blocks that the dump has."""
+    blocks = np.flatnonzero(scales.undriven & ~absent)
+    if blocks.size:
+        were = "scale was" if blocks.size == 1 else "scales were"
+        yield f"{blocks.size} {were} never driven (x), first that of block {int(blocks[0])}"
 
 
 def _never_driven(vectors: Vectors, what: str, mask: Mask) -> list[str]:

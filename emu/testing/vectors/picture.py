@@ -41,7 +41,8 @@ def picture(vectors: Vectors, given: Codes | None, index: int) -> Iterator[str]:
     if exact is not None and d.operation == "matmul" and not Evidence(vectors.at(np.array([index]))).adds_exactly:
         yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds or overflows on the way"
     elif exact is not None:
-        yield from _exact_lines(exact, fmt, integral=d.operation == "round_to_integral")
+        label = "exact" if d.blocks is None else "quotient"
+        yield from _exact_lines(exact, fmt, label, integral=d.operation == "round_to_integral")
     if vectors.rbits is not None:
         yield f"{'random':<10}0x{int(vectors.rbits[index]):x} of {d.n_rbits} bits"
     yield f"{'expected':<10}{describe_code(fmt, int(vectors.results[index]))}"
@@ -50,9 +51,9 @@ def picture(vectors: Vectors, given: Codes | None, index: int) -> Iterator[str]:
     yield f"{'flags':<10}{flags_in_words(int(vectors.flags[index]))}"
 
 
-def _exact_lines(exact: Fraction, fmt: Format, *, integral: bool = False) -> Iterator[str]:
+def _exact_lines(exact: Fraction, fmt: Format, label: str, *, integral: bool = False) -> Iterator[str]:
     """Yield the exact result: its value, and its bits above those of the result, dropped ones behind a bar."""
-    yield f"{'exact':<10}{_number(exact)}"
+    yield f"{label:<10}{_number(exact)}"
     if exact == 0:
         return
     last = max(last_place(exact, fmt), 0) if integral else last_place(exact, fmt)

@@ -33,15 +33,21 @@ def block_cells(e: Evidence) -> Iterator[Cell]:
 
 
 def other_rules(fmt: Scaled) -> Iterator[tuple[str, Scaled]]:
-    """Yield the other rules that blocks of a format can have, with the format that has them; then another NaN rule."""
+    """Yield the other rules that blocks of a format can have, with the format that has them; then another NaN rule.
+
+    A rule is that of somebody who may treat NaN in another way, too: then there are two formats of it.
+    """
+    own = fmt.levels[0].special
     for rule in SCALE_RULES.values():
         if rule.name != fmt.rule.name and not rule.has_zero:
             try:
-                yield f"the rule {rule.name}", fmt.with_rule(rule.name, fmt.levels[0].special)
+                yield f"the rule {rule.name}", fmt.with_rule(rule.name, own)
+                if rule.special != own:
+                    yield f"the rule {rule.name} with {rule.special}", fmt.with_rule(rule.name)
             except FormatError:  # it stores other scales
                 continue
     for special in SPECIALS:
-        if special != fmt.levels[0].special:
+        if special != own:
             yield special, fmt.with_rule(fmt.rule.name, special)
 
 
@@ -124,6 +130,8 @@ def _of_rules(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield which blocks have other codes by other rules."""
     own = e.vectors.scales[0]
     for name, other in other_rules(e.blocks):
+        if other.rule != e.blocks.rule and other.ignores_nan != e.blocks.ignores_nan:
+            continue  # what differs by it alone has a cell of its own
         numbers = e.numbers_for(other)
         scales = block_scales(other, numbers)
         elements = e.elements_by(scales, blocks=other, numbers=numbers) != e.results

@@ -107,7 +107,7 @@ def _headline(e: BlockEvidence, dump: _Given, wrong: int, wrong_scales: int, ind
     of_scales = f"{wrong_scales} of {int(dump.known[dump.count :].sum())} scales"
     if index is None:
         return f"every element is right, but {of_scales} differ:"
-    others = f", and {of_scales}" if dump.has_scales else ""
+    others = "" if not dump.has_scales else f", and {of_scales}" if wrong_scales else ", all scales are right"
     place = f"vector {index}, element {index % e.together} of block {index // e.together}"
     return f"{wrong} of {int(dump.known[: dump.count].sum())} elements differ{others}; the first is {place}:"
 
