@@ -9,10 +9,13 @@ making.py        operands for each cell, that break hardware, and that tell faul
 pool.py          what the vectors of the cells are chosen from (everything.py: all inputs of small operations)
 aiming.py        operands whose results land in cells
 steering.py      products whose sums go beyond an accumulator's limits and come back
+blocks/          results that share scales, as those of MXFP8 and NVFP4
 causes/          what else could give a code: other rules, and habits of hardware
 check.py         codes against the vectors: the first difference (picture.py), and which faults explain them all
+explanation.py   the sentences of a finding
 dumps/           dumps of any format, read
 alignment.py     which vector a line belongs to, if lines were lost, added or shifted (offset_path.py, shift_names.py)
+columns.py       columns of a dump by what they are
 dump_check.py    a dump against the vectors
 given_operands.py  vectors of operands that somebody else drew
 """

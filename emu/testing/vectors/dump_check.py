@@ -261,7 +261,7 @@ def _verdict(
     texts += _never_driven(vectors, "result", undriven) if undriven.any() else []
     texts += _never_driven(vectors, "flag", unknown_flags) if unknown_flags.any() else []
     if scales is not None:
-        texts += _undriven_scales(scales, absent.reshape(-1, d.together).all(axis=1))
+        texts += _undriven_scales(scales, np.all(absent.reshape(-1, d.together), axis=1))
     causes = () if shift is None else (shift.name,)
     at_vectors = "" if shift is None else "with every line at its vector, "
     if difference is not None:

@@ -17,8 +17,6 @@ from emu.testing.vectors.dumps.dump import ROLES, Codes, Dump, Mask, Reading, ro
 from emu.testing.vectors.dumps.words import codes_of, is_word, radix_of
 
 SEPARATORS = ",;\t"
-#: What stands for an empty field.
-UNDRIVEN = "x"
 #: Names that a message lists.
 _MOST_NAMES = 8
 
@@ -48,17 +46,22 @@ def read_table(path: Path, reading: Reading) -> Dump:
                 f"{path} must have {max(taken.values()) + 1} fields a line, got {len(row)} in line {number}; write it "
                 "again"
             )
-    words = [[row[i] or UNDRIVEN for row in rows] for i in taken.values()]
+    words = [_filled([row[i] for row in rows]) for i in taken.values()]
     # columns with a prefix of their own say nothing about the radix of the others
     doubtful = [word for column in words for word in column if not word.lower().startswith("0x")]
     base = radix_of(doubtful, str(path), reading.radix)
     columns: dict[str, Codes] = {}
     undriven: dict[str, Mask] = {}
     for role, column in zip(taken, words, strict=True):
-        first = next((word for word in column if word != UNDRIVEN), UNDRIVEN)
-        own = 16 if first.lower().startswith("0x") else base
+        own = 16 if column[0].lower().startswith("0x") else base
         columns[role], undriven[role] = codes_of(column, own, lambda i: f"line {numbers[i]} of {path}")
     return Dump(columns, undriven, str(path))
+
+
+def _filled(column: list[str]) -> list[str]:
+    """Return words in which x stands for an empty field, with the prefix that all others have."""
+    empty = "0xx" if all(word.lower().startswith("0x") for word in column if word) else "x"
+    return [word or empty for word in column]
 
 
 def _is_content(line: str) -> bool:
