@@ -71,7 +71,7 @@ def test_nvfp4_is_that_of_transformer_engine_s_float32_operations():
     [
         *((name, "fp32") for name in FORMATS),
         *((name, operand) for name in ("mxfp8_e4m3", "mxint8") for operand in ("fix16f8", "ufix8f0", "fp64")),
-        *(("nvfp4", operand) for operand in ("bf16", "fp16", "fp64", "fix16f8", "fp8_e5m2")),
+        *(("nvfp4", operand) for operand in ("bf16", "fp16", "fp64", "fix16f8", "fix40f8", "fp8_e5m2")),
     ],
 )
 def test_codes_and_flags_are_those_of_quantize(name: str, operand: str):

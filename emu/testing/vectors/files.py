@@ -197,6 +197,8 @@ def read_vectors(folder: Path) -> Vectors:
         )  # fmt: skip
     d = d.model_copy(update={"flags": rule if has_columns else "ieee"})
     d.require_whole_blocks(str(path))
+    if not has_columns and not lines_hold(d):
+        raise ConfigError(f"{path} must list the columns of {d.out_format}, got {LINES} alone; write them again")
     if not has_columns:
         *operands, results, flags = read_lines(folder / LINES, len(d.formats) + 2, d.count)
         return Vectors(d, tuple(operands), None, results, flags)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.reference.scaled import elements_of, names_of_blocks
+from emu.engine import quantize
 from emu.formats import PRESETS, Fixed, Format, Scaled
 from emu.testing.hard import last_index, magnitudes, negated, normal_index
 from emu.testing.vectors.blocks.cells import magnitude_codes, neighbours, values_of
@@ -90,13 +91,9 @@ def top_of(d: Description) -> float:
 def _rounded_codes(source: Format, x: Array) -> Codes:
     """Return the codes of the magnitudes nearest to some numbers, bounded by the ends of a format."""
     x = np.clip(np.where(np.isnan(x), 0, x), 0, float(source.max))
-    if isinstance(source, Fixed):
-        return np.minimum(np.rint(np.ldexp(x, source.frac_bits)), source.max_raw).astype(np.uint64)
-    exponent = np.maximum(np.frexp(x)[1] - 1, source.emin).astype(np.int64) - source.fraction_bits
-    near = np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent)
-    if not source.zero:
-        near = np.maximum(near, source.smallest_positive)
-    return magnitude_codes(source, np.minimum(near, float(source.max)))
+    rule = "saturate" if isinstance(source, Fixed) else "satfinite"
+    near = quantize(x, source, overflow=rule, backend="reference")
+    return source.encode(near).astype(np.uint64)
 
 
 def _largest(fmt: Scaled, source: Format, draw: Draw, top: float) -> Array:
