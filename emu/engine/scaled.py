@@ -317,11 +317,15 @@ def _continued(element: Fixed | Float) -> Fixed | Float:
 
 
 def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> Array:
-    """Return numbers as a rule reads them: float32, or float64 that are exact.
+    """Return numbers as a rule reads them: float32, or float64 that are exact; subnormals of a DAZ format are 0.
 
     Raises:
         FormatError: an integer that no float64 holds.
     """
+    if isinstance(source, Float) and source.daz:
+        from emu.backends.reference.arithmetic import flush_operands
+
+        x = flush_operands(x, code_of(source))
     if fmt.rule.reads != "exact":
         return x if x.dtype == np.float32 else _rounded(kernels, _FLOAT32_STAGE, x, source)
     if x.dtype.kind == "f":

@@ -21,6 +21,10 @@ def described(operation: str = "quantize", formats: str = "fp32", out_format: st
          "operands of vectors must be single numbers, got mxfp8_e4m3: the terms of a sum of blocks have scales of "
          "their own, which a line of operands has no place for; write vectors of the sums of elements, --formats "
          "fp8_e4m3,fp8_e4m3, and those of the quantiser, quantize --out-format mxfp8_e4m3"),
+        ({"operation": "matmul", "formats": "fp32 nvfp4", "out_format": "fp32"}, "--formats fp32,fp4_e2m1, and those"),
+        ({"nan": "first", "out_format": "mxfp8_e5m2"},
+         "`nan` must be left out of results that share scales, got it for mxfp8_e5m2: it is of single results"),
+        ({"out_format": "block(fp8_e4m3, fp32 8x8 te nan_block)"}, "write block(fp8_e4m3, fp32 1x64 te nan_block), whose"),
         ({"operation": "sqrt"},
          "results that share scales must be those of quantize in vectors, got sqrt to mxfp8_e4m3: a scale belongs to a "
          "block, and a vector of sqrt has one result; write vectors of sqrt to fp32 or bf16, and of quantize from "

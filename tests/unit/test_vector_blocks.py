@@ -70,7 +70,11 @@ def test_nvfp4_is_that_of_transformer_engine_s_float32_operations():
     ("name", "operand"),
     [
         *((name, "fp32") for name in FORMATS),
-        *((name, operand) for name in ("mxfp8_e4m3", "mxint8") for operand in ("fix16f8", "ufix8f0", "fp64")),
+        *(
+            (name, operand)
+            for name in ("mxfp8_e4m3", "mxint8")
+            for operand in ("fix16f8", "ufix8f0", "fp64", "fp32 daz")
+        ),
         *(("nvfp4", operand) for operand in ("bf16", "fp16", "fp64", "fix16f8", "fix40f8", "fp8_e5m2")),
     ],
 )

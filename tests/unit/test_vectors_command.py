@@ -145,3 +145,36 @@ def test_commas_inside_a_format_do_not_end_it_and_its_modes_stand_in_the_manifes
     checked = CliRunner().invoke(app, ["check", str(tmp_path)], catch_exceptions=False)
     assert checked.exit_code == 1
     assert "1 of 6" in checked.output, checked.output
+
+
+def test_blocks_are_filled_and_counted(tmp_path: Path):
+    given = [
+        "vectors",
+        "quantize",
+        "--formats",
+        "bf16",
+        "--out-format",
+        "nvfp4",
+        "--count",
+        "100",
+        "--out",
+        str(tmp_path),
+    ]
+    done = CliRunner().invoke(app, given, catch_exceptions=False)
+    last = f"112 vectors, 7 blocks of 16; check a dump of results with: emu check {tmp_path} DUMP --scales SCALES"
+    assert done.output.splitlines()[-1] == last
+    assert len((tmp_path / "scale.hex").read_text().split()) == 7
+
+
+@pytest.mark.parametrize("scales", [True, False])
+def test_a_check_says_whether_scales_were_compared(tmp_path: Path, scales: bool):
+    given = ["vectors", "quantize", "--formats", "fp32", "--out-format", "mxfp4_e2m1", "--count", "64"]
+    CliRunner().invoke(app, [*given, "--out", str(tmp_path)], catch_exceptions=False)
+    options = ["--scales", str(tmp_path / "scale.hex")] if scales else []
+    dump = str(tmp_path / "result.hex")
+    done = CliRunner().invoke(app, ["check", str(tmp_path), dump, *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    what = "element and every scale of a block" if scales else "element"
+    assert done.output.splitlines()[0] == f"{dump}: every {what} is right, bit for bit"
+    missing = "not in the dump, and not compared: the scales of blocks (--scales FILE, or a column scale)"
+    assert (missing in done.output) != scales

@@ -50,7 +50,7 @@ def drawn_blocks(d: Description, count: int, seed: int) -> Codes:
     assert fmt is not None
     draw, top = Draw.of(seed, count, d.together), top_of(d)
     largest = _largest(fmt, source, draw, top)
-    codes = _numbers(d, fmt, source, draw, largest, top)
+    codes = _numbers(fmt, source, draw, largest, top)
     place = draw.choice(_PLACE, 2 * d.together)
     # the first and the last place are as likely as all others together
     place = np.where(place >= d.together, np.where(place % 2, d.together - 1, 0), place)
@@ -77,9 +77,9 @@ def top_of(d: Description) -> float:
     """Return the largest magnitude of a tensor where it decides scales, else the largest operand."""
     fmt, source = d.blocks, d.operand_formats[0]
     assert fmt is not None
-    largest = (
-        min(float(source.max), float(np.finfo(np.float32).max)) if fmt.rule.reads != "exact" else float(source.max)
-    )
+    largest = float(source.max)
+    if fmt.rule.reads != "exact":
+        largest = min(largest, PRESETS["fp32"].max)
     if fmt.rule.outer is None:
         return largest
     is_short = isinstance(source, Fixed) or source.significand_bits < PRESETS["fp32"].significand_bits
@@ -154,7 +154,7 @@ def _factors(fmt: Scaled, largest: Array, top: float) -> Array:
     return np.where(np.isfinite(factors) & (factors > 0), factors, 1.0).reshape(largest.shape)
 
 
-def _numbers(d: Description, fmt: Scaled, source: Format, draw: Draw, largest: Array, top: float) -> Codes:
+def _numbers(fmt: Scaled, source: Format, draw: Draw, largest: Array, top: float) -> Codes:
     """Return the codes of other numbers' magnitudes, (n, together): elements and parts of a step, times scales."""
     out = _targets(fmt, draw)
     with np.errstate(all="ignore"):
@@ -172,7 +172,18 @@ def _numbers(d: Description, fmt: Scaled, source: Format, draw: Draw, largest: A
 
 
 def _targets(fmt: Scaled, draw: Draw) -> Array:
-    """Return magnitudes in units of the scale that are hard for the elements' rounding, (n, together) float64."""
+    """Return magnitudes in units of the scale that are hard for the elements' rounding, (n, together) float64.
+
+    kind     what it is
+    0..3     a tie, every fourth one of the smallest elements
+    4..7     just above a tie, just below one
+    8, 9     a dropped bit alone behind the guard, which is 0 or 1
+    10       a dropped bit far behind the guard, of an element with few digits
+    11       below the smallest element: half of it, or less
+    12       eighths of a step, half of them below the smallest normal element
+    13, 14   beside the largest element, and beyond it
+    15       0
+    """
     element = fmt.element
     last, normal = last_index(element), normal_index(element)
     kind = draw.each(_NUMBER, 16)

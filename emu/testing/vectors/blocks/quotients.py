@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous
-from emu.backends.interface import encode_format
-from emu.backends.reference import arithmetic
 from emu.backends.reference.exact import Exact
 from emu.backends.reference.scaled import Scales, quotients_of, scales_of
 from emu.backends.reference.table import ReferenceKernels
@@ -32,12 +30,11 @@ def numbers_of(fmt: Scaled, source: Format, carriers: Array) -> Array:
 
     Args:
         fmt: format of the results.
-        source: of the operands; if it takes subnormal numbers for 0, so does the rule.
+        source: of the operands.
         carriers: the operands, (count,).
     """
     with np.errstate(all="ignore"):
-        flushed = arithmetic.flush_operands(carriers, encode_format(source))
-        return as_read(_KERNELS, fmt, contiguous(flushed), source)
+        return as_read(_KERNELS, fmt, contiguous(carriers), source)
 
 
 def block_scales(fmt: Scaled, numbers: Array) -> Scales:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 #: Widest fixed-point operands: rules read float64, which holds all of their numbers.
 WIDEST_OPERAND_BITS = 53
-#: Options of a description that say what single numbers become.
-_OF_SINGLE_NUMBERS = ("stages", "requantise", "also", "statistics", "nan_code")
+#: Keys of a description that say what single numbers become.
+_OF_SINGLE_NUMBERS = ("stages", "requantise", "also", "statistics", "nan", "nan_code", "invalid")
 
 
 def scaled_of(text: str) -> Scaled | None:
@@ -40,13 +41,12 @@ def require_single_operands(d: Description) -> None:
     for text in d.formats:
         fmt = scaled_of(text)
         if fmt is not None:
-            element = str(fmt.element)
-            remedy = ", ".join(element if scaled_of(each) else each for each in d.formats)
+            elements = (each if scaled_of(each) is None else str(fmt.element) for each in d.formats)
+            remedy = shlex.quote(",".join(elements))
             raise ConfigError(
                 f"operands of vectors must be single numbers, got {text}: the terms of a sum of blocks have scales of "
                 "their own, which a line of operands has no place for; write vectors of the sums of elements, "
-                f"--formats {remedy.replace(' ', '')}, and those of the quantiser, quantize --out-format "
-                f"{text.partition(' ')[0] if '(' not in text else repr(text)}"
+                f"--formats {remedy}, and those of the quantiser, quantize --out-format {shlex.quote(text)}"
             )
 
 
@@ -65,7 +65,7 @@ def require_blocks(d: Description, fmt: Scaled) -> None:
         )
     _require_rows_of_blocks(fmt)
     for name in _OF_SINGLE_NUMBERS:
-        if getattr(d, name):
+        if getattr(d, name) != type(d).model_fields[name].default:
             raise ConfigError(
                 f"`{name}` must be left out of results that share scales, got it for {fmt}: it is of single results"
             )
@@ -78,7 +78,7 @@ def require_blocks(d: Description, fmt: Scaled) -> None:
 
 
 def _require_rows_of_blocks(fmt: Scaled) -> None:
-    tiling = fmt.tiling
+    tiling, level = fmt.tiling, str(fmt.levels[0])
     if fmt.has_zero:
         raise ConfigError(
             f"blocks of vectors must have scales alone, got {fmt}, which has zero points chosen from all numbers of a "
@@ -88,13 +88,12 @@ def _require_rows_of_blocks(fmt: Scaled) -> None:
         requantised = ", or --requantise for integers" if isinstance(fmt.element, Fixed) else ""
         raise ConfigError(
             f"blocks of vectors must have a length, got {fmt}, where a scale serves a whole {tiling}; write a block as "
-            f"long as that, block({fmt.element}, {fmt.levels[0].scale} 1x128 {fmt.rule.name}){requantised}"
+            f"long as that, block({fmt.element}, {level.replace(str(tiling), '1x128', 1)}){requantised}"
         )
     if tiling.across != 1:
         size = (tiling.across or 1) * tiling.along
-        rest = "".join(f", {level}" for level in fmt.levels[1:])
+        levels = ", ".join([level.replace(str(tiling), f"1x{size}", 1), *map(str, fmt.levels[1:])])
         raise ConfigError(
             f"blocks of vectors must lie along one axis, got {tiling} of {fmt}: a file has one axis; write block("
-            f"{fmt.element}, {fmt.levels[0].scale} 1x{size} {fmt.rule.name}{rest}), whose codes are the same, and give "
-            "the numbers of a square one after the other"
+            f"{fmt.element}, {levels}), whose codes are the same, and give the numbers of a square one after the other"
         )
