@@ -24,7 +24,8 @@ def described(operation: str = "quantize", formats: str = "fp32", out_format: st
         ({"operation": "matmul", "formats": "fp32 nvfp4", "out_format": "fp32"}, "--formats fp32,fp4_e2m1, and those"),
         ({"nan": "first", "out_format": "mxfp8_e5m2"},
          "`nan` must be left out of results that share scales, got it for mxfp8_e5m2: it is of single results"),
-        ({"out_format": "block(fp8_e4m3, fp32 8x8 te nan_block)"}, "write block(fp8_e4m3, fp32 1x64 te nan_block), whose"),
+        ({"out_format": "block(fp8_e4m3, fp32 8x8 te nan_block)"},
+         "write block(fp8_e4m3, fp32 1x64 te nan_block), whose codes are the same"),
         ({"operation": "sqrt"},
          "results that share scales must be those of quantize in vectors, got sqrt to mxfp8_e4m3: a scale belongs to a "
          "block, and a vector of sqrt has one result; write vectors of sqrt to fp32 or bf16, and of quantize from "
