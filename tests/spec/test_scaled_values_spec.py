@@ -508,3 +508,16 @@ def test_largest_numbers_that_stochastic_rounding_may_clip_are_counted():
     fmt = "block(fp8_e4m3, fp8_e8m0 1x2 floor)"
     emu.quantize(np.float32([[449.0, 1], [448.0, 1]]), fmt, counts=counts, rounding="stochastic", seed=1)
     assert counts.clipped_largest == 1
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize("fmt", ["mxfp8_e4m3", "mxfp8_e4m3 rceil", "nvfp4"])
+def test_subnormal_numbers_of_a_daz_format_are_zeros_of_their_block(fmt: str, backend: str):
+    """They are 0 of their sign, for the scale and for the elements, as they are for every other format."""
+    x = np.zeros(32, np.float32)
+    x[:2] = [1e-39, -2e-39]
+    flushed = emu.quantize(x, fmt, x_format="fp32 daz", backend=backend)
+    zeros = emu.quantize(np.copysign(np.float32(0), x), fmt, backend=backend)
+    assert np.array_equal(flushed.codes, zeros.codes)
+    assert all(np.array_equal(a, b) for a, b in zip(flushed.scale_codes, zeros.scale_codes, strict=True))
+    assert not np.array_equal(emu.quantize(x, fmt, backend=backend).codes, zeros.codes)
