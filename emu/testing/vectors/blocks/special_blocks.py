@@ -85,7 +85,7 @@ class SpecialDraw:
         return self.description.operand_formats[0]
 
     @property
-    def one(self) -> NDArray[np.bool_]:
+    def marked(self) -> NDArray[np.bool_]:
         """One number of each block, (count, together)."""
         together = self.description.together
         return np.arange(together)[None, :] == self.draw.choice(_PLACE, together)
@@ -107,9 +107,9 @@ class SpecialDraw:
         blocks = self.description.blocks
         return blocks is not None and blocks.ignores_nan
 
-    def with_one(self, code: Codes) -> Codes:
+    def with_marked(self, code: Codes) -> Codes:
         """Return blocks of which one number is another."""
-        return np.where(self.one, code, self.codes)
+        return np.where(self.marked, code, self.codes)
 
 
 def with_special_blocks(drawn: SpecialDraw) -> Codes:
@@ -147,16 +147,16 @@ def _nan(drawn: SpecialDraw) -> Codes | None:
     return np.where(drawn.turn % 2 == 1, np.uint64(source.first_special_code) | payload, quiet)
 
 
-def _one_nan(drawn: SpecialDraw) -> Codes | None:
+def _nan_beside_numbers(drawn: SpecialDraw) -> Codes | None:
     nan = _nan(drawn)
-    return None if nan is None else drawn.with_one(nan)
+    return None if nan is None else drawn.with_marked(nan)
 
 
 def _infinity(drawn: SpecialDraw, sign: int = 0) -> Codes | None:
     source = drawn.source
     if not isinstance(source, Float) or source.infinity_code is None or drawn.has_tensor_number:
         return None
-    return drawn.with_one(np.full_like(drawn.codes, source.infinity_code | sign))
+    return drawn.with_marked(np.full_like(drawn.codes, source.infinity_code | sign))
 
 
 def _negative_infinity(drawn: SpecialDraw) -> Codes | None:
@@ -173,9 +173,9 @@ def _subnormal(drawn: SpecialDraw) -> Codes | None:
     return drawn.codes & sign | (drawn.draw.number.noise(_BODY) & fraction)
 
 
-def _one_subnormal(drawn: SpecialDraw) -> Codes | None:
+def _subnormal_beside_numbers(drawn: SpecialDraw) -> Codes | None:
     small = _subnormal(drawn)
-    return None if small is None else np.where(drawn.one & ~drawn.is_largest, small, drawn.codes)
+    return None if small is None else np.where(drawn.marked & ~drawn.is_largest, small, drawn.codes)
 
 
 def _special_values(drawn: SpecialDraw, *, finite: bool = True) -> Codes | None:
@@ -189,7 +189,7 @@ def _special_values(drawn: SpecialDraw, *, finite: bool = True) -> Codes | None:
     if not table.size:
         return None
     if not finite:
-        return drawn.with_one(table[drawn.turn % table.size])
+        return drawn.with_marked(table[drawn.turn % table.size])
     together = drawn.description.together
     return table[(np.arange(together)[None, :] + drawn.turn * together) % table.size]
 
@@ -202,12 +202,12 @@ def _values_that_are_no_numbers(drawn: SpecialDraw) -> Codes | None:
 KINDS: tuple[Callable[[SpecialDraw], Codes | None], ...] = (
     _zeros,
     _negative_zeros,
-    _one_nan,
+    _nan_beside_numbers,
     _nan,
     _infinity,
     _negative_infinity,
     _subnormal,
-    _one_subnormal,
+    _subnormal_beside_numbers,
     _special_values,
     _values_that_are_no_numbers,
 )

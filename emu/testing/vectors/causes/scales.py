@@ -124,8 +124,7 @@ def special_blocks(e: Evidence) -> Iterator[Hypothesis]:
     own, fmt, b = e.vectors.scales[0], e.blocks.levels[0].scale, e.together
     zeros = e.largest == 0
     zeros &= ~e.scales.lost.reshape(-1)
-    one = int(fmt.encode(np.array([1.0], fmt.carrier))[0])
-    choices = {"1": one, "the code 0": 0, "the highest code": fmt.max_code}
+    choices = {"1": int(fmt.encode(np.array([1.0], fmt.carrier))[0]), "the code 0": 0, "the highest code": fmt.max_code}
     if fmt.nan_code is not None:
         choices["NaN"] = fmt.nan_code
     for name, code in choices.items():
