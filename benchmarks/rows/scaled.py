@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from benchmarks.measuring.row import Prepared, Row, Side
 from emu.datapath import Mac
-from emu.engine import explain, matmul, quantize
+from emu.engine import Unit, explain, matmul, quantize
 
 #: Matrices of a quick look.
 QUICK_SIZE = 64
@@ -43,9 +44,37 @@ def scaled(fmt: str, size: int) -> Callable[[bool], Prepared]:
     return prepare
 
 
+def affine(size: int) -> Callable[[bool], Prepared]:
+    """Return what prepares a requantised product of bytes with zero points, beside the same product without them."""
+
+    def prepare(quick: bool) -> Prepared:
+        n = min(size, QUICK_SIZE) if quick else size
+        draw = np.random.default_rng(1).standard_normal
+        x, y = (draw((n, n)).astype(np.float32) for _ in "ab")
+        weights = quantize(y, "int8_channel", axis=0)
+
+        def side(name: str, fmt: str) -> Side:
+            unit = Unit(fmt, requantise="float32", scale=2.0)
+            return Side(name, partial(unit.matmul, quantize(x, fmt), weights), n**3)
+
+        return Prepared(None, side("emu", "uint8_affine"), side("emu, int8 without zero points", "int8_tensor"))
+
+    return prepare
+
+
 def rows() -> list[Row]:
     """Return the rows, named `product/format` and, of small matrices, `product/format-256`."""
     return [
+        Row(
+            f"product/uint8-affine-{size}",
+            f"uint8_affine @ int8_channel, requantised by float32, {size}^3",
+            "GMAC/s",
+            affine(size),
+            0.9,
+            0.95,
+        )
+        for size in (1024, 2048)
+    ] + [
         Row(
             f"product/{name}",
             f"{fmt} @ {fmt}, a matrix unit of the B200, {size}^3",

@@ -5,9 +5,12 @@ are, and the zero points enter by the sums of rows and columns:
 
     sum (qa - za)(qb - zb)  =  sum qa qb  -  zb * sum qa  -  za * sum qb  +  K za zb        modulo 2**width
 
-So a product with zero points takes the time of one without. Other accumulators saturate or round at each add: there the
-zero points are subtracted from the elements first. Where the order promotes sums of runs, as kernels do that add pairs
-in 16 bits, the runs are of the elements as they are, and the zero points enter the outer accumulator.
+So a product with zero points takes the time of one without. Kernels multiply bytes with a sign: unsigned elements of 8
+bits, and their zero points with them, are moved down by 128 first, which changes no difference.
+
+Other accumulators saturate or round at each add: there the zero points are subtracted from the elements first. Where
+the order promotes sums of runs, as kernels do that add pairs in 16 bits, the runs are of the elements as they are, and
+the zero points enter the outer accumulator.
 
 Source: docs/concepts/scaled.md, "A product"; B. Jacob et al., 2018, section 2.3.
 """
@@ -15,6 +18,7 @@ Source: docs/concepts/scaled.md, "A product"; B. Jacob et al., 2018, section 2.3
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +26,21 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.backends.gathered import Gathered
+from emu.backends.memory import empty
 from emu.datapath import Flags, Mac, OutputStage, Overflow
 from emu.datapath.order import Promote
 from emu.engine.description import UnitDescription
 from emu.engine.matrices import Matrices
 from emu.errors import FormatError
-from emu.formats import Fixed, Format, ScaledValue
+from emu.formats import PRESETS, Fixed, Format, ScaledValue
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
 Multiply = Callable[[UnitDescription, Matrices], Array]
+#: Bits of the elements that the fastest kernels multiply.
+BYTE = 8
+#: Digits of binary32: it holds every integer up to 2**24.
+BINARY32_DIGITS = PRESETS["fp32"].significand_bits
 
 
 class Side(NamedTuple):
@@ -60,6 +69,17 @@ class Side(NamedTuple):
         wide = Fixed(self.format.width_bits + 1, 0)  # both are codes of n bits: the difference has a sign beside them
         elements = self.elements.array() if isinstance(self.elements, Gathered) else self.elements
         return np.ascontiguousarray(elements - points.astype(elements.dtype)), wide
+
+    def with_signs(self) -> Side:
+        """Return the same numbers as differences of elements with a sign, if they have none and at most 8 bits."""
+        fmt = self.format
+        if fmt.signed or fmt.width_bits > BYTE:
+            return self
+        half = 1 << (fmt.width_bits - 1)
+        x = self.elements
+        down: Array | Gathered = replace(x, data=_less(x.data, half)) if isinstance(x, Gathered) else _less(x, half)
+        zero = np.zeros((1, 1, 1), np.int64) if self.zero is None else self.zero
+        return Side(down, Fixed(fmt.width_bits, 0), zero - half)
 
 
 class IntegerProduct(NamedTuple):
@@ -199,13 +219,19 @@ def _as_they_are(fmt: Fixed) -> OutputStage:
 
 
 def _modular_sums(unit: UnitDescription, product: IntegerProduct, kept: Fixed, multiply: Multiply) -> Integers:
-    left, right, bias, shape = product
+    _, _, bias, shape = product
+    left, right = product.left.with_signs(), product.right.with_signs()
     matrices = Matrices(left.elements, right.elements, None, (left.format, right.format, None), shape)
     exact = unit.writing(_as_they_are(kept))._replace(mac=Mac())
-    sums = np.asarray(multiply(exact, matrices)).astype(np.int64).reshape(product.sizes)
-    sums = sums + _correction(left, right) + (0 if bias is None else bias)
+    written = np.asarray(multiply(exact, matrices)).reshape(product.sizes)
+    sums = empty(product.sizes, np.int64)
+    np.copyto(sums, written, casting="unsafe")
+    correction = _correction(left, right)
+    sums += correction if bias is None else correction + bias
     unused = 64 - kept.width_bits
-    return (sums << unused >> unused).reshape(shape)  # int64 wraps as the accumulator does
+    sums <<= unused  # int64 wraps as the accumulator does
+    sums >>= unused
+    return sums.reshape(shape)
 
 
 def _correction(left: Side, right: Side) -> Integers:
@@ -214,16 +240,22 @@ def _correction(left: Side, right: Side) -> Integers:
     depth = left.elements.shape[-1]
     za, zb = left.points, right.points
     if zb is not None:
-        total = total - zb * _sums_along(left.elements, -1)
+        total = total - zb * _sums_along(left, -1)
     if za is not None:
-        total = total - za * _sums_along(right.elements, -2)
+        total = total - za * _sums_along(right, -2)
     return total if za is None or zb is None else total + depth * (za * zb)
 
 
-def _sums_along(elements: Array | Gathered, axis: int) -> Integers:
+def _sums_along(side: Side, axis: int) -> Integers:
+    elements = side.elements
     array = elements.array() if isinstance(elements, Gathered) else np.asarray(elements)
-    # elements have at most 16 bits: sums of 2**37 of them are exact in binary64
-    return array.sum(axis=axis, keepdims=True, dtype=np.float64).astype(np.int64)
+    # integers up to 2**24 are exact in binary32; elements have at most 16 bits: 2**37 of them are exact in binary64
+    is_short = array.shape[axis] << side.format.width_bits <= 1 << BINARY32_DIGITS
+    return array.sum(axis=axis, keepdims=True, dtype=np.float32 if is_short else np.float64).astype(np.int64)
+
+
+def _less(x: Array, half: int) -> Array:
+    return np.subtract(x, half, out=empty(x.shape, x.dtype))
 
 
 def integer_matrices(a: ScaledValue, b: ScaledValue, bias: Array | None) -> IntegerProduct:

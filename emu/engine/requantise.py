@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
+from emu.backends.memory import empty
 from emu.datapath import Flags, Requantiser, RequantiserKind, Rounding
 from emu.engine.description import require_options
 from emu.engine.operands import as_operand
@@ -174,13 +175,14 @@ def write_requantised(
     arrays = [part.shape for part in multipliers if hasattr(part, "shape")]
     if any(not _broadcasts(shape, sums.shape) for shape in arrays):
         raise ShapeError(f"scales must broadcast to the sums {sums.shape}, got {arrays[0]}; give axes of size 1")
-    rounded = _ROWS[RequantiserKind(by.kind)].apply(sums, *multipliers) + by.zero
+    rounded = np.asarray(_ROWS[RequantiserKind(by.kind)].apply(sums, *multipliers))
+    rounded += by.zero
     low = int(fmt.min) if by.lowest is None else by.lowest
     high = int(fmt.max) if by.highest is None else by.highest
     if flags is not None:
         beyond = int(((rounded < low) | (rounded > high)).sum())
         flags.add(Flags(overflow=beyond).counts())
-    return np.clip(rounded, low, high).astype(fmt.carrier)
+    return np.clip(rounded, low, high, out=rounded).astype(fmt.carrier)
 
 
 def require_elements(by: Requantiser, fmt: Fixed) -> None:
@@ -249,9 +251,14 @@ def _single_multiplier(a: Array, b: Array, scale: np.float32, _: Rounding | None
 
 
 def _by_float(sums: Integers, multiplier: Array) -> Integers:
+    product = empty(sums.shape, np.float32)
+    np.copyto(product, sums, casting="same_kind")  # each sum is rounded to binary32 once
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        product = sums.astype(np.float32) * multiplier
-    return np.rint(np.clip(product, -FAR, FAR)).astype(np.int64)
+        product *= multiplier
+    np.rint(np.clip(product, -FAR, FAR, out=product), out=product)
+    rounded = empty(sums.shape, np.int64)
+    np.copyto(rounded, product, casting="unsafe")
+    return rounded
 
 
 def _q31(a: Array, b: Array, scale: np.float32, _: Rounding | None) -> tuple[Integers, Integers]:

@@ -127,7 +127,8 @@ class ScaledOutput:
         sums, kept = integer_sums(unit, product, write_product)
         if unit.register is not None:
             observe(unit, sums, kept)
-        if (beyond := sums[(sums < INT32.min) | (sums > INT32.max)]).size:
+        is_wide = kept.width_bits > INT32.bits
+        if is_wide and (beyond := sums[(sums < INT32.min) | (sums > INT32.max)]).size:
             raise FormatError(
                 f"sums that are requantised must have 32 bits, got {beyond.flat[0]} from the accumulator {kept}; write "
                 "emu.Mac(accumulator='fix32f0', overflow='wrap')"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import integer_model as model
@@ -173,6 +174,24 @@ def test_requantised_products_are_sums_of_elements_less_zero_points(left: str, r
     assert y.array.tolist() == wanted
     assert y.zero is not None
     assert (y.scales[0].item(), y.zero.item()) == (40.0, -7)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 9])
+@pytest.mark.parametrize(("fmt", "limit"), [("uint8_affine", 2**16), ("block(ufix16f0, fp32 tensor ort)", 2**8)])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_zero_points_enter_sums_of_any_length(fmt: str, limit: int, beyond: int, columns: int):
+    """The longer ones have elements whose sum may be beyond the integers of float32, by which short ones are added."""
+    top, depth = 255 if fmt == "uint8_affine" else 65535, limit + beyond
+    x, y = (np.full(shape, top, np.float32) for shape in ((2, depth), (depth, columns)))
+    x[1, ::2] = y[::2, -1] = top - 1
+    a = emu.value((x, np.float32([[0.5]]), [[3]]), fmt)
+    b = emu.value((y, np.float32([[0.5]]), [[1]]), fmt, axis=-2)
+    mac = emu.Mac(accumulator="fix32f0", overflow="wrap")
+    sums = (integers_of(a) @ integers_of(b) + 2**31) % 2**32 - 2**31
+    unit = emu.Unit("int8_affine", requantise="exact", scale=2.0**22, mac=mac)
+    assert unit.matmul(a, b).array.tolist() == np.clip(np.rint(np.ldexp(sums, -24)), -128, 127).tolist()
+    unit = emu.Unit("fp64", mac=replace(mac, scales="at_result"))
+    assert (np.asarray(unit.matmul(a, b)) * 4).tolist() == sums.astype(np.float32).tolist()
 
 
 def test_sums_of_elements_less_zero_points_are_scaled_at_the_result():
