@@ -330,7 +330,9 @@ def _exponents_of(value: ScaledValue, order: Blocks) -> tuple[Array, int]:
     if order.group > 1:  # those of the scales alone
         return tops, scale.fraction_bits + max(-_quantum(fmt), 0)
     emin = fmt.element.emin if isinstance(fmt.element, Float) else -fmt.element.frac_bits
-    return tops + _exponents(np.asarray(value.array), emin), scale.fraction_bits + fmt.element_digits - 1
+    exponents = _exponents(np.asarray(value.array), emin)
+    exponents += tops
+    return exponents, scale.fraction_bits + fmt.element_digits - 1
 
 
 def _quantum(fmt: Scaled) -> int:
@@ -345,8 +347,10 @@ def _exponents(x: Array, least: int) -> Array:
     Int32; those of zeros, infinities and NaN are not read.
     """
     if x.dtype == np.float32 and least >= -FLOAT32_BIAS:  # float32's own subnormals lie below `least`, too
-        fields = (np.ascontiguousarray(x).view(np.int32) >> FLOAT32_FRACTION_BITS) & FLOAT32_FIELD
-        return np.maximum(fields - np.int32(FLOAT32_BIAS), np.int32(least))
+        fields = np.ascontiguousarray(x).view(np.int32) >> FLOAT32_FRACTION_BITS
+        fields &= FLOAT32_FIELD
+        fields -= FLOAT32_BIAS
+        return np.maximum(fields, np.int32(least), out=fields)
     return np.maximum(np.where(x == 0, least, np.frexp(x)[1] - 1), least).astype(np.int32)
 
 
