@@ -166,6 +166,11 @@ _SCALED = ("tests/spec/test_scaled_values_spec.py", "tests/oracle/test_scaled_or
 _INTEGERS = ("tests/spec/test_scaled_units_spec.py", "tests/oracle/test_integers_oracle.py")
 _CASTS = ("tests/precision/test_operand_casts.py", "tests/precision/test_delayed_scales.py")
 _REQUANTISERS = ("tests/unit/test_vector_requantisers.py",)
+_VECTOR_BLOCKS = (
+    "tests/unit/test_vector_blocks.py",
+    "tests/unit/test_vector_block_causes.py",
+    "tests/messages/test_block_vectors.py",
+)
 _CHECKPOINTS = (
     "tests/oracle/test_checkpoints_oracle.py",
     "tests/spec/test_checkpoints_spec.py",
@@ -385,6 +390,10 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/_tables.py": OwnTests(("tests/unit/test_tables.py",)),
     "emu/training/data/svmlight.py": OwnTests(("tests/training/test_svmlight.py",)),
     "emu/testing/vectors/": OwnTests(_VECTORS, kernels=(NATIVE,)),
+    "emu/testing/vectors/blocks/": OwnTests(_VECTOR_BLOCKS),
+    "emu/testing/vectors/causes/scales.py": OwnTests(_VECTOR_BLOCKS),
+    "emu/testing/vectors/columns.py": OwnTests((*_VECTORS, *_VECTOR_BLOCKS), kernels=(NATIVE,)),
+    "emu/testing/vectors/explanation.py": OwnTests((*_VECTORS, *_VECTOR_BLOCKS), kernels=(NATIVE,)),
     "emu/testing/vectors/requantisers.py": OwnTests(_REQUANTISERS),
     "emu/testing/vectors/requantiser_sums.py": OwnTests(_REQUANTISERS),
     "emu/testing/vectors/requantiser_cells.py": OwnTests(_REQUANTISERS),
