@@ -81,6 +81,13 @@ def test_a_fused_activation_bounds_elements_and_counts_them_as_overflow():
     assert flags.overflow == np.count_nonzero((free < -10) | (free > 5)) > 0
 
 
+@pytest.mark.parametrize("end", [0, 255])
+def test_zero_points_and_bounds_may_be_the_first_and_the_last_element(end: int):
+    given = {"kind": "float32", "a_scale": 1.0, "b_scale": 1.0, "scale": 1.0}
+    assert emu.requantise([-300, 0, 300], "ufix8f0", zero=end, **given).tolist() == [0, end, 255]
+    assert emu.requantise([-300, 7, 300], "ufix8f0", lowest=end, highest=end, **given).tolist() == [end] * 3
+
+
 def test_scales_of_channels_broadcast_to_sums():
     sums = RANDOM.integers(-9999, 9999, (3, 4))
     scales = np.float32([0.01, 0.02, 0.03, 0.04])
