@@ -246,12 +246,13 @@ def section(data: dict[str, Any]) -> str:
     part = ""
     if len(seeds) < planned:
         part = f" Of {planned} planned seeds {len(seeds)} {'is' if len(seeds) == 1 else 'are'} measured so far."
+    end = _of_baseline(losses)
     return f"""![{LABEL}](pictures/claims/recipes.svg)
 
 What do recipes of 8 and 4 bits cost, and what is each part of them worth? A transformer of four blocks, 256 features
-wide and 1024 inside (`benchmarks/transformer256.toml`), foretells bytes of a text for 60 steps. Its linear layers read
-what a recipe casts; all else is stored in bfloat16, and runs of one seed have equal weights and batches. bfloat16 ends
-at a test loss of {_of_baseline(losses):.4f}.{part}
+wide and 1024 inside (`benchmarks/transformer256.toml`), foretells bytes of a text for 60 steps. Its linear layers, but
+for the last, read what a recipe casts. Weights, activations and errors are stored in bfloat16, in the row float32 in
+float32. Runs of one seed have equal weights and batches. bfloat16 ends at a test loss of {end:.4f}.{part}
 
 {_recipes(losses)}
 
@@ -259,9 +260,11 @@ Published claims, about models and runs thousands of times as large:
 
 {_claims(losses)}
 
-{several}Sums here have 256 to 1024 products, and 60 steps are the beginning of a training: a claim that is not told
-apart here may hold where it was made. Units are [published models](concepts/matrix-units.md#how-sure-this-is); in 22
-bits means that the unit's own accumulator also adds the sums of tiles, a unit that nobody sells.
+{several}The last two rows hold the mean, against bfloat16. FP8 runs on the units of an H100, bfloat16, MXFP and NVFP4
+on those of a B200. MXFP4 is in all blocks, and has none of the parts of NVFP4's recipe. Sums here have 256 to 1024
+products, and 60 steps are the beginning of a training: a claim that is not told apart here may hold where it was made.
+Units are [published models](concepts/matrix-units.md#how-sure-this-is); in 22 bits means that the unit's own
+accumulator also adds the sums of tiles, a unit that nobody sells.
 
 Made by `python -m benchmarks.claims recipes`, in hours."""
 

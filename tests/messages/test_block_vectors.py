@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from emu.errors import ConfigError
 from emu.export import export
 from emu.testing.rtl.testbenches import write_testbench
-from emu.testing.vectors import Description, make_vectors, write_vectors
+from emu.testing.vectors import Description, make_vectors, read_vectors, write_vectors
 
 
 def described(operation: str = "quantize", formats: str = "fp32", out_format: str = "mxfp8_e4m3", **more: object):
@@ -84,3 +86,21 @@ def test_other_outputs_of_a_description_refuse_blocks(tmp_path):
         with pytest.raises(ConfigError) as caught:
             attempt()
         assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "scale.hex must be a text file of hexadecimal codes, got No such file or directory; check the path"),
+        ("7f\n", "scale.hex must have 2 lines, one per block, got 1; write it again"),
+        ("7f\n1ff\n", "scale.hex must hold codes of 8 bits, got 0x1ff; write it again"),
+    ],
+)
+def test_damaged_scales_of_a_folder_are_named(tmp_path: Path, text: str | None, message: str):
+    write_vectors(make_vectors(described(count=64)), tmp_path)
+    (tmp_path / "scale.hex").unlink()
+    if text is not None:
+        (tmp_path / "scale.hex").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_vectors(tmp_path)
+    assert str(refused.value) == f"{tmp_path}/{message}"

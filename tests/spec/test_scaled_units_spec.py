@@ -124,11 +124,16 @@ def one_of(v: ScaledValue, i: int) -> ScaledValue:
     return emu.value((v.array[i], v.scales[0][i]), str(v.format), axis=-2)
 
 
-def test_channels_of_stacks_are_quantised_by_every_backend():
-    for shape in ((64, 16, 1, 1), (64, 16, 16), (3, 64, 64)):
-        x = RANDOM.normal(size=shape).astype(np.float32)
-        v, w = (emu.quantize(x, "int8_channel", backend=backend) for backend in ("auto", "reference"))
-        assert equal(v, w)
+@pytest.mark.parametrize("axis", [-1, -2, -3])
+@pytest.mark.parametrize(
+    "shape",
+    [(64, 16, 1, 1), (64, 16, 16), (3, 64, 64), (1, 17, 64), (1, 1, 64), (17, 1, 64), (1, 32, 16), (32, 1, 16)],
+)
+def test_channels_of_stacks_are_quantised_by_every_backend(shape: tuple[int, ...], axis: int):
+    x = RANDOM.normal(size=shape).astype(np.float32)
+    v, w = (emu.quantize(x, "int8_channel", axis=axis, backend=backend) for backend in ("auto", "reference"))
+    assert equal(v, w)
+    if axis == -1:
         assert v.scales[0].shape == (shape[0], *(1,) * (len(shape) - 1))
 
 

@@ -123,14 +123,14 @@ def test_a_fault_has_its_cause_and_no_other(fault: str, has_scales: bool):
     ("changed", "cause"),
     [
         ({"written": lambda code: min(code + 1, 254)}, "every scale is written one step too high; elements are right"),
-        ({"divides": lambda e: min(e + 1, 127)}, "elements are divided by a scale one step too high; scales are right"),
+        ({"divides": lambda e: min(e + 1, 127)}, "elements are divided by a scale one step too high, not by their own"),
         (
             {"block_of": lambda block, blocks: (block - 1) % blocks},
-            "elements are divided by the scale of the block before; scales are right",
+            "elements are divided by the scale of the block before, not by their own",
         ),
         (
             {"block_of": lambda block, blocks: (block + 1) % blocks},
-            "elements are divided by the scale of the block after; scales are right",
+            "elements are divided by the scale of the block after, not by their own",
         ),
     ],
 )

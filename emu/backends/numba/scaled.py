@@ -38,7 +38,7 @@ from emu.backends.reference.scaled import constants_of
 from emu.datapath.pending import NO_EXPONENT
 from emu.formats import Float, Scaled
 from emu.formats.steps import Factor
-from emu.formats.tiles import Tiles
+from emu.formats.tiles import Tiles, canonical_shape
 
 Array = NDArray[Any]
 Written = tuple[Outcome, tuple[Array, ...]]
@@ -99,7 +99,8 @@ class Geometry(NamedTuple):
         shape, axis, size = tiles.shape, tiles.axis, math.prod(tiles.shape)
         across = tiles.tiling.across
         along = shape[axis] if tiles.tiling.along is None else tiles.tiling.along
-        is_row = not tiles.tiling.is_channel or math.prod(shape[:-2]) == 1  # of a matrix, channels are rows
+        # channels, which are those of the first axis beside the blocks' own, are rows if there is no axis between
+        is_row = not tiles.tiling.is_channel or math.prod(canonical_shape(shape, axis)[1:-1]) == 1
         if across is None or not is_row or not size or shape[axis] % along:
             return None
         if across > 1:

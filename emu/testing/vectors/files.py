@@ -213,19 +213,26 @@ def read_vectors(folder: Path) -> Vectors:
 
 def _scales(folder: Path, d: Description) -> tuple[Codes, ...]:
     """Return the scales of the blocks of a folder, then that of the tensor, if there are such."""
-    counts = (d.count // d.together, 1)
-    return tuple(
-        read_lines(folder / f"{name}.hex", 1, count)[0] for name, count in zip(d.scale_formats, counts, strict=False)
-    )
+    scales = list[Codes]()
+    for (name, fmt), count in zip(d.scale_formats.items(), (d.count // d.together, 1), strict=False):
+        path = folder / f"{name}.hex"
+        [codes] = read_lines(path, 1, count, "block" if count > 1 else "tensor")
+        if (wide := codes[codes >= np.uint64(fmt.n_codes)]).size:
+            raise ConfigError(
+                f"{path} must hold codes of {fmt.width_bits} bits, got 0x{int(wide[0]):x}; write it again"
+            )
+        scales.append(codes)
+    return tuple(scales)
 
 
-def read_lines(path: Path, columns: int, count: int) -> list[Codes]:
+def read_lines(path: Path, columns: int, count: int, each: str = "vector") -> list[Codes]:
     """Return the columns of a file of hexadecimal codes; comments after // or #, and empty lines, are skipped.
 
     Args:
         path: of the file.
         columns: how many.
         count: lines wanted.
+        each: what has a line.
 
     Raises:
         ConfigError: the file is missing, a word is no hexadecimal number, or lines or columns are too few or many.
@@ -233,7 +240,8 @@ def read_lines(path: Path, columns: int, count: int) -> list[Codes]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} must be a text file of hexadecimal codes, got {error}; check the path") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path} must be a text file of hexadecimal codes, got {why}; check the path") from None
     rows: list[list[int]] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("//")[0].partition("#")[0].split()
@@ -241,7 +249,7 @@ def read_lines(path: Path, columns: int, count: int) -> list[Codes]:
             continue
         rows.append(_words(path, number, words, columns))
     if len(rows) != count:
-        raise ConfigError(f"{path} must have {count} lines, one per vector, got {len(rows)}; write it again")
+        raise ConfigError(f"{path} must have {count} lines, one per {each}, got {len(rows)}; write it again")
     return [np.array(column, np.uint64) for column in zip(*rows, strict=True)]
 
 

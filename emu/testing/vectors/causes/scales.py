@@ -57,7 +57,7 @@ def scales_off_by_one(e: Evidence) -> Iterator[Hypothesis]:
             yield f"{which} one step too {name}, and elements are divided by it", _both(elements, codes)
             yield f"{which} written one step too {name}; elements are right", _both(e.results, codes)
             if which == "every scale is":
-                yield f"elements are divided by a scale one step too {name}; scales are right", _both(elements, own)
+                yield f"elements are divided by a scale one step too {name}, not by their own", _both(elements, own)
 
 
 def other_largest(e: Evidence) -> Iterator[Hypothesis]:
@@ -113,7 +113,7 @@ def other_blocks(e: Evidence) -> Iterator[Hypothesis]:
         lost = np.where(np.repeat(e.scales.lost.reshape(-1), e.together), e.results, elements)
         yield f"scales, and what elements are divided by, are those of the block {when}", _both(elements, codes)
         for divided in (elements, lost):
-            yield f"elements are divided by the scale of the block {when}; scales are right", _both(divided, own)
+            yield f"elements are divided by the scale of the block {when}, not by their own", _both(divided, own)
         yield f"scales are those of the block {when}; elements are right", _both(e.results, codes)
 
 
