@@ -191,19 +191,19 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
     d = vectors.description
     scales = None if scales_file is None else read_scales(d, Path(scales_file), radix=reading.get("radix"))
     finding = judge(vectors, words, any_nan=any_nan, scales=scales)
+    columns = {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}
     counts = check_register(vectors, Path(register), radix=reading.get("radix")) if register is not None else []
     if finding is None and counts:
         return Output([f"{path}: every result is right, but the register is not:", *counts],
                       {"is_right": False, "wrong": 0, "register": counts}, exit_code=1)  # fmt: skip
     if finding is None:
-        columns = {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}
         tells = [*_not_compared(d, columns, register), *what_they_tell(vectors)]
         what = _what_is_right(d, columns)
         how = "any NaN taken for the canonical one" if any_nan else "bit for bit"
         lines = [f"{path}: every {what} is right, {how}", *tells]
         return Output(lines, {"is_right": True, "wrong": 0, "lines": len(words), "tells": tells})
     if d.blocks is not None:
-        counts += _not_compared(d, {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}, register)
+        counts += _not_compared(d, columns, register)
     data = {
         "is_right": False,
         "wrong": finding.wrong,

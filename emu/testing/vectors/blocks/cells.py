@@ -67,7 +67,7 @@ def _at_largest(e: BlockEvidence) -> Mask:
 def _of_largest(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield where a block's largest magnitude lies beside a power of two, or where the next one has another scale."""
     source = e.description.operand_formats[0]
-    finite = np.isfinite(e.largest) & (e.largest > 0) & ~e.scales.lost.reshape(-1)
+    finite = np.isfinite(e.largest) & (e.largest > 0) & ~e.lost
     magnitude = np.where(finite, e.largest, 0)
     below, above = neighbours(source, magnitude)
     for name, numbers in (("a power of two", magnitude), ("just above one", below), ("just below one", above)):
@@ -106,7 +106,7 @@ def values_of(source: Format, codes: Codes) -> Array:
 
 def _of_scales(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield which blocks have the lowest or the highest scale that operands reach, and which have none."""
-    fmt, codes, lost = e.blocks.levels[0].scale, e.vectors.scales[0], e.scales.lost.reshape(-1)
+    fmt, codes, lost = e.blocks.levels[0].scale, e.vectors.scales[0], e.lost
     source = e.description.operand_formats[0]
     outer = e.blocks.rule.outer is not None
     largest = float(e.largest.max(initial=0)) if outer else float(source.max)
@@ -186,7 +186,7 @@ def _of_numbers(e: BlockEvidence) -> Iterator[Cell]:
                 yield Cell(name, first_of_each(infinite.reshape(-1), b))
     if isinstance(source, Float) and source.has_subnormal_codes and source.has_normals and not source.daz:
         small = (rows != 0) & (np.abs(rows) < source.smallest_normal)
-        lost = np.repeat(e.scales.lost.reshape(-1), b)
+        lost = np.repeat(e.lost, b)
         beside = small & ~small.all(axis=1)[:, None] & ~zeros[:, None]
         yield Cell("a subnormal number in a block", first_of_each(beside.reshape(-1) & ~lost, b))
         largest = (e.largest > 0) & (e.largest < source.smallest_normal)

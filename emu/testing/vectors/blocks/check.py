@@ -124,7 +124,7 @@ def _block_lines(e: BlockEvidence, dump: _Given, block: int, *, is_compared: boo
     b, source = e.together, e.description.operand_formats[0]
     magnitudes = np.abs(e.numbers[block * b : (block + 1) * b])
     known = np.where(np.isnan(magnitudes), -1, magnitudes)
-    place = int(np.argmax(np.where(np.isnan(magnitudes), np.inf, known) if e.scales.lost.reshape(-1)[block] else known))
+    place = int(np.argmax(np.where(np.isnan(magnitudes), np.inf, known) if e.lost[block] else known))
     code = int(e.vectors.operands[0][block * b + place])
     yield f"block {block}"
     yield f"{'largest':<10}{describe_code(source, code)}  {NAMES[0]} of element {place}"

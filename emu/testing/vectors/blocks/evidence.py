@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from emu.backends.reference.exact import Exact
 from emu.backends.reference.scaled import Scales
-from emu.datapath import OutputStage
 from emu.formats import Format, Scaled
 from emu.formats.scaled import Tiling
 from emu.testing.vectors.blocks.quotients import (
@@ -25,7 +24,7 @@ from emu.testing.vectors.blocks.quotients import (
     numbers_of,
     with_stored,
 )
-from emu.testing.vectors.definition import answer, written
+from emu.testing.vectors.definition import written
 from emu.testing.vectors.description import Codes, Vectors
 from emu.testing.vectors.evidence import Array, Evidence, special_codes
 from emu.testing.vectors.steps import Mask
@@ -66,6 +65,11 @@ class BlockEvidence(Evidence):
         scales = block_scales(self.blocks, self.numbers)
         return scales if self._stored is None else self.with_codes(scales, self._stored)
 
+    @property
+    def lost(self) -> Mask:
+        """Which blocks have a scale that is NaN, (blocks,)."""
+        return self.scales.lost.reshape(-1)
+
     @cached_property
     def largest(self) -> Array:
         """The largest magnitude of each block that is no NaN, (blocks,)."""
@@ -91,17 +95,15 @@ class BlockEvidence(Evidence):
     def answered(
         self,
         *,
-        stage: OutputStage | None = None,
         operands: tuple[Codes, ...] | None = None,
         formats: tuple[Format, ...] | None = None,
         **changes: Any,
     ) -> Codes:
-        d, v = self.description, self.vectors
-        codes = answer(d, operands or v.operands, v.rbits, stage=stage, formats=formats, **changes).codes
+        codes = super().answered(operands=operands, formats=formats, **changes)
         if operands is None and formats is None:
             return codes
-        source = (formats or d.operand_formats)[0]
-        numbers = numbers_of(self.blocks, source, source.decode((operands or v.operands)[0]))
+        source = (formats or self.description.operand_formats)[0]
+        numbers = numbers_of(self.blocks, source, source.decode((operands or self.vectors.operands)[0]))
         return np.concatenate([codes, codes_of_scales(self.blocks, block_scales(self.blocks, numbers))[0]])
 
     @cached_property

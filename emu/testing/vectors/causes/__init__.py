@@ -19,8 +19,8 @@
     flags.py        flags that are raised otherwise
     cover.py        which faults explain a dump
 
-A new fault is a function that yields hypotheses, and a place in `FAMILIES`, or in `BLOCK_FAMILIES` of results that
-share scales: likely faults stand first.
+A new fault is a function that yields hypotheses, and a place in `FAMILIES`, or in `SCALE_FAMILIES` of scales that
+results share: likely faults stand first.
 """
 
 from __future__ import annotations
@@ -154,30 +154,30 @@ BLOCK_TELLING: tuple[Family, ...] = (
     signs_of_zero,
     flushed,
 )
+#: Faults of several operands, of sums, and of conventions that results which share scales do not have.
+_NOT_OF_BLOCKS: frozenset[Family] = frozenset(
+    (
+        other_requantisers,
+        other_conventions,
+        hidden_bits,
+        integers_below_one,
+        other_quotients,
+        nan_payloads,
+        swapped_operands,
+        other_operations,
+        not_fused,
+        other_units,
+        missing_terms,
+        bounded_groups,
+        intermediates,
+        cut_alignment,
+        sign_and_magnitude,
+    )
+)
+#: Faults of scales, then of elements, that are known of results which share scales.
 BLOCK_FAMILIES: tuple[Family, ...] = (
     *SCALE_FAMILIES,
-    other_rounding,
-    other_overflow,
-    lost_carries,
-    partial_sticky,
-    signs_of_zero,
-    flushed,
-    invalid_results,
-    beyond_the_range,
-    ends,
-    binary_points,
-    rounded_twice,
-    both,
-    signs,
-    exponents,
-    turned_codes,
-    lost_bits,
-    low_bits,
-    random_bits,
-    neighbouring_cycles,
-    other_digits,
-    ties_by_bits,
-    stuck_bits,
+    *(family for family in FAMILIES if family not in _NOT_OF_BLOCKS),
 )
 #: Faults that are looked at if those leave differences unexplained.
 FURTHER: tuple[Family, ...] = (

@@ -99,7 +99,7 @@ def _readings(x: Array, b: int) -> dict[str, Array]:
 def _lost_as(e: BlockEvidence, numbers: Array) -> Array:
     """Return the finite ones of other numbers, with a NaN in the blocks whose own scale is NaN."""
     kept = np.where(np.isfinite(numbers), numbers, numbers.dtype.type(0))
-    return np.where(np.repeat(e.scales.lost.reshape(-1), e.together), numbers.dtype.type(np.nan), kept)
+    return np.where(np.repeat(e.lost, e.together), numbers.dtype.type(np.nan), kept)
 
 
 def other_blocks(e: Evidence) -> Iterator[Hypothesis]:
@@ -110,7 +110,7 @@ def other_blocks(e: Evidence) -> Iterator[Hypothesis]:
     for when, shift in (("before", 1), ("after", -1)):
         codes = np.roll(own, shift)
         elements = e.elements_by(e.with_codes(e.scales, codes))
-        lost = np.where(np.repeat(e.scales.lost.reshape(-1), e.together), e.results, elements)
+        lost = np.where(np.repeat(e.lost, e.together), e.results, elements)
         yield f"scales, and what elements are divided by, are those of the block {when}", _both(elements, codes)
         for divided in (elements, lost):
             yield f"elements are divided by the scale of the block {when}, not by their own", _both(divided, own)
@@ -122,14 +122,12 @@ def special_blocks(e: Evidence) -> Iterator[Hypothesis]:
     if not isinstance(e, BlockEvidence):
         return
     own, fmt, b = e.vectors.scales[0], e.blocks.levels[0].scale, e.together
-    zeros = e.largest == 0
-    zeros &= ~e.scales.lost.reshape(-1)
+    lost, zeros = e.lost, (e.largest == 0) & ~e.lost
     choices = {"1": int(fmt.encode(np.array([1.0], fmt.carrier))[0]), "the code 0": 0, "the highest code": fmt.max_code}
     if fmt.nan_code is not None:
         choices["NaN"] = fmt.nan_code
     for name, code in choices.items():
         yield f"the scale of a block of zeros is {name}", _both(e.results, np.where(zeros, np.uint64(code), own))
-    lost = e.scales.lost.reshape(-1)
     inside = np.repeat(lost, b)
     for name, code in choices.items():
         if name != "NaN":
@@ -186,7 +184,7 @@ def _stepped(e: BlockEvidence, codes: Codes, step: int) -> Codes:
     """Return the codes of scales one step on; ends and NaN stay."""
     fmt = e.blocks.levels[0].scale
     moved = np.clip(codes.astype(np.int64) + step, 0, fmt.max_code).astype(np.uint64)
-    return np.where(e.scales.lost.reshape(-1), codes, moved)
+    return np.where(e.lost, codes, moved)
 
 
 def _both(elements: Codes, scales: Codes) -> Codes:
