@@ -236,22 +236,44 @@ def _database(address: str) -> Any:
     for _ in range(MAKING):
         began = time.monotonic()
         try:
-            return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+            return _opened(address)
         except sqlalchemy.exc.NoSuchModuleError:
             raise
         except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
             if time.monotonic() - began > CONNECT_S / 2:  # no answer: another try would take as long
                 raise
             time.sleep(AGAIN_S)
-    return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+    return _opened(address)
+
+
+def _opened(address: str) -> Any:
+    import sqlalchemy
+
+    storage = _optuna().storages.RDBStorage(address, engine_kwargs=_impatient(address))
+    if _kind(address) == "sqlite":
+        # SQLite has no SELECT FOR UPDATE, with which Optuna lets a single process begin a trial: two processes would
+        # both read "waiting", and both begin it. So each transaction locks the database before its first read
+        sqlalchemy.event.listen(storage.engine, "begin", _lock_whole)
+    return storage
+
+
+def _lock_whole(connection: Any) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _impatient(address: str) -> dict[str, Any]:
     """Return options that limit the wait for a database that does not answer."""
-    kind = address.partition(":")[0].partition("+")[0]
+    kind = _kind(address)
     if kind in ("postgresql", "mysql", "mariadb"):
         return {"connect_args": {"connect_timeout": CONNECT_S}, "pool_pre_ping": True}
+    if kind == "sqlite":
+        return {"connect_args": {"timeout": CONNECT_S}}
     return {}
+
+
+def _kind(address: str) -> str:
+    """Return the kind of a database, such as `sqlite`, from its URL."""
+    return address.partition(":")[0].partition("+")[0]
 
 
 def _shown(address: str) -> str:

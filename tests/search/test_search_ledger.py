@@ -7,11 +7,13 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 from sqlalchemy.exc import IntegrityError
 
 from emu.errors import ConfigError
@@ -49,6 +51,27 @@ def test_two_ledgers_never_hold_one_trial(search: Search, tmp_path: Path, addres
     told(other, 1)
     told(one, 2)
     assert [found[0] for found in (other.take(), one.take()) if found] == [3, 4]
+
+
+def test_a_trial_of_sqlite_is_begun_by_a_single_process_of_two_that_read_it_at_the_same_moment(
+    search: Search, tmp_path: Path
+):
+    """The second one begins it between the first one's read and write."""
+    first, second = (storage.Storage(search, tmp_path, f"sqlite:///{tmp_path / 'trials.db'}") for _ in range(2))
+    first.add()
+    (waiting,) = first.trials()
+    begun: list[bool] = []
+    other = threading.Thread(target=lambda: begun.append(second.begin(waiting)))
+
+    def interrupted(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if statement.startswith("UPDATE trials") and not other.ident:
+            other.start()
+            other.join(0.5)  # it ends in this time unless it has to wait
+
+    sqlalchemy.event.listen(first._trials.engine, "before_cursor_execute", interrupted)
+    begun.append(first.begin(waiting))
+    other.join()
+    assert sorted(begun) == [False, True]
 
 
 def test_every_trial_is_taken_and_kept_once(search: Search, tmp_path: Path, address: str | None):
@@ -128,7 +151,7 @@ def test_a_database_of_a_server_is_asked_whether_it_is_there_and_not_waited_for(
     assert storage._impatient(f"{kind}://user@host/name") == {
         "connect_args": {"connect_timeout": 10}, "pool_pre_ping": True
     }  # fmt: skip
-    assert storage._impatient("sqlite:///trials.db") == {}
+    assert storage._impatient("sqlite:///trials.db") == {"connect_args": {"timeout": 10}}
 
 
 def test_a_trial_says_who_holds_it_as_searches_in_progress_have_it(search: Search, tmp_path: Path, address: str | None):
@@ -145,9 +168,7 @@ def test_searches_touch_no_private_part_of_optuna():
         assert not re.search(r"\b(trial|study|_study|one)\._[a-z]", path.read_text(encoding="utf-8")), path.name
 
 
-def test_a_database_whose_tables_another_process_makes_slowly_is_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_database_whose_tables_another_process_makes_slowly_is_opened_again(monkeypatch: pytest.MonkeyPatch):
     clock, tried = [1000.0], list[str]()
     monkeypatch.setattr(storage.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(storage, "AGAIN_S", 0.0)
@@ -160,7 +181,7 @@ def test_a_database_whose_tables_another_process_makes_slowly_is_opened_again(
         return "open"
 
     monkeypatch.setattr(optuna.storages, "RDBStorage", opened_late)
-    assert storage._database(f"sqlite:///{tmp_path / 'trials.db'}") == "open"
+    assert storage._database("postgresql://user@host/name") == "open"
     assert len(tried) == 3
 
 
