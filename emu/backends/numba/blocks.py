@@ -18,7 +18,7 @@ from emu.backends import interface as k
 from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of, power_of_two
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.proofs import INTO_NORMAL, SAFE_EXPONENT, SUBNORMAL_SHIFT
 
 NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST_AWAY, k.NEAREST_UP, k.NEAREST_DOWN
@@ -98,7 +98,7 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
             r[i] = np.copysign(r[i], v[i])
 
 
-@kernel
+@part
 def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int) -> None:
     # b = n_rbits. Magnitudes move away from zero if u and the first b dropped bits, floor(f * 2**b), carry. In two's
     # complement the first b dropped bits of a negative number are those of 1 - f, 2**b - ceil(f * 2**b): with a u from
@@ -125,7 +125,7 @@ def _step(steps: int, whole: float, rest: float, negative: bool) -> float:
     return np.float64(((steps >> case) & 1) - ((steps >> (case + 16)) & 1))
 
 
-@kernel
+@part
 def _round_by_steps(v: Any, r: Any, n: int, is_float: int, steps: int) -> None:
     for i in range(n):
         a = abs(v[i])
@@ -137,7 +137,7 @@ def _round_by_steps(v: Any, r: Any, n: int, is_float: int, steps: int) -> None:
             r[i] = np.copysign(rounded, v[i])
 
 
-@kernel
+@part
 def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int, steps: int) -> None:
     # As `_round_stochastic`, but the dropped bits are first rounded to n_rbits bits by the mask.
     scale = power_of_two(n_rbits)
@@ -156,12 +156,23 @@ def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int,
 @kernel
 def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
     """Write a block into a fixed-point format: values x to values y."""
-    # Powers of two, which `prepared.supports` keeps among the normal numbers.
-    scale = power_of_two(-stage.quantum)
-    step = power_of_two(stage.quantum)
+    scale_fixed(x, v, n, stage)
+    round_block(v, r, u, n, stage)
+    bound_fixed(y, v, r, n, stage, flags)
+
+
+@kernel
+def scale_fixed(x: Any, v: Any, n: int, stage: Stage) -> None:
+    """Write a block in units of a fixed-point format's last place."""
+    scale = power_of_two(-stage.quantum)  # a normal number, by `prepared.supports`
     for i in range(n):
         v[i] = x[i] * scale
-    round_block(v, r, u, n, stage)
+
+
+@kernel
+def bound_fixed(y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> None:
+    """Apply the overflow rule of a fixed-point format to a rounded block: values y; r is bounded, too."""
+    step = power_of_two(stage.quantum)  # a normal number, by `prepared.supports`
     high, low, modulus = stage.high, stage.low, stage.modulus
     overflows = 0
     inexacts = 0
@@ -198,6 +209,16 @@ def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
 @kernel
 def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
     """Write a block into a floating-point format: values x to values y."""
+    scale_float(x, y, v, n, stage)
+    round_block(v, r, u, n, stage)
+    bound_float(x, y, v, r, n, stage, flags)
+    if stage.tininess != BECAME_ZERO:
+        flags[UNDERFLOW_FLAG] += count_tiny(x, y, v, r, u, n, stage)
+
+
+@kernel
+def scale_float(x: Any, y: Any, v: Any, n: int, stage: Stage) -> None:
+    """Write a block in units of each number's last place in a floating-point format, which becomes y."""
     # In units of its last place, 2**last, a number has its significant bits before the binary point. Below the format's
     # smallest normal number the last place is the quantum; a subnormal x, of exponent field 0, lies far below.
     quantum, tail = stage.quantum, stage.precision - 1
@@ -208,8 +229,15 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
         last = max(min(exponent, HUGE) - tail, quantum)
         limited = np.copysign(huge, x[i]) if magnitude > huge and magnitude < np.inf else x[i]
         v[i] = limited * power_of_two(-last)
-        y[i] = power_of_two(last)  # the last place, until it is multiplied below
-    round_block(v, r, u, n, stage)
+        y[i] = power_of_two(last)
+
+
+@kernel
+def bound_float(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> None:
+    """Write a rounded block as values of a floating-point format; y is each number's last place, and becomes its value.
+
+    Underflows are counted as `BECAME_ZERO` wants it.
+    """
     inexacts = 0
     underflows = 0
     beyond = 0
@@ -234,8 +262,6 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     flags[INEXACT_FLAG] += inexacts
     if stage.tininess == BECAME_ZERO:
         flags[UNDERFLOW_FLAG] += underflows
-    else:
-        flags[UNDERFLOW_FLAG] += _count_tiny(x, y, v, r, u, n, stage)
     if nans > 0 or beyond > 0:
         for i in range(n):
             if y[i] != y[i]:
@@ -252,7 +278,7 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
 
 
 @kernel
-def _count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) -> int:
+def count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) -> int:
     """Count the results x, written as y, that IEEE 754 calls tiny and inexact; v and r are overwritten.
 
     Source: IEEE 754-2019 section 7.5.
@@ -274,7 +300,7 @@ def _count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) ->
     return count
 
 
-@kernel
+@part
 def _apply_overflow(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> None:
     for i in range(n):
         if y[i] > stage.high or y[i] < stage.low:

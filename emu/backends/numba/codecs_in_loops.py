@@ -17,7 +17,7 @@ from emu.backends.codecs import (
     ColumnsCode,
 )
 from emu.backends.numba.column_sums import one_nan, quotient
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.reference.column_sums import LANES
 
 Array = NDArray[Any]
@@ -115,7 +115,7 @@ class Room(NamedTuple):
     ends: Array
 
 
-@kernel
+@part
 def _mean(values: Any, lanes: Any) -> Any:
     # The order of `reference/column_sums.py`: lane j adds rows j, j + 64, ...; the inner loop vectorises.
     lanes[:] = 0
@@ -128,7 +128,7 @@ def _mean(values: Any, lanes: Any) -> Any:
     return quotient(lanes, values.size)
 
 
-@kernel
+@part
 def _deviation(values: Any, mean: Any, lanes: Any) -> Any:
     lanes[:] = 0
     whole = values.size // LANES * LANES
@@ -172,21 +172,21 @@ def _write_steps(values: Any, limits: Any, steps: int, codes: Any) -> None:
         codes[i] = codes.dtype.type(step if step < last else last)
 
 
-@kernel
+@part
 def _write_sides(values: Any, threshold: Any, codes: Any) -> None:
     """Write the codes of two steps; NaN lies below."""
     for i in range(values.size):
         codes[i] = values[i] >= threshold
 
 
-@kernel
+@part
 def _write_deciders(values: Any, mean: Any, reach: Any, counted: Any, decides: Any) -> None:
     """Write which values decide levels: those drawn that lie within `reach` of the mean; a negative reach takes all."""
     for i in range(values.size):
         decides[i] = (counted.size == 0 or counted[i]) and (reach < 0 or abs(values[i] - mean) <= reach)
 
 
-@kernel
+@part
 def _write_ends(values: Any, decides: Any, leaves_some_out: bool, levels: Any) -> None:
     """Write the least and the largest value as levels; zeros of both signs, and what is not finite, as +0."""
     number = values.dtype.type
@@ -200,7 +200,7 @@ def _write_ends(values: Any, decides: Any, leaves_some_out: bool, levels: Any) -
         levels[side] = zero if has_nan or end - end != 0 else end + zero  # infinity less itself is NaN; -0 + 0 is +0
 
 
-@kernel
+@part
 def _add_sides(values: Any, codes: Any, lanes: Any, counts: Any) -> None:
     """Add each value to the lanes of its side."""
     # 0 is added to the other side, so that nothing branches: no lane is -0, which that would change.
@@ -214,7 +214,7 @@ def _add_sides(values: Any, codes: Any, lanes: Any, counts: Any) -> None:
     counts[0], counts[1] = values.size - above, above
 
 
-@kernel
+@part
 def _add_by_code(values: Any, codes: Any, decides: Any, leaves_some_out: bool, lanes: Any, counts: Any) -> None:
     """Add values that decide levels to the lanes of their codes."""
     for i in range(values.size):
@@ -223,7 +223,7 @@ def _add_by_code(values: Any, codes: Any, decides: Any, leaves_some_out: bool, l
             counts[codes[i]] += 1
 
 
-@kernel
+@part
 def _write_means(room: Any, encoding: Any, levels: Any) -> None:
     """Write the means of the values of each code as levels."""
     room.lanes[:] = 0
@@ -255,7 +255,7 @@ def pack(codes: Any, bits: int, words: Any) -> None:
         words[at] = np.uint32(pending & np.uint64(0xFFFFFFFF))
 
 
-@kernel
+@part
 def _pack_wide(codes: Any, rows: int, bits: int, words: Any) -> None:
     """Pack codes of more bits than a byte into words, the first one lowest."""
     words[:] = 0
@@ -267,7 +267,7 @@ def _pack_wide(codes: Any, rows: int, bits: int, words: Any) -> None:
             words[at + 1] |= np.uint32(pair >> np.uint64(CODE_WORD_BITS))
 
 
-@kernel
+@part
 def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
     number = room.values.dtype.type
     values, quiet = room.values, number(np.nan)
@@ -329,7 +329,7 @@ def encode_range(columns: Any, encoding: Any, start: int, stop: int) -> None:
         _encode_column(columns, encoding, column, room)
 
 
-@kernel
+@part
 def unpack(words: Any, bits: int, codes: Any) -> None:
     """Write the codes that words hold, up to a whole group of `TOGETHER`."""
     pending, left, at, width = np.uint64(0), np.int64(0), 0, np.uint64(bits)
@@ -346,7 +346,7 @@ def unpack(words: Any, bits: int, codes: Any) -> None:
         left -= TOGETHER * bits
 
 
-@kernel
+@part
 def _unpack_wide(words: Any, bits: int, codes: Any) -> None:
     """Write the codes of more bits than a byte that words hold, as far as there are words."""
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)

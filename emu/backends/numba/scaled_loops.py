@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from emu.backends import interface as k
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.numba.vector import scaled as elements
 from emu.backends.numba.vector.calling import call_at
 from emu.backends.numba.vector.lanes import LANES, address
@@ -130,7 +130,7 @@ def write_panels(
     return left_out
 
 
-@kernel
+@part
 def leave_out_nans(x: Any, first: int, length: int, rows: int, width: int, blocks: int, amax: Any, nans: Any) -> None:
     """Find the largest magnitudes of blocks with a NaN again, without it; write what they have into `nans`, else 0."""
     for block in range(blocks):

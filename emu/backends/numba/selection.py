@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.numba.vector.lanes import LANES, address
 from emu.backends.numba.vector.pooling import APART, pool_neighbours, pool_windows
 
@@ -57,7 +57,7 @@ def max_pool_range(
         index[window] = position
 
 
-@kernel
+@part
 def _find_neighbours(rows: Any, starts: Any) -> int:
     """Write the starts of runs of up to 16 windows, each `APART` after the one before, and the end; count the runs."""
     count = 0

@@ -16,8 +16,8 @@ from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.blocks import Stage
-from emu.backends.numba.compiling import BLOCK, GRAIN, only_read, over_ranges, thread_count
-from emu.backends.numba.operation_loops import write_operation
+from emu.backends.numba.compiling import BLOCK, GRAIN, over_ranges, thread_count
+from emu.backends.numba.operation_loops import Passes
 from emu.backends.numba.prepared import prepare
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
@@ -56,11 +56,13 @@ class Writer:
             scale: power of two by which a single operand is multiplied first.
         """
         stage, random, register = write
-        self.operation, self.values, self.random, self.scale = operation, values, random, scale
+        self.values = values
         self._target = values.reshape(-1)
         code = _code_for(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
         self._code, self._counts = code, register is not None
-        self._recorded = recorded_bits(random)
+        recorded = None if random.recorded is None else np.reshape(random.recorded, -1)
+        number = k.OPERATIONS[operation]
+        self._passes = Passes(number, code.stage, code.positions, scale, code.out_scale, random, recorded)
         # Each thread has a report of its own; they are added up at the end.
         self._reports = np.zeros((thread_count() + 1, code.report_size), np.int64)
         self._reports[:, TOP_INDEX] = NO_EXPONENT
@@ -103,36 +105,9 @@ class Writer:
             pieces = [x[start - origin : stop - origin] for x in operands]
             operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
             origin = start
-        # Numba would compile the loops for each combination of dtypes: they are given operands of one.
-        if any(x.dtype != operands[0].dtype for x in operands):
-            with np.errstate(invalid="ignore"):  # signalling NaNs become quiet, and NumPy warns
-                operands = [x[start - origin : stop - origin].astype(np.float64) for x in operands]
-            origin = start
-        # A missing operand is the first one: it is not read.
-        a, b, c = map(only_read, [*operands, operands[0], operands[0]][:3])
-        random = self.random
-        top = write_operation(
-            k.OPERATIONS[self.operation],
-            a,
-            b,
-            c,
-            origin,
-            self.scale,
-            self._code.out_scale,
-            self._target,
-            start,
-            stop,
-            self._code.stage,
-            signed(random.seed),
-            random.stream,
-            random.step,
-            random.draw,
-            self._recorded,
-            *self._code.positions,
-            self._reports[thread, :TOP_INDEX],
-            self._reports[thread, COUNTS_INDEX:],
-        )
-        self._reports[thread, TOP_INDEX] = max(self._reports[thread, TOP_INDEX], top)
+        report = self._reports[thread]
+        top = self._passes.write(operands, origin, self._target, start, stop, report[:TOP_INDEX], report[COUNTS_INDEX:])
+        report[TOP_INDEX] = max(report[TOP_INDEX], top)
 
     def outcome(self) -> Outcome:
         """Return what was written and counted."""
@@ -233,11 +208,6 @@ def _overlaps(values: Array, x: Array) -> bool:
     # If element i of both is the same memory, a block is read before it is written.
     same_elements = values.ctypes.data == x.ctypes.data and values.dtype == x.dtype and values.size == x.size
     return not same_elements and np.may_share_memory(values, x)
-
-
-def signed(seed: int) -> int:
-    """Return the same 64 bits as a signed integer: kernels take int64."""
-    return seed - (seed >> 63 << 64)
 
 
 def recorded_bits(random: RandomCode) -> Array:

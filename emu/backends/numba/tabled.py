@@ -20,9 +20,10 @@ from emu.backends.interface import Outcome, Write, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import draws
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
-from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges, part, thread_count
+from emu.backends.numba.operation_loops import signed
 from emu.backends.numba.philox import fill_random
-from emu.backends.numba.stage import recorded_bits, signed
+from emu.backends.numba.stage import recorded_bits
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.pending import NO_EXPONENT
 from emu.formats import Float, Format
@@ -47,7 +48,7 @@ class _Source(NamedTuple):
     nan_code: int
 
 
-@kernel
+@part
 def _code_of(value: float, source: _Source) -> Any:
     if not source.is_float:  # the low bits of two's complement are the code
         return np.int64(value * source.scale) & source.mask

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.numba.vector.dot_tiles import (
     CONVERTED,
     PANEL_COLUMNS,
@@ -86,7 +86,7 @@ def pack_panels(right: Any, batch: int, panels: Any, first: int, last: int, star
         add_columns(data.dtype, address(panels[p]) + start * PANEL_COLUMNS, words, address(sums) + 8 * column)
 
 
-@kernel
+@part
 def _pack_panel(
     data: Any, base: int, rows: Any, columns: Any, first: int, panel: Any, start: int, stop: int, starts: Any
 ) -> None:
@@ -126,7 +126,7 @@ def _pack_panel(
                     panel[k * PANEL_COLUMNS + neighbours * j + i] = value
 
 
-@kernel
+@part
 def _adjacent(offsets: Any, first: int, count: int) -> bool:
     adjacent = True
     for i in range(1, count):

@@ -436,11 +436,13 @@ def _emit_tallies(e: Emitter, chunk: _Chunk, tallies: Any) -> None:
 
 @intrinsic
 def drain_counters(typing_context: Any, sets: Any, planes: Any, used: Any, totals: Any) -> Any:
-    """Add the register's counters to `totals` (int64, 32 per set of words) and clear them."""
+    """Add the register's counters, at the address `planes`, to `totals` (int64, 32 per set) and clear them."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointers = [array_pointer(context, builder, signature.args[i], args[i]) for i in (1, 3)]
-        leading_bits.drain(Emitter(builder), pointers[0], args[0], args[2], pointers[1])
+        counters = builder.inttoptr(args[1], IR.PointerType(I8))
+        leading_bits.drain(
+            Emitter(builder), counters, args[0], args[2], array_pointer(context, builder, signature.args[3], args[3])
+        )
         return context.get_dummy_value()
 
-    return types.void(types.int64, planes, types.int64, totals), generate
+    return types.void(types.int64, types.int64, types.int64, totals), generate

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import N_FLAGS
 from emu.backends.memory import ALIGNMENT
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.numba.vector import leading_bits, stage
 from emu.backends.numba.vector.calling import array_at, call_at, entry_of
 from emu.backends.numba.vector.lanes import I8, IR, address, copy, intrinsic
@@ -146,12 +146,17 @@ def write_range(
     loop = array_at(np.int64, parameters + 8 * (N_NUMBERS + N_INTEGERS), N_LOOP_NUMBERS)
     report = array_at(np.int64, report_address, report_size(integers[BINS]))
     sets, out_bytes = loop[SETS], loop[OUT_BYTES]
-    planes = np.zeros(max(sets, 1) * PLANES * LANES, np.uint32)
-    totals = np.zeros(WORD_BITS * max(sets, 1), np.int64)
-    tallies = np.zeros(N_TALLIES, np.int64)
     words = CHUNK if n % CHUNK > 0 else 0  # of eight bytes, as the longest element has: room for a padded chunk
-    padded_a, padded_b = np.zeros(words, np.int64), np.full(words, loop[PADDING_OF_B], np.int64)
-    padded_c, padded_out = np.zeros(words, np.int64), np.zeros(words, np.int64)
+    # One allocation for all, as Numba compiles each function of NumPy for each dtype; `tallies` keeps it.
+    plane_words, total_words = max(sets, 1) * PLANES * LANES // 2, WORD_BITS * max(sets, 1)
+    room = np.zeros(plane_words + total_words + N_TALLIES + 4 * words, np.int64)
+    planes = address(room)
+    totals = room[plane_words : plane_words + total_words]
+    tallies = room[plane_words + total_words : plane_words + total_words + N_TALLIES]
+    padded = address(tallies) + 8 * N_TALLIES
+    padded_a, padded_b, padded_c, padded_out = padded, padded + 8 * words, padded + 16 * words, padded + 24 * words
+    for i in range(words):
+        room[plane_words + total_words + N_TALLIES + words + i] = loop[PADDING_OF_B]
     done = 0
     while done < n:
         chunks = min((n - done) // CHUNK, MAX_CHUNKS)
@@ -160,15 +165,15 @@ def write_range(
         target = out + done * out_bytes
         if chunks == 0:
             padding = CHUNK - (n - done)
-            copy_bytes(address(padded_a), first, (n - done) * loop[A_BYTES])
-            copy_bytes(address(padded_b), second, (n - done) * loop[B_BYTES])
-            copy_bytes(address(padded_c), third, (n - done) * loop[C_BYTES])
-            first, second, third = address(padded_a), address(padded_b), address(padded_c)
-            target = address(padded_out)
+            copy_bytes(padded_a, first, (n - done) * loop[A_BYTES])
+            copy_bytes(padded_b, second, (n - done) * loop[B_BYTES])
+            copy_bytes(padded_c, third, (n - done) * loop[C_BYTES])
+            first, second, third = padded_a, padded_b, padded_c
+            target = padded_out
             chunks = 1
         operands = (first, second, third, a_step, b_step, c_step)
         streamed = past_caches if padding == 0 else 0
-        counters = (parameters, address(planes), address(tallies))
+        counters = (parameters, planes, address(tallies))
         wrote = call_at(loop[CODE], (*operands, target, index + done, chunks, streamed, *counters))
         # The counters' bits that may not be 0: of 2**j chunks, TREE_PLANES + j.
         used = TREE_PLANES
@@ -241,7 +246,7 @@ def pour(sink: Any, source: int, first: int, count: int) -> int:
     return call_at(entry, (*operands, target + first * item, first, count, past_caches, parameters, report))
 
 
-@kernel
+@part
 def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, report: Any) -> None:
     """Add the counters to the report; results that no counter has lie below all positions."""
     bins = integers[BINS]

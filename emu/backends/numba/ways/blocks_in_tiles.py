@@ -141,7 +141,8 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
                     left[i, j] = a[first + i, j]
             if given.shape[0] > 0:
                 for i in range(height):
-                    tops[i] = given[first + i]
+                    for j in range(depth):  # for a slice, Numba would compile an error message: 1.5 s
+                        tops[i, j] = given[first + i, j]
             else:
                 exponents(left.reshape(-1), emin, tops.reshape(-1))
             for p in range(panels.shape[0]):

@@ -27,7 +27,7 @@ from emu.backends.bounds import bounded
 from emu.backends.interface import BlocksCode, FormatCode, StageCode, Write, carrier_of
 from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, power_of_two
 from emu.backends.numba.blocks import HUGE, round_block
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, over_ranges, part
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.philox import fill_random
@@ -173,7 +173,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
         y[j] = rounded if unit.has_negative_zero else rounded + 0.0
 
 
-@kernel
+@part
 def _raise_to_largest(top: Any, left: Any, right: Any, width: int) -> None:
     """Raise top to the largest exponent of the products, four at a time: top is read and written once for four."""
     # Sums of exponents are small integers, exact in float32: comparisons of floats vectorise as well.
@@ -193,7 +193,7 @@ def _raise_to_largest(top: Any, left: Any, right: Any, width: int) -> None:
             top[j] = exponent if exponent > top[j] else top[j]
 
 
-@kernel
+@part
 def _add_cut(sums: Any, left: Any, right: Any, scale: Any, width: int) -> None:
     """Add the products, cut to integers, to sums; four at a time, in any order, as all of it is exact."""
     n = left.size
@@ -211,7 +211,7 @@ def _add_cut(sums: Any, left: Any, right: Any, scale: Any, width: int) -> None:
             sums[j] += np.trunc(value * np.float64(right[i, j]) * scale[j])
 
 
-@kernel
+@part
 def _add_block(
     left: Any,
     left_exponents: Any,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import N_FLAGS, FormatCode, MacCode, StageCode, Write
 from emu.backends.numba.bits import add_to_odd, fma_to_odd
-from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges
+from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges, part
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.prepared import supports
@@ -151,7 +151,7 @@ def _sum(state: Any, high: Any, low: Any, has_low: bool, total: Any, n: int, rou
                 total[i] = -0.0
 
 
-@kernel
+@part
 def _sum_fused(state: Any, left: Any, right: Any, total: Any, n: int, rounding: int) -> None:
     """Write state + left * right, rounded to odd, for products of more than 53 bits."""
     for i in range(n):
@@ -162,7 +162,7 @@ def _sum_fused(state: Any, left: Any, right: Any, total: Any, n: int, rounding: 
             total[i] = -0.0
 
 
-@kernel
+@part
 def _mark_infinite(total: Any, written: Any, n: int, hit: Any) -> None:
     """Mark where something finite was written as infinity or NaN."""
     for i in range(n):

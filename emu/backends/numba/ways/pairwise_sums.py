@@ -20,7 +20,7 @@ from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
 from emu.backends.interface import PAIRWISE, StageCode, Write, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, over_ranges, part
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.single_column import are_neighbours, column_of
 from emu.backends.numba.vector.packing import find_runs
@@ -183,7 +183,7 @@ def _add_abreast(data: Any, rows: Any, columns: Any, column: Any, first: int, la
             begin += width
 
 
-@kernel
+@part
 def _join_abreast(waiting: Any, count: int, sums: Any, width: int) -> None:
     """Write the sum of all that wait, for each result, as `_joined` does."""
     for j in range(width):
