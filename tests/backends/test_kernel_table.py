@@ -324,3 +324,23 @@ def test_emu_cpu_generic_forces_plain_loops_and_keeps_every_bit():
     environment = os.environ | {"EMU_CPU": "generic", "EMU_THREADS": "2", "PYTHONPATH": os.path.dirname(__file__)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["generic", "False", "False", "None", everything()]
+
+
+@needs_vectors
+def test_raw_minus_one_of_a_fixed_accumulator_is_counted_nowhere_wherever_the_register_begins():
+    """Positions that begin below the accumulator's last place, 2**-8, at it and above it, and that end below it."""
+    raws = np.resize(np.arange(-9, 9), 3 * CHUNK + 7)
+    a, b = (raws / 16).astype(np.float32)[:, None], np.float32([[1 / 16]])
+    for lowest, bins in product(range(-19, -5), (1, 4, 10, 40)):
+        positions = {"lowest": lowest, "bins": bins}
+
+        def multiply(**where: Any) -> np.ndarray:
+            return emu.matmul(a, b, a_format="fix8f4", b_format="fix8f4", out_format="fix8f4", **where)
+
+        assert_same_everywhere(multiply, "fix8f4", "raw -1", **positions)
+        code = encode_stage(OutputStage.of("fix8f4", "nearest_even", None, 24))
+        taken = choosing.shape_for(
+            "quantize", (np.dtype(np.float64),), np.dtype(np.float32), code, RegisterCode(lowest, bins, -8), False
+        )
+        # In one of the positions, or below them if they begin at the last place.
+        assert (taken is not None) == (lowest <= -8 and -9 - lowest < bins)

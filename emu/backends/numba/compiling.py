@@ -39,6 +39,9 @@ def kernel(
 ) -> Any:
     """Compile a function of arrays and numbers: no interpreter lock, IEEE division, no contraction, cached on disk.
 
+    Numba compiles it again for each constant that a kernel gives it: where it is given numbers as well, write
+    `np.int64(0)`. An array that is assigned to a slice costs more than a second: Numba compiles its error message.
+
     Args:
         function: what to compile.
         any_order: its float sums are exact, so that LLVM may add them in the order that is fastest.

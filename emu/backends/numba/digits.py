@@ -120,7 +120,7 @@ def write_digits(
                 divide(digits, count, width, writing.divisor)
             base = lowest - extra * width
             far = wrap(digits, count, width, base, writing.top)
-            total = to_odd(digits, 0, count, width, base)
+            total = to_odd(digits, np.int64(0), count, width, base)
             if far:
                 # Congruent modulo 2**top, and still beyond every limit, as the sum is.
                 total = add_to_odd(power_of_two(writing.top + 1), total)

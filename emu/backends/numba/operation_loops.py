@@ -42,12 +42,6 @@ from emu.datapath.pending import NO_EXPONENT
 Array = NDArray[Any]
 #: Results of a piece, a multiple of 16 as random bits want it; its eight arrays, 512 KiB, fit a second-level cache.
 PIECE = 1 << 13
-MOST_OPERANDS = 3
-# Numba compiles globals of a module as constants, but looks up attributes of another module.
-ADD, SUBTRACT, MULTIPLY, FMA, DIVIDE, REMAINDER, SQRT = (
-    k.ADD, k.SUBTRACT, k.MULTIPLY, k.FMA, k.DIVIDE, k.REMAINDER, k.SQRT
-)  # fmt: skip
-DIVISION_FLAG = k.DIVISION_FLAG
 #: Modes that an operation of NumPy rounds by, zeros with their signs.
 _ROUND_AS: dict[int, Callable[..., Any]] = {
     k.NEAREST_EVEN: np.rint,
@@ -57,45 +51,82 @@ _ROUND_AS: dict[int, Callable[..., Any]] = {
 }
 
 
+# Results, exact or rounded to odd: the stage rounds those to the same bits as exact ones. Each operation has a kernel of
+# its own, as a program uses few of them.
+
+
 @kernel
-def compute_operation(operation: int, p: Any, q: Any, t: Any, n: int, floor: bool, x: Any, flags: Any) -> int:
+def _add(p: Any, q: Any, n: int, floor: bool, x: Any) -> None:
+    for i in range(n):
+        x[i] = add_to_odd(p[i], q[i])
+    if floor:  # a zero sum is -0 unless both terms are +0 (IEEE 754-2019 section 6.3)
+        for i in range(n):
+            if x[i] == 0.0 and (math.copysign(1.0, p[i]) < 0.0 or math.copysign(1.0, q[i]) < 0.0):
+                x[i] = -0.0
+
+
+@kernel
+def _multiply(p: Any, q: Any, n: int, x: Any) -> None:
+    for i in range(n):
+        x[i] = multiply_to_odd(p[i], q[i])
+
+
+@kernel
+def _fma(p: Any, q: Any, t: Any, n: int, floor: bool, x: Any) -> None:
+    for i in range(n):
+        x[i] = fma_to_odd(p[i], q[i], t[i])
+        if floor and x[i] == 0.0 and (math.copysign(1.0, p[i] * q[i]) < 0.0 or math.copysign(1.0, t[i]) < 0.0):
+            x[i] = -0.0  # as of a sum
+
+
+@kernel
+def _divide(p: Any, q: Any, n: int, x: Any) -> None:
+    for i in range(n):
+        x[i] = divide_to_odd(p[i], q[i])
+
+
+@kernel
+def _remainder(p: Any, q: Any, n: int, x: Any) -> None:
+    for i in range(n):
+        x[i] = remainder_of(p[i], q[i])
+
+
+@kernel
+def _sqrt(p: Any, n: int, x: Any) -> None:
+    for i in range(n):
+        x[i] = sqrt_to_odd(p[i])
+
+
+def compute_operation(operation: int, operands: Sequence[Array], n: int, floor: bool, x: Array, flags: Array) -> int:
     """Compute results, exact or rounded to odd; return how many are NaN without a NaN among the operands.
 
-    The stage rounds a result that is rounded to odd to the same bits as the exact one. Divisions by zero are counted in
-    the flags. All arrays but `flags` are float64; operands that the operation does not have are not read.
+    Args:
+        operation: its number, none of QUANTIZE and ROUND_TO_INTEGRAL.
+        operands: float64, as many as it has; that of SUBTRACT is overwritten.
+        n: how many.
+        floor: whether zero sums are -0 as under rounding toward negative.
+        x: float64; written.
+        flags: divisions by zero are added.
     """
-    new_nans = 0
-    by_zero = 0
-    for i in range(n):
-        s = 0.0
-        if operation in (ADD, SUBTRACT):
-            term = -q[i] if operation == SUBTRACT else q[i]
-            s = add_to_odd(p[i], term)
-            # Toward negative, a zero sum is -0 unless both terms are +0 (IEEE 754-2019 section 6.3).
-            if s == 0.0 and floor and (math.copysign(1.0, p[i]) < 0.0 or math.copysign(1.0, term) < 0.0):
-                s = -0.0
-        elif operation == MULTIPLY:
-            s = multiply_to_odd(p[i], q[i])
-        elif operation == FMA:
-            product = p[i] * q[i]
-            s = fma_to_odd(p[i], q[i], t[i])
-            if s == 0.0 and floor and (math.copysign(1.0, product) < 0.0 or math.copysign(1.0, t[i]) < 0.0):
-                s = -0.0
-            new_nans += s != s and not (p[i] != p[i] or q[i] != q[i] or t[i] != t[i])
-        elif operation == DIVIDE:
-            s = divide_to_odd(p[i], q[i])
-            # A finite number, not 0, over 0 (IEEE 754-2019 section 7.3).
-            by_zero += q[i] == 0.0 and p[i] != 0.0 and abs(p[i]) < np.inf
-        elif operation == REMAINDER:
-            s = remainder_of(p[i], q[i])
-        else:
-            s = sqrt_to_odd(p[i])
-            new_nans += s != s and p[i] == p[i]
-        if operation != FMA and operation != SQRT:  # these have counted theirs
-            new_nans += s != s and not (p[i] != p[i] or q[i] != q[i])
-        x[i] = s
-    flags[DIVISION_FLAG] += by_zero
-    return new_nans
+    if operation == k.SUBTRACT:
+        np.negative(operands[1], out=operands[1])
+    if operation in (k.ADD, k.SUBTRACT):
+        _add(*operands, n, floor, x)
+    elif operation == k.FMA:
+        _fma(*operands, n, floor, x)
+    else:
+        _PLAIN[operation](*operands, n, x)
+    if operation == k.DIVIDE:  # a finite number, not 0, over 0 (IEEE 754-2019 section 7.3)
+        p, q = (operand[:n] for operand in operands)
+        flags[k.DIVISION_FLAG] += np.count_nonzero((q == 0.0) & (p != 0.0) & np.isfinite(p))
+    new_nans = np.isnan(x[:n])
+    if new_nans.any():
+        for operand in operands:
+            new_nans &= ~np.isnan(operand[:n])
+    return int(np.count_nonzero(new_nans))
+
+
+_PLAIN = {k.MULTIPLY: _multiply, k.DIVIDE: _divide, k.REMAINDER: _remainder, k.SQRT: _sqrt}
 
 
 class Passes(NamedTuple):
@@ -135,13 +166,13 @@ class Passes(NamedTuple):
         """
         size = min(PIECE, max(stop - start, 0))
         # Exact results, what is written, results in last places, rounded ones; then the operands.
-        x, y, v, r, *loaded = np.empty((4 + MOST_OPERANDS, size))
+        x, y, v, r, *loaded = np.empty((4 + len(operands), size))
         u = np.zeros(size, np.int64)
         top = NO_EXPONENT
         with np.errstate(all="ignore"):  # operands may be signalling NaNs, and results infinite: flags count that
             for at in range(start, stop, PIECE):
                 n = min(PIECE, stop - at)
-                for operand, place in zip(operands, loaded, strict=False):
+                for operand, place in zip(operands, loaded, strict=True):
                     place[:n] = operand[at - origin : at - origin + n]
                 self._draw(u, at, n)
                 new_nans = self._compute(loaded, x, n, flags)
@@ -173,7 +204,7 @@ class Passes(NamedTuple):
         if self.operation in (k.QUANTIZE, k.ROUND_TO_INTEGRAL):
             np.multiply(loaded[0][:n], self.scale, out=x[:n])
             return 0
-        return compute_operation(self.operation, *loaded, n, self.stage.rounding == k.FLOOR, x, flags)
+        return compute_operation(self.operation, loaded, n, self.stage.rounding == k.FLOOR, x, flags)
 
     def _round(self, v: Array, r: Array, u: Array, n: int) -> None:
         if (rounded := _ROUND_AS.get(self.stage.rounding)) is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.vector.packing import find_runs
 
 Array = NDArray[Any]
@@ -45,12 +45,12 @@ def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
         addend: float64, (1, 1 or M, 1).
     """
     column = column_of(right)
-    out, third = empty((left.rows.size,), np.float64), addend.reshape(-1)
+    out, third, data = empty((left.rows.size,), np.float64), addend.reshape(-1), only_read(left.data)
     # Along the neighbours in memory, of a row or of a column.
     add, align = (_add_rows, 1) if are_neighbours(left.columns) else (_add_columns, FEWEST_NEIGHBOURS)
 
     def work(_: int, first: int, last: int) -> None:
-        add(left.data, left.rows, left.columns, column, third, first, last, out)
+        add(data, left.rows, left.columns, column, third, first, last, out)
 
     over_ranges(work, left.rows.size, align, max(1, GRAIN_MACS // max(left.columns.size, 1)))
     return out
@@ -66,7 +66,7 @@ def column_of(right: Gathered) -> Array:
 def _add_rows(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
     """Add up rows `first`..`last`, each along its runs."""
     starts = np.empty(columns.size + 1, np.int64)
-    runs = find_runs(columns, 0, columns.size, starts)
+    runs = find_runs(columns, np.int64(0), columns.size, starts)
     for i in range(first, last):
         total = 0.0
         for run in range(runs):

@@ -104,10 +104,15 @@ def _float_overflow(code: StageCode) -> int:
 
 
 def _can_count(register: RegisterCode) -> bool:
-    # The raw -1 of a fixed accumulator has no leading bit. Vector code counts it as lying below all positions, which
-    # is right only if they begin at the accumulator's last place.
+    # The raw -1 of a fixed accumulator has no leading bit. Vector code counts it one below the last place, and nothing
+    # else there if that is a position, or if the positions begin at the last place.
     fixed = register.fixed_quantum != NO_QUANTUM
-    return register.bins <= MAX_BINS and (not fixed or register.fixed_quantum == register.lowest)
+    return register.bins <= MAX_BINS and (not fixed or -1 <= _minus_one(register) < register.bins)
+
+
+def _minus_one(register: RegisterCode) -> int:
+    """Return the position at which vector code counts the raw -1 of a fixed accumulator."""
+    return register.fixed_quantum - 1 - register.lowest
 
 
 def _fits_float32(code: StageCode) -> bool:
@@ -142,11 +147,13 @@ def parameters(
     """
     block = np.zeros(stage.N_NUMBERS + stage.N_INTEGERS, np.int64)
     _put_numbers(block[: stage.N_NUMBERS].view(np.float64), code, limits, scale)
-    lowest, bins, fixed = register if register is not None else (0, 0, NO_QUANTUM)
+    register = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
+    is_fixed = register.fixed_quantum != NO_QUANTUM
     integers, fmt = block[stage.N_NUMBERS :], code.format
     integers[[stage.QUANTUM, stage.TAIL]] = [fmt.quantum, fmt.precision - 1]
-    integers[[stage.LOWEST, stage.BINS]] = [lowest + _BIAS[shape.lane], bins]
-    integers[[stage.FIXED_ACCUMULATOR, stage.N_RBITS]] = [fixed != NO_QUANTUM, code.n_rbits]
+    integers[[stage.LOWEST, stage.BINS]] = [register.lowest + _BIAS[shape.lane], register.bins]
+    integers[[stage.FIXED_ACCUMULATOR, stage.MINUS_ONE]] = [is_fixed, _minus_one(register) if is_fixed else -1]
+    integers[stage.N_RBITS] = code.n_rbits
     return block
 
 

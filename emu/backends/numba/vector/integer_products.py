@@ -196,15 +196,16 @@ def write_batches(
     tiles = np.empty((1 if depth <= CHUNK_DEPTH else blocks * count) * TILE_SUMS, np.int64)
     corrections = np.zeros(count * PANEL_COLUMNS, np.int64)
     ending = (corrections, lsb, addend, n)
+    zero, one = np.int64(0), np.int64(1)  # numbers, not constants
     for b in range(start, stop):
         corrections[:] = 0
-        pack_panels(right, b, panels, 0, count, 0, depth, corrections)
+        pack_panels(right, b, panels, zero, count, zero, depth, corrections)
         for j in range(corrections.size):
             corrections[j] *= OFFSET
         first = start + (b - start) // group * group
         for row in range(0, m, rows_packed):
             last, rows = min(row + rows_packed, m), out[((b - first) * m + row) * n :]
-            add_products(left, b, row, last, 0, depth, panels, split, instructions, packed, tiles, 1, ending, rows)
+            add_products(left, b, row, last, zero, depth, panels, split, instructions, packed, tiles, one, ending, rows)
         if b + 1 == min(first + group, stop):
             wrote = pour(sink, address(out), first * m * n, (b + 1 - first) * m * n)
             if wrote < (b + 1 - first) * m * n:
@@ -234,9 +235,10 @@ def write_row_groups(
     `add_products`.
     """
     columns = ending[3]
+    zero, one = np.int64(0), np.int64(1)
     for first in range(start, stop, group):
         last = min(first + group, stop)
-        add_products(left, 0, first, last, 0, depth, panels, split, instructions, packed, tiles, 1, ending, out)
+        add_products(left, zero, first, last, zero, depth, panels, split, instructions, packed, tiles, one, ending, out)
         wrote = pour(sink, address(out), first * columns, (last - first) * columns)
         if wrote < (last - first) * columns:
             return first * columns + wrote

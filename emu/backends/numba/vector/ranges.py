@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.memory import ALIGNMENT
-from emu.backends.numba.operation_loops import MOST_OPERANDS
 from emu.backends.numba.vector.calling import address_of
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import Sink, range_entry, write_range
@@ -21,6 +20,7 @@ VECTOR_GRAIN = 1 << 17
 STREAMED_BYTES = 1 << 23
 #: Most chunks that plain loops write before vector code is tried again.
 MAX_PLAIN_CHUNKS = 64
+MOST_OPERANDS = 3
 #: Writes a piece: thread, operands, start, stop, origin.
 PlainWrite = Callable[[int, Sequence[Array], int, int, int], None]
 

@@ -90,8 +90,9 @@ class Shape:
 #: Numbers that are given to a stage: an array of float64, then one of int64, by position.
 (SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, NAN, INVERSE, RANDOM_SCALE) = range(11)
 (TIE, TIE_SIGN) = range(11, 13)
-(QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
-N_NUMBERS, N_INTEGERS = 13, 11
+(QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, MINUS_ONE, N_RBITS) = range(7)
+(DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(7, 12)
+N_NUMBERS, N_INTEGERS = 13, 12
 #: Tallies of a stage: five flags (underflow and subnormal count zeros too), zeros, the largest exponent field.
 (OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL, ZEROS, TOP) = range(7)
 N_TALLIES = 7

@@ -23,6 +23,7 @@ from emu.backends.numba.vector.stage import (
     BINS,
     CHUNK,
     FIXED_ACCUMULATOR,
+    MINUS_ONE,
     N_INTEGERS,
     N_NUMBERS,
     N_TALLIES,
@@ -260,8 +261,13 @@ def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, 
         report[COUNTS_INDEX + bins + p] += negative
     scalars = COUNTS_INDEX + 2 * bins
     below = seen - zeros - counted
-    fixed = integers[FIXED_ACCUMULATOR]
-    report[scalars] += zeros + (below if fixed else 0)  # only raw -1 lies below the positions of a fixed accumulator
-    report[scalars + 1] += 0 if fixed else below
+    # Raw -1 of a fixed accumulator has no leading bit; nothing else is counted at its position, or below them all.
+    none = below if integers[FIXED_ACCUMULATOR] else 0
+    minus_one = integers[MINUS_ONE]
+    if minus_one >= 0:
+        none += totals[minus_one]
+        report[COUNTS_INDEX + bins + minus_one] -= totals[minus_one]
+    report[scalars] += zeros + none
+    report[scalars + 1] += 0 if integers[FIXED_ACCUMULATOR] else below
     report[scalars + 2] += totals[bins]
     report[scalars + 4] += seen

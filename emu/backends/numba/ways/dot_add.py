@@ -286,7 +286,7 @@ def _rows(
                 if unit.adds_after:
                     for j in range(width):
                         scratch[0, j] = add_to_odd(state[j], total[j])
-                    _round(scratch[0], state, width, adder, room, first, 0)
+                    _round(scratch[0], state, width, adder, room, first, np.int64(0))
             for j in range(width):
                 out[batch, m, at + j] = state[j]
 

@@ -188,7 +188,10 @@ def _row_loops(group: int, cuts: int) -> Any:
         for first in range(start, stop, ROWS):
             height = min(ROWS, stop - first)
             for i in range(height):
-                left[i], tops[i], marks[i] = a[first + i], a_exponents[first + i], a_marks[first + i]
+                for j in range(depth):  # for slices, Numba would compile error messages: 1.3 s
+                    left[i, j] = a[first + i, j]
+                for j in range(a_exponents.shape[1]):
+                    tops[i, j], marks[i, j] = a_exponents[first + i, j], a_marks[first + i, j]
             for p in range(panels.shape[0]):
                 begin = p * PANEL_COLUMNS
                 width = min(PANEL_COLUMNS, columns - begin)

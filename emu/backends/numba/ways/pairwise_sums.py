@@ -82,14 +82,14 @@ def _add_along(data: Any, rows: Any, columns: Any, column: Any, first: int, last
     """Add up rows `first`..`last`, each in chunks along its runs."""
     depth = columns.size
     starts = np.empty(depth + 1, np.int64)
-    runs = find_runs(columns, 0, depth, starts)
+    runs = find_runs(columns, np.int64(0), depth, starts)
     leaves, folded, waiting = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32), np.empty(LEVELS, np.float32)
     # A sum of fewer terms than a chunk has is one chunk of the next power of two.
     size = 1
     while size < min(depth, CHUNK):
         size *= 2
     for i in range(first, last):
-        filled, chunks = 0, 0
+        filled, chunks = 0, np.int64(0)
         for run in range(runs):
             at = starts[run]
             while at < starts[run + 1]:
