@@ -181,6 +181,24 @@ def sensitivity(
 
 
 @app.command()
+@printing
+def warm(
+    devices: Annotated[
+        list[str], typer.Argument(metavar="DEVICE", help="Names or TOML files of devices.", autocompletion=DEVICE)
+    ],
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A model; may be given several times; without: lenet.", autocompletion=MODEL),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes at a time; without: one per processor.")] = None,
+) -> Output:
+    """Compile what training on devices takes, so that later commands, in an image of CI say, begin at once."""
+    from emu.cli.warm import warm_devices
+
+    return warm_devices(devices, models or [], workers)
+
+
+@app.command()
 def watch(
     folder: Annotated[
         Path, typer.Argument(help="Folder of a run, a study, a search or of runs: before, while or after it runs.")

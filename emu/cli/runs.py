@@ -64,7 +64,7 @@ class Bar:
 
     def _state(self) -> list[str]:
         if self.state is None:
-            return []
+            return _compiling()
         loss, accuracy, overflow, underflow = self.state
         rates = f"overflow {overflow:.1e}", f"underflow {underflow:.1e}"
         return [f"loss {loss:.3f}", f"accuracy {accuracy:6.1%}", *rates]
@@ -89,6 +89,13 @@ class Bar:
     def finish(self) -> None:
         """Stop the bar, and leave it on the screen."""
         self.screen.stop()
+
+
+def _compiling() -> list[str]:
+    """Return what a first step waits for, if it waits for compiled code; `emu warm` compiles it in advance."""
+    kernels = sys.modules.get("emu.backends.numba.compiling")  # importing it takes a while, and others do not need it
+    count = kernels.compiled_count() if kernels is not None else 0
+    return [f"compiling, once for this machine: {count} functions"] if count else []
 
 
 def train_model(model: str | None, device: str | None, backend: str, settings: list[str], out: Path | None) -> None:

@@ -247,13 +247,13 @@ def _database(address: str) -> Any:
 
 
 def _opened(address: str) -> Any:
-    import sqlalchemy
+    from sqlalchemy.event import listen
 
     storage = _optuna().storages.RDBStorage(address, engine_kwargs=_impatient(address))
     if _kind(address) == "sqlite":
         # SQLite has no SELECT FOR UPDATE, with which Optuna lets a single process begin a trial: two processes would
         # both read "waiting", and both begin it. So each transaction locks the database before its first read
-        sqlalchemy.event.listen(storage.engine, "begin", _lock_whole)
+        listen(storage.engine, "begin", _lock_whole)
     return storage
 
 

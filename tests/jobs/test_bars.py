@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from emu.backends.numba import compiling
 from emu.cli.runs import Bar
 from emu.jobs.bars import MOST_RUNS, Part, RunsBar, Screen, bar, clock, fitted, left, shortened
 from emu.training.folders.history import History
@@ -233,6 +234,17 @@ def test_a_table_is_read_again_only_after_it_has_grown(tmp_path: Path, monkeypat
     shown.update(0, ["run"])
     assert len(asked) == 2
     assert "step 10/40" in shown.lines(80)[1].plain
+
+
+def test_the_bar_of_a_training_says_that_its_first_step_waits_for_compiled_code(monkeypatch: pytest.MonkeyPatch):
+    shown = Bar("lenet on fixed16")
+    shown.steps = 938
+    monkeypatch.setattr(compiling, "compiled_count", lambda: 0)
+    assert "compiling" not in shown._line(100).plain
+    monkeypatch.setattr(compiling, "compiled_count", lambda: 7)
+    assert "step 0/938  compiling, once for this machine: 7 functions" in shown._line(100).plain
+    shown.update(1, 0.31, 0.9, 0.0, 1e-3)
+    assert "compiling" not in shown._line(100).plain
 
 
 @pytest.mark.parametrize("width", [40, 80, 140])

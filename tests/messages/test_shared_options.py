@@ -234,9 +234,8 @@ def test_data_are_json_whose_keys_are_documented_under_their_command(run: Run, l
 def test_every_documented_command_prints_data_and_the_others_print_no_table():
     documented = set(re.findall(r"^\| `emu (\w+)", PAGE, re.MULTILINE))
     assert documented == set(PRINTING)
-    assert documented - {line.split()[0] for line in OUTPUTS} == {"compare", "prove", "search", "sensitivity"}, (
-        "tests/report, tests/prove and tests/sensitivity judge their data"
-    )
+    judged_elsewhere = {"compare", "prove", "search", "sensitivity", "warm"}  # by tests in the folders of those things
+    assert documented - {line.split()[0] for line in OUTPUTS} == judged_elsewhere
     assert set(COMMANDS) - set(PRINTING) == {"train", "study", "watch", "report"}
 
 

@@ -51,8 +51,8 @@ _ROUND_AS: dict[int, Callable[..., Any]] = {
 }
 
 
-# Results, exact or rounded to odd: the stage rounds those to the same bits as exact ones. Each operation has a kernel of
-# its own, as a program uses few of them.
+# Results are exact or rounded to odd: the stage rounds those to the same bits as exact ones. Each operation has its own
+# kernel, as a program uses few of them.
 
 
 @kernel

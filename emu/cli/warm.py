@@ -1,0 +1,118 @@
+"""The command `emu warm`: compile what training on devices takes, before anyone waits for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from emu.backends.numba.cache import cache_folder
+from emu.cli.output import Column, Facts, Output, Table
+from emu.errors import ConfigError
+from emu.hardware import load_device
+from emu.jobs.bars import RunsBar
+from emu.jobs.engine import of_signal, processors
+from emu.report.words import seconds
+from emu.training import load_recipe
+
+#: Seconds between two looks at the processes.
+LOOK_S = 0.1
+#: The model that is trained if none is named: it has layers of every common kind.
+DEFAULT_MODEL = "lenet"
+
+
+class Warming(NamedTuple):
+    """One step of training in a process of its own.
+
+    Attributes:
+        name: name of its folder.
+        model: name or file of the model.
+        device: name or file of the device.
+    """
+
+    name: str
+    model: str
+    device: str
+
+    def begin(self, scratch: Path) -> subprocess.Popen[str]:
+        """Start the process; its run is written into a folder of `scratch`."""
+        arguments = ["train", self.model, "--device", self.device, "--backend", "numba", "--set", "training.steps=1"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "emu", *arguments, "--out", str(scratch / self.name)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def warm_devices(devices: Sequence[str], models: Sequence[str], workers: int | None) -> Output:
+    """Train a step of each model on each device, in processes of their own; return how long each took.
+
+    Args:
+        devices: names or files.
+        models: names or files; none for `DEFAULT_MODEL`.
+        workers: processes at a time; None for one per processor.
+
+    Raises:
+        ConfigError: there is no such device or model, or a step could not be trained; the others are then compiled.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
+    names = {name: load_device(name).name for name in devices}
+    recipes = {name: load_recipe(name).name for name in models or [DEFAULT_MODEL]}
+    waiting = [Warming(f"{recipes[model]}-{names[device]}", model, device) for device, model in product(names, recipes)]
+    took_s = _train(waiting, workers or processors())
+    columns = [
+        Column("device", "device"),
+        Column("model", "model"),
+        Column("compiled in", "seconds", seconds, is_number=True),
+    ]
+    rows = [[names[run.device], recipes[run.model], took_s[run.name]] for run in waiting]
+    folder = cache_folder()
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    facts = {"compiled": f"{folder}, {size / 1e6:.0f} MB; EMU_CACHE_DIR moves it"}
+    return Output([Table(columns, rows, "runs"), Facts(facts, {"folder": str(folder), "bytes": size})])
+
+
+def _train(runs: Sequence[Warming], workers: int) -> dict[str, float]:
+    """Return the seconds that each run took, by its name."""
+    waiting, ended = list(runs), dict[str, float]()
+    running: dict[str, tuple[subprocess.Popen[str], float]] = {}
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="emu-warm-") as scratch:
+        try:
+            with RunsBar("runs", len(runs), Path(scratch)) as bar:
+                while waiting or running:
+                    while waiting and len(running) < workers:
+                        run = waiting.pop(0)
+                        running[run.name] = run.begin(Path(scratch)), time.monotonic()
+                    for name, (process, began) in list(running.items()):
+                        if process.poll() is None:
+                            continue
+                        del running[name]
+                        ended[name] = time.monotonic() - began
+                        _, printed = process.communicate()
+                        if process.returncode:
+                            failures.append(f"{name}: {_reason(printed) or of_signal(process.returncode)}")
+                    bar.update(len(ended), list(running))
+                    time.sleep(LOOK_S)
+        finally:
+            for process, _ in running.values():
+                process.kill()
+                process.communicate()
+    if failures:
+        raise ConfigError(
+            f"`emu warm` must train a step of each model on each device, got {len(failures)} of {len(runs)} that "
+            f"failed: {'; '.join(failures)}. The others are compiled"
+        )
+    return ended
+
+
+def _reason(printed: str) -> str:
+    """Return the last line of what a command has printed on stderr, without its name; "" if it printed nothing."""
+    return next((line.removeprefix("emu: ") for line in reversed(printed.splitlines()) if line), "")
