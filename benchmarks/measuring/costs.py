@@ -18,6 +18,8 @@ from benchmarks.measuring.row import Row
 SECONDS = {
     "stage/*": 0.6,
     "scaled/*": 0.6,
+    "call/int8*": 4.0,
+    "call/*": 1.5,
     "product/int8": 3.6,
     "product/fp16-stepwise": 3.3,
     "product/*": 1.0,

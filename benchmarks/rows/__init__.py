@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from benchmarks.measuring.row import Row
-from benchmarks.rows import blocks, codecs, growth, matrix, pairs, products, scaled, sparse, stage, step
+from benchmarks.rows import blocks, calls, codecs, growth, matrix, pairs, products, scaled, sparse, stage, step
 from emu.errors import ConfigError
 
 #: What is measured if nothing is said: one of each kind of work, about a minute on one and on all processors.
@@ -29,7 +29,7 @@ TABLE = "table"
 
 def all_rows() -> list[Row]:
     """Return every row: those of the table first, in the table's order."""
-    kinds = (stage, blocks, products, scaled, codecs, sparse, step, pairs, matrix, growth)
+    kinds = (stage, blocks, products, calls, scaled, codecs, sparse, step, pairs, matrix, growth)
     return [row for kind in kinds for row in kind.rows()]
 
 
