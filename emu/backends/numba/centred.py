@@ -87,10 +87,10 @@ class Centred(NamedTuple):
 
 
 @kernel
-def _measure(x: Any, exponents: Any, measured: Any, start: int, stop: int) -> None:
+def _measure(x: Any, exponents: Any, measured: Any) -> None:
     """Raise what is measured to that of some numbers; the top of infinities and NaN lies above all others."""
     low, high, top, digits = measured[LOW], measured[HIGH], measured[TOP], measured[DIGITS]
-    for i in range(start, stop):
+    for i in range(x.size):
         field = ((bits_of(np.float64(x[i])) >> 52) & FIELD) - FLOAT64_BIAS
         exponent = np.int64(exponents[i])
         is_zero = x[i] == 0.0
@@ -106,7 +106,7 @@ def _range_of(x: Array, exponents: Array, point: int) -> Range | None:
     measured = np.empty((thread_count(), 4), np.int64)
     measured[:] = FAR, -FAR, -FAR, -FAR
     numbers, beside = only_read(x.reshape(-1)), only_read(exponents.reshape(-1))
-    over_ranges(lambda part, i, j: _measure(numbers, beside, measured[part], i, j), x.size, 1, GRAIN)
+    over_ranges(lambda part, i, j: _measure(numbers[i:j], beside[i:j], measured[part]), x.size, 1, GRAIN)
     top = int(measured[:, TOP].max())
     if top > FLOAT64_BIAS:
         return None
@@ -154,8 +154,8 @@ def centred(product: Product, fraction_bits: int, min_exponent: int) -> Centred 
 
 
 @kernel
-def _move(x: Any, factor: float, moved: Any, start: int, stop: int) -> None:
-    for i in range(start, stop):
+def _move(x: Any, factor: float, moved: Any) -> None:
+    for i in range(x.size):
         moved[i] = x[i] * factor
 
 
@@ -163,13 +163,13 @@ def _moved(x: Array, by: int) -> Array:
     """Return numbers divided by 2**by, float32."""
     numbers, out = only_read(x.reshape(-1)), empty(x.shape, np.float32)
     flat, factor = out.reshape(-1), 2.0**-by
-    over_ranges(lambda _, i, j: _move(numbers, factor, flat, i, j), x.size, 1, GRAIN)
+    over_ranges(lambda _, i, j: _move(numbers[i:j], factor, flat[i:j]), x.size, 1, GRAIN)
     return out
 
 
 @kernel
-def _move_exponents(x: Any, exponents: Any, by: int, out: Any, start: int, stop: int) -> None:
-    for i in range(start, stop):
+def _move_exponents(x: Any, exponents: Any, by: int, out: Any) -> None:
+    for i in range(x.size):
         out[i] = PLACELESS if x[i] == 0.0 else exponents[i] - by
 
 
@@ -177,5 +177,5 @@ def _moved_exponents(x: Array, exponents: Array, by: int) -> Array:
     """Return the exponents of numbers divided by 2**by, int32; PLACELESS of those that are 0."""
     numbers, beside, out = x.reshape(-1), only_read(exponents.reshape(-1)), empty(x.shape, np.int32)
     flat = out.reshape(-1)
-    over_ranges(lambda _, i, j: _move_exponents(numbers, beside, by, flat, i, j), x.size, 1, GRAIN)
+    over_ranges(lambda _, i, j: _move_exponents(numbers[i:j], beside[i:j], by, flat[i:j]), x.size, 1, GRAIN)
     return out

@@ -41,6 +41,8 @@ def kernel(
 
     Numba compiles it again for each constant that a kernel gives it: where it is given numbers as well, write
     `np.int64(0)`. An array that is assigned to a slice costs more than a second: Numba compiles its error message.
+    A loop `for i in range(start, stop)` over elements is no vector code, as an index below 0 would count from the end:
+    give it a slice, and let it begin at 0.
 
     Args:
         function: what to compile.

@@ -18,8 +18,8 @@ GRAIN = 1 << 18
 
 
 @kernel
-def _flush_range(x: Any, out: Any, smallest: float, keeps_sign: bool, start: int, stop: int) -> None:
-    for i in range(start, stop):
+def _flush(x: Any, out: Any, smallest: float, keeps_sign: bool) -> None:
+    for i in range(x.size):
         value = x[i]
         zero = math.copysign(0.0, value) if keeps_sign else 0.0
         out[i] = zero if abs(value) < smallest else value
@@ -35,7 +35,7 @@ def flushed(x: Array, fmt: FormatCode | None) -> Array:
     smallest, keeps_sign = math.ldexp(1.0, fmt.emin), bool(fmt.has_negative_zero)
 
     def work(_: int, start: int, stop: int) -> None:
-        _flush_range(flat, out, smallest, keeps_sign, start, stop)
+        _flush(flat[start:stop], out[start:stop], smallest, keeps_sign)
 
     over_ranges(work, x.size, BLOCK, GRAIN)
     return out.reshape(x.shape)

@@ -16,9 +16,9 @@ FEWEST_NEIGHBOURS = 4
 
 
 @kernel
-def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
+def write_relu(x: Any, out: Any) -> None:
     """Write x where x > 0 or NaN, else +0."""
-    for i in range(start, stop):
+    for i in range(x.size):
         if x[i] <= 0:  # two writes: Numba would make one value of both types, float64, which uint64 raws do not fit
             out[i] = 0
         else:
@@ -26,9 +26,9 @@ def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
 
 
 @kernel
-def relu_gradient_range(g: Any, x: Any, out: Any, start: int, stop: int) -> None:
+def write_relu_gradient(g: Any, x: Any, out: Any) -> None:
     """Write g where x > 0, else +0."""
-    for i in range(start, stop):
+    for i in range(x.size):
         if x[i] > 0:
             out[i] = g[i]
         else:

@@ -22,9 +22,9 @@ from emu.backends.numba.prepared import supports
 from emu.backends.numba.selection import (
     max_pool_in_lanes,
     max_pool_range,
-    relu_gradient_range,
-    relu_range,
     unpool_range,
+    write_relu,
+    write_relu_gradient,
 )
 from emu.backends.numba.stage import run_stage
 from emu.backends.numba.ways import (
@@ -152,16 +152,18 @@ class NumbaKernels(NumbaCodecs, HostKernels):
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
         flat, out = only_read(np.ascontiguousarray(x).reshape(-1)), empty((x.size,), x.dtype)
-        over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK, GRAIN_ELEMENTS)
+        over_ranges(lambda _, i, j: write_relu(flat[i:j], out[i:j]), x.size, BLOCK, GRAIN_ELEMENTS)
         return out.reshape(x.shape)
 
     def relu_gradient(self, g: Array, x: Array) -> Array:
         """Return g where x > 0, else +0."""
         errors, inputs = (only_read(np.ascontiguousarray(part).reshape(-1)) for part in (g, x))
         out = empty((g.size,), g.dtype)
-        over_ranges(
-            lambda _, start, stop: relu_gradient_range(errors, inputs, out, start, stop), g.size, BLOCK, GRAIN_ELEMENTS
-        )
+
+        def work(_: int, start: int, stop: int) -> None:
+            write_relu_gradient(errors[start:stop], inputs[start:stop], out[start:stop])
+
+        over_ranges(work, g.size, BLOCK, GRAIN_ELEMENTS)
         return out.reshape(g.shape)
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:

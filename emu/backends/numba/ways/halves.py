@@ -86,7 +86,8 @@ def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | 
     lsb = math.ldexp(1.0, quantum)
 
     def work(_: int, start: int, stop: int) -> None:
-        _join(low, middle, high, lsb, out, start, stop)
+        here = slice(start, stop)
+        _join(low[here], middle[here], high[here], lsb, out[here])
 
     over_ranges(work, out.size, BLOCK, GRAIN)
     return out.reshape((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]))
@@ -105,9 +106,9 @@ def _halves(x: Array, fmt: FormatCode) -> list[Array] | None:
 
 
 @kernel
-def _join(low: Any, middle: Any, high: Any, lsb: float, out: Any, start: int, stop: int) -> None:
+def _join(low: Any, middle: Any, high: Any, lsb: float, out: Any) -> None:
     # Two exact sums of two (Knuth) leave total + rest + error, the exact sum of three.
-    for i in range(start, stop):
+    for i in range(out.size):
         x, y, z = high[i] * 4294967296.0, middle[i] * 65536.0, low[i]
         s = y + z
         back = s - y

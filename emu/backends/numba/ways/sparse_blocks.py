@@ -112,8 +112,9 @@ def sorted_blocks(pattern: Pattern, data: Array, block_rows: int, dtype: Any) ->
 def _pack(dense: Any, edges: Any, column: int, tiles: Any) -> None:
     for i in range(edges.size - 1):
         for r in range(edges[i + 1] - edges[i]):
+            tile, row = tiles[i, r], dense[edges[i] + r, column : column + WIDTH]
             for j in range(WIDTH):
-                tiles[i, r, j] = dense[edges[i] + r, column + j]
+                tile[j] = row[j]
 
 
 @kernel

@@ -56,8 +56,9 @@ def _begin(addend: Any, strip: Any, first: int, width: int) -> None:
 @kernel
 def _end(strip: Any, sums: Any, first: int, width: int) -> None:
     for r in range(sums.shape[0]):
-        for j in range(width):
-            sums[r, first + j] = strip[r, j]
+        row, here = sums[r, first : first + width], strip[r]
+        for j in range(row.size):
+            row[j] = here[j]
 
 
 @kernel
