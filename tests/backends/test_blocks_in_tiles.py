@@ -12,9 +12,10 @@ from variants import assert_same_everywhere, needs_vectors
 import emu
 from emu import Mac
 from emu.backends.interface import encode_mac
-from emu.backends.numba.ways import blocks_in_tiles
+from emu.backends.numba.ways import blocks_in_tiles, dot_add
 from emu.datapath import MATRIX_UNITS
 from emu.engine.path import codes_of_terms
+from emu.testing import assert_bits_equal
 
 ORDERS = [
     "blocks(4, 23)", "blocks(16, 25)", *(pytest.param(f"blocks({order})", marks=pytest.mark.slow)
@@ -37,7 +38,7 @@ def check(mac: Mac, fmt: str, a: np.ndarray, b: np.ndarray, addend: np.ndarray |
 
 
 @needs_vectors
-def test_units_with_float32_sums_of_binary16_run_in_tiles():
+def test_the_units_of_gpus_that_run_in_tiles_are_these():
     found = {
         (unit.gpu, unit.inputs)
         for unit in MATRIX_UNITS
@@ -46,8 +47,90 @@ def test_units_with_float32_sums_of_binary16_run_in_tiles():
             Mac.preset(unit.gpu, inputs=unit.inputs, output=unit.output, instruction=unit.instruction), unit.inputs
         )
     }
-    gpus = ("v100", "t4", "a100", "ada", "h100", "b200")
-    assert found == {*((gpu, "fp16") for gpu in gpus), ("b200", "fp8_e4m3"), ("b200", "fp8_e5m2")}
+    assert found == {
+        *((gpu, "fp16") for gpu in ("v100", "t4", "a100", "ada", "h100", "b200")),
+        *((gpu, fmt) for gpu in ("a100", "ada", "h100", "b200") for fmt in ("bf16", "tf32")),
+        *((gpu, fmt) for gpu in ("ada", "h100", "b200") for fmt in ("fp8_e4m3", "fp8_e5m2")),
+    }
+
+
+def near(fmt: str, shape: tuple[int, ...], seed: int, exponent: int = 0, spread: int = 4) -> np.ndarray:
+    """Numbers of a format about 2**exponent, within a few powers of two, and zeros of both signs between them."""
+    rng = np.random.default_rng(seed)
+    x = np.ldexp(rng.standard_normal(shape), exponent + rng.integers(-spread, spread + 1, shape))
+    with np.errstate(all="ignore"):
+        written = emu.quantize(x, fmt, overflow="satfinite", check=False, backend="reference")
+    return np.where(rng.random(shape) < 0.1, np.copysign(np.float32(0), written), written)
+
+
+@pytest.fixture
+def only_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain loops are no way out."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("computed in plain loops")
+
+    monkeypatch.setattr(dot_add, "_rows", refuse)
+
+
+NARROW = Mac(accumulator="e8m13", order="blocks(32, 13)", rounding="toward_zero")
+WIDE_UNITS = [
+    (Mac.preset("a100", inputs="bf16"), "bf16"), (Mac.preset("h100", inputs="bf16"), "bf16"),
+    (Mac.preset("h100", inputs="tf32"), "tf32"), (NARROW, "fp8_e4m3"), (NARROW, "bf16"),
+    (Mac(accumulator="e8m1", order="blocks(4, 5)", rounding="toward_zero"), "fp8_e5m2"),
+]  # fmt: skip
+
+
+@needs_vectors
+@pytest.mark.parametrize("unit", WIDE_UNITS, ids=lambda unit: f"{unit[1]}-{unit[0].accumulator}-{unit[0].order}")
+def test_numbers_near_each_other_are_multiplied_in_tiles_whichever_their_format(
+    unit: tuple[Mac, str], only_tiles: None
+):
+    mac, fmt = unit
+    a, b = near(fmt, (5, 70), 1), near(fmt, (70, 33), 2)
+    names = {"a_format": fmt, "b_format": fmt, "out_format": "fp32", "mac": mac}
+    for left, right in ((a, b), (np.stack([a, -a]), b)):
+        expected = emu.matmul(left, right, **names, backend="reference")
+        assert_bits_equal(emu.matmul(left, right, **names, backend="numba"), expected, "fp32")
+
+
+@needs_vectors
+def test_numbers_far_apart_are_left_to_plain_loops(only_tiles: None):
+    a, b = near("bf16", (5, 70), 1), near("bf16", (70, 33), 2)
+    names = {"a_format": "bf16", "b_format": "bf16", "out_format": "fp32", "mac": Mac.preset("h100", inputs="bf16")}
+    a[2, 3] = 2.0**-60
+    emu.matmul(a, b, **names, backend="numba")
+    a[2, 3] = 2.0**-100  # a product's last place would be subnormal in the accumulator
+    with pytest.raises(AssertionError, match="plain loops"):
+        emu.matmul(a, b, **names, backend="numba")
+
+
+@pytest.mark.parametrize("unit", WIDE_UNITS, ids=lambda unit: f"{unit[1]}-{unit[0].accumulator}-{unit[0].order}")
+def test_numbers_at_every_exponent_are_the_same(unit: tuple[Mac, str]):
+    """From where products vanish to where they overflow; the wider the exponents, the earlier tiles give up."""
+    mac, fmt = unit
+    parsed = emu.parse(fmt)
+    lowest, highest = parsed.emin - parsed.fraction_bits, int(np.log2(parsed.max))
+    step = max((highest - lowest) // 12, 1)
+    for i, exponent in enumerate(range(lowest - 1, highest + 2, step)):
+        a, b = (
+            near(fmt, (3, 40), i, exponent, spread=3 * (i % 3)),
+            near(fmt, (40, 17), i + 100, exponent // (1 + i % 2)),
+        )
+        check(mac, fmt, a, b, note=(fmt, exponent))
+        check(mac, fmt, a, near(fmt, (40, 17), i, -exponent), note=(fmt, exponent, "opposite"))
+
+
+@pytest.mark.parametrize("scale", [0, 2.0**-149, 2.0**-125, 2.0**-96, 2.0**-30, 1.0, 2.0**95, 2.0**127, np.inf, np.nan])
+def test_addends_of_any_size_of_units_with_many_exponents_or_few_bits_are_the_same(scale: float):
+    rng = np.random.default_rng(3)
+    with np.errstate(over="ignore", invalid="ignore"):
+        addend = (rng.standard_normal((5, 1)) * scale).astype(np.float32)
+    for mac, fmt in (WIDE_UNITS[0], WIDE_UNITS[3], WIDE_UNITS[5]):
+        for exponent in (0, -30):
+            a, b = near(fmt, (5, 40), 1, exponent), near(fmt, (40, 33), 2, exponent)
+            a[2] = 0  # a row whose sum is its addend
+            check(mac, fmt, a, b, addend, (fmt, scale, exponent))
 
 
 @pytest.mark.parametrize("rounding", ["toward_zero", "nearest_even"])
@@ -128,7 +211,11 @@ def test_a_floor_of_the_alignment_is_the_same():
         (Mac(accumulator="fp32", order="blocks(4, 23)", overflow="satfinite"), "fp16"),
         (Mac(accumulator="fp32", order="blocks(4, 23, addend=after)"), "fp16"),
         (Mac(accumulator="fp32", order="blocks(4, 31)"), "fp16"),
-        (Mac(accumulator="fp32", order="blocks(4, 23)"), "bf16"),
+        (Mac(accumulator="e8m13", order="blocks(4, 23)", rounding="nearest_even"), "fp16"),
+        (Mac(accumulator="e7m13", order="blocks(4, 23)", rounding="toward_zero"), "fp16"),
+        (Mac(accumulator="e8m24", order="blocks(4, 23)", rounding="toward_zero"), "fp16"),
+        (Mac(accumulator="e8m13 ftz", order="blocks(4, 23)", rounding="toward_zero"), "fp16"),
+        (Mac(accumulator="fp32", order="blocks(4, 23)"), "fp32"),
         (Mac(accumulator="fp32", order="blocks(4, 23)"), "fix8f4"),
     ],
 )

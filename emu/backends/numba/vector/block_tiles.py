@@ -6,7 +6,8 @@
 This is exact in float32 and int32. A product of two operands has at most 24 significant bits; in units of
 2**(top - fraction_bits), converting it to an integer cuts it toward zero. As many of those as 32 bits hold are added
 there, the sums of more in float64. One instruction converts a sum and rounds it as the unit does; if no instruction can
-be told how to round, the bits of a float64 that float32 lacks are cleared.
+be told how to round, the bits of a float64 that float32 lacks are cleared. An accumulator of fewer bits that rounds
+toward zero has its lowest bits cleared once more.
 
 Source: docs/concepts/matrix-units.md, "Matrix units".
 """
@@ -55,6 +56,7 @@ def add_blocks(
     fraction_bits: Any,
     together: Any,
     cuts: Any,
+    tail: Any,
     a: Any,
     a_exponents: Any,
     row_stride: Any,
@@ -72,6 +74,7 @@ def add_blocks(
         fraction_bits: kept below the largest exponent, a literal.
         together: how many cut products add up within 32 bits, a literal; n + 1 if n products and the accumulator do.
         cuts: whether sums are rounded toward zero, else to nearest even; a literal.
+        tail: bits of float32 that the accumulator lacks, a literal; 0 unless sums are rounded toward zero.
         a: address of the first row, float32.
         a_exponents: of its exponents, int32.
         row_stride: elements from one row to the next, of both.
@@ -82,19 +85,19 @@ def add_blocks(
         sums: address of 4 * 32 float32.
     """
     i64 = types.int64
-    signature = types.void(n, fraction_bits, together, cuts, *[i64] * 8)
+    signature = types.void(n, fraction_bits, together, cuts, tail, *[i64] * 8)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         a, a_exponents, panel, panel_exponents, sums = (
-            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (4, 5, 7, 8, 11)
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (5, 6, 8, 9, 12)
         )
-        step = Step(n.literal_value, fraction_bits.literal_value, together.literal_value, cuts.literal_value)
+        step = Step(*(literal.literal_value for literal in (n, fraction_bits, together, cuts, tail)))
         for rows, halves in parts(ROWS, ROWS_OF_SHORT_VECTORS):
-            part = _Products(e, rows, halves, sums, builder.trunc(args[10], I32))
-            part.step, part.numbers = step, part.reader(F32, a, panel, args[6])
-            part.exponents = part.reader(I32, a_exponents, panel_exponents, args[6])
-            part.emit(args[9])
+            part = _Products(e, rows, halves, sums, builder.trunc(args[11], I32))
+            part.step, part.numbers = step, part.reader(F32, a, panel, args[7])
+            part.exponents = part.reader(I32, a_exponents, panel_exponents, args[7])
+            part.emit(args[10])
         return context.get_dummy_value()
 
     return signature, generate
@@ -125,6 +128,7 @@ class Step(NamedTuple):
     fraction_bits: int
     together: int
     cuts: int
+    tail: int
 
 
 class Part(ABC):
@@ -210,7 +214,12 @@ class _Products(Part):
                     product = (left[row] * right[half] * scale[row, half]).as_kind(I32)
                     part[row, half] = part[row, half] + product if (row, half) in part else product
             totals = part if fits else {at: totals[at] + part[at].as_kind(F64) for at in self.lanes}
-        return {at: rounded(x, self.step.cuts) for at, x in totals.items()}
+        return {at: without_tail(rounded(x, self.step.cuts), self.step.tail) for at, x in totals.items()}
+
+
+def without_tail(x: Vector, tail: int) -> Vector:
+    """Return float32 numbers cut toward zero by so many bits of their fractions."""
+    return (x.bits() & -(1 << tail)).bits_as(F32) if tail else x
 
 
 def rounded(x: Vector, cuts: int) -> Vector:

@@ -1,8 +1,9 @@
 """Blocks of products in vector code: which matrix units `block_tiles` emulates, and the products of matrices.
 
     operands       floats carried by float32, their products exact there and far from its ends (binary16, FP8)
-                   elements times scales, with their exponents beside them, if they are near enough to each other
-    accumulator    float32, rounding toward zero or to nearest even
+                   floats of more exponents (bfloat16), and elements times scales with their exponents beside them,
+                   if the numbers of a product are near enough to each other: they are moved to the middle of float32
+    accumulator    float32, rounding toward zero or to nearest even; of fewer bits (the 14 of FP8 units), toward zero
 
 Other units, operands that are not finite, and addends near the ends of float32 are left to `dot_add`.
 """
@@ -10,6 +11,7 @@ Other units, operands that are not finite, and addends near the ends of float32 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,10 +20,10 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import MacCode, StageCode, Write, carrier_of
+from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.centred import END, PLACELESS, centred
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.centred import END, GRAIN, PLACELESS, centred
+from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised, single
 from emu.backends.numba.machine import has_vectors
@@ -31,10 +33,12 @@ from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
 from emu.backends.numba.ways.dot_add import arranged, exponents
-from emu.backends.product import Formats, Product, ProductCode
+from emu.backends.product import Alignment, Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
+from emu.formats import Float
 
 Array = NDArray[Any]
+FLOAT32_EXPONENT_BITS = 8
 #: The largest sum of int32.
 LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
@@ -49,9 +53,12 @@ class TileBlockAdder(NamedTuple):
         fraction_bits: kept below the largest exponent.
         together: how many cut products add up within 32 bits; n + 1 if n products and the accumulator do.
         cuts: 1 rounds toward zero, 0 to nearest even.
+        tail: bits of float32 that the accumulator lacks.
         floor: smallest exponent that a block is aligned to.
         emin: of the two operands.
         headroom: exponent of the largest product, plus one.
+        is_central: whether all products and last places of the formats are far from the ends of float32; else
+            those of the numbers must be measured.
         indices: order along k in which an instruction takes products.
     """
 
@@ -59,9 +66,11 @@ class TileBlockAdder(NamedTuple):
     fraction_bits: int
     together: int
     cuts: int
+    tail: int
     floor: int
     emin: tuple[int, int]
     headroom: int
+    is_central: bool
     indices: tuple[int, ...]
 
 
@@ -79,7 +88,10 @@ def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> Til
         return None
     if not has_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
         return None
-    if stage.format != FP32 or stage.overflow != k.IEEE or stage.rounding not in (k.TOWARD_ZERO, k.NEAREST_EVEN):
+    tail = _tail_of(stage.format)
+    if tail is None or stage.overflow != k.IEEE or stage.rounding not in (k.TOWARD_ZERO, k.NEAREST_EVEN):
+        return None
+    if tail and stage.rounding != k.TOWARD_ZERO:  # rounding twice is rounding once only if both cut
         return None
     if any(not f.is_float or f.daz or not (is_aligned or carrier_of(f) == np.float32) for f in (a, b)):
         return None
@@ -89,7 +101,7 @@ def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> Til
     # The last places of a block aligned at the smallest product, and of a float32 accumulator as small as that.
     lowest = a.emin + b.emin - max(blocks.fraction_bits, FP32.precision)
     is_central = min(a.quantum + b.quantum, lowest) > -END and headroom < END
-    if significand_bits(a) + significand_bits(b) > FP32.precision or not (is_central or is_aligned):
+    if significand_bits(a) + significand_bits(b) > FP32.precision:
         return None
     # A cut product is at most that of the largest significands, the accumulator below 2, in units of 2**-fraction_bits.
     largest = (2 - 2.0 ** (1 - a.precision)) * (2 - 2.0 ** (1 - b.precision)) * 2.0**blocks.fraction_bits
@@ -102,15 +114,26 @@ def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> Til
         fraction_bits=blocks.fraction_bits,
         together=blocks.n + 1 if all_of_it else int(min(room, blocks.n)),
         cuts=int(stage.rounding == k.TOWARD_ZERO),
+        tail=tail,
         floor=max(-END, blocks.min_exponent),
         emin=(a.emin, b.emin),
         headroom=headroom,
+        is_central=is_central,
         indices=blocks.indices,
     )
 
 
+def _tail_of(accumulator: FormatCode) -> int | None:
+    """Return how many bits of float32 a format lacks that has its exponents and special values; None of others."""
+    bits = accumulator.precision - 1
+    is_like_float32 = accumulator.is_float and 1 <= bits <= FP32.precision - 1
+    if not is_like_float32 or accumulator != encode_format(Float(FLOAT32_EXPONENT_BITS, bits)):
+        return None
+    return FP32.precision - accumulator.precision
+
+
 @lru_cache(maxsize=16)
-def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
+def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) -> Any:
     """Return the compiled loop of a unit.
 
     It takes a (M, K), its exponents (M, K) or none (0, K) and the smallest exponent of its format, packed panels of b
@@ -154,6 +177,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
                     fraction_bits,
                     together,
                     cuts,
+                    tail,
                     address(left),
                     address(tops),
                     depth,
@@ -178,6 +202,8 @@ def contents(product: Product, write: Write) -> Contents | None:
     """Return float32 contents, (B, M, N); None if the tiles are not exact for these numbers."""
     unit = unit_for(product.code.mac, product.code.formats, is_aligned=product.code.is_aligned)
     assert unit is not None
+    if product.alignment is None and not unit.is_central:
+        product = replace(product, alignment=_own_alignment(product, unit))
     if product.alignment is not None:
         assert product.code.mac.blocks is not None
         moved = centred(product, unit.fraction_bits, product.code.mac.blocks.min_exponent)
@@ -190,6 +216,22 @@ def contents(product: Product, write: Write) -> Contents | None:
     if not _are_exact(a, b, product.addend, unit):
         return None
     return Contents(_accumulate(single(a), single(b), product.addend, unit, len(a)))
+
+
+def _own_alignment(product: Product, unit: TileBlockAdder) -> Alignment:
+    """Return the exponents of the numbers themselves, int32: those of their leading bits, of subnormal ones `emin`."""
+    left, right = (
+        _exponents_of(single(x), emin) for x, emin in zip(product.stacks(materialised), unit.emin, strict=True)
+    )
+    a, b = product.code.formats[:2]
+    return Alignment(left, right, (a.precision - 1, b.precision - 1))
+
+
+def _exponents_of(x: Array, emin: int) -> Array:
+    out = empty(x.shape, np.int32)
+    numbers, beside = only_read(np.ascontiguousarray(x).reshape(-1)), out.reshape(-1)
+    over_ranges(lambda _, i, j: exponents(numbers[i:j], emin, beside[i:j]), numbers.size, PANEL_COLUMNS, GRAIN)
+    return out
 
 
 def _are_exact(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
@@ -224,7 +266,9 @@ def _accumulate(
         tops = packed_panels(tops, np.int32)
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
     out = empty((batches, rows, columns), np.float32)
-    loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts)
+    if unit.tail:  # an addend, too, is rounded into the accumulator
+        first = (np.ascontiguousarray(first).view(np.int32) & -(1 << unit.tail)).view(np.float32)
+    loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts, unit.tail)
 
     def work(batch: int, start: int, stop: int) -> None:
         right = batch % len(panels)
