@@ -1,9 +1,10 @@
-"""Operands that share scales, moved by powers of two to the middle of float32; their sums are moved back.
+"""Operands moved by powers of two to the middle of float32; their sums are moved back.
 
     left, right -> left * 2**-p, right * 2**-q      with p and q between their least and largest exponents
     sums        -> sums * 2**(p + q)                exact if neither come near to the ends of float32
 
-An operand's number is an integer times 2**(exponent - point), and its exponents are given beside it.
+An operand's number is an integer times 2**(exponent - point). The exponents of operands that share scales are given
+beside them; others have their own, and stay where they are if that is far from the ends.
 """
 
 from __future__ import annotations
@@ -57,8 +58,22 @@ class Range(NamedTuple):
         return (self.low + self.high) // 2
 
 
+class Place(NamedTuple):
+    """Where the operands of a product are moved to.
+
+    Attributes:
+        middles: exponents of what both operands are divided by.
+        floor: smallest exponent that a block of moved numbers is aligned to.
+        addend: moved, or None.
+    """
+
+    middles: tuple[int, int]
+    floor: int
+    addend: Array | None
+
+
 class Centred(NamedTuple):
-    """A product whose operands were moved.
+    """A product whose operands were moved, with their exponents beside them.
 
     Attributes:
         numbers: of both operands, float32: (B or 1, M, K) and (B or 1, K, N).
@@ -83,7 +98,12 @@ class Centred(NamedTuple):
 
     def moved_back(self, sums: Array) -> Array:
         """Return sums times what the operands were divided by."""
-        return np.ldexp(sums, sum(self.middles))
+        return moved_back(sums, self.middles)
+
+
+def moved_back(sums: Array, middles: tuple[int, int]) -> Array:
+    """Return sums times what the operands were divided by."""
+    return np.ldexp(sums, sum(middles)) if sum(middles) else sums
 
 
 @kernel
@@ -101,12 +121,44 @@ def _measure(x: Any, exponents: Any, measured: Any) -> None:
     measured[LOW], measured[HIGH], measured[TOP], measured[DIGITS] = low, high, top, digits
 
 
-def _range_of(x: Array, exponents: Array, point: int) -> Range | None:
-    """Return the range of an operand; None if a number is infinite or NaN."""
+@kernel
+def _measure_own(x: Any, emin: int, measured: Any) -> None:
+    """Raise what is measured to that of some numbers, whose exponents are their own, `emin` or more."""
+    low, high, top = measured[LOW], measured[HIGH], measured[TOP]
+    for i in range(x.size):
+        field = ((bits_of(np.float64(x[i])) >> 52) & FIELD) - FLOAT64_BIAS
+        exponent = max(field, emin)
+        is_zero = x[i] == 0.0
+        low = min(low, FAR if is_zero else exponent)
+        high = max(high, -FAR if is_zero else exponent)
+        top = max(top, field)
+    measured[LOW], measured[HIGH], measured[TOP] = low, high, top
+
+
+def _own_range_of(x: Array, emin: int) -> Range | None:
+    """Return the range of an operand of floats; None if a number is infinite or NaN."""
+    measured = _unmeasured()
+    numbers = only_read(x.ravel(order="K"))
+    over_ranges(lambda part, i, j: _measure_own(numbers[i:j], emin, measured[part]), x.size, 1, GRAIN)
+    return _as_range(measured, 0)
+
+
+def _unmeasured() -> Array:
     measured = np.empty((thread_count(), 4), np.int64)
     measured[:] = FAR, -FAR, -FAR, -FAR
+    return measured
+
+
+def _range_of(x: Array, exponents: Array, point: int) -> Range | None:
+    """Return the range of an operand; None if a number is infinite or NaN."""
+    measured = _unmeasured()
     numbers, beside = only_read(x.reshape(-1)), only_read(exponents.reshape(-1))
     over_ranges(lambda part, i, j: _measure(numbers[i:j], beside[i:j], measured[part]), x.size, 1, GRAIN)
+    return _as_range(measured, point)
+
+
+def _as_range(measured: Array, point: int) -> Range | None:
+    """Return what threads have measured; None if a number is infinite or NaN."""
     top = int(measured[:, TOP].max())
     if top > FLOAT64_BIAS:
         return None
@@ -129,28 +181,79 @@ def centred(product: Product, fraction_bits: int, min_exponent: int) -> Centred 
     beside = product.alignment.left[: len(left)], product.alignment.right[: len(right)]
     points = product.alignment.points
     a, b = (_range_of(*each) for each in zip((left, right), beside, points, strict=True))
-    if a is None or b is None or left.shape[2] == 0:
+    if a is None or b is None:
         return None
-    shift = a.middle + b.middle
+    blocks = fraction_bits, min_exponent
+    place = _place(a, b, points, blocks, left.shape[2], product.addend, (a.middle, b.middle))
+    if place is None:
+        return None
+    numbers = _moved(left, a.middle), _moved(right, b.middle)
+    return Centred(numbers, beside, place.middles, (a.digits, b.digits), place.floor, place.addend)
+
+
+def centred_by_own(
+    product: Product, emins: tuple[int, int], fraction_bits: int, min_exponent: int
+) -> tuple[tuple[Array, Array], Place] | None:
+    """Return both operands, float32, and where they were moved to; None if there is no such place.
+
+    Args:
+        product: of floats, whose exponents are those of their leading bits.
+        emins: smallest exponents of the operands' formats.
+        fraction_bits: of the unit's blocks.
+        min_exponent: smallest exponent that they are aligned to.
+    """
+    left, right = (single(x) for x in product.stacks(materialised))
+    points = product.code.formats[0].precision - 1, product.code.formats[1].precision - 1
+    a, b = (_own_range_of(*each) for each in zip((left, right), emins, strict=True))
+    if a is None or b is None:
+        return None
+    for middles in ((0, 0), (a.middle, b.middle)):
+        blocks = fraction_bits, min_exponent
+        place = _place(a, b, points, blocks, left.shape[2], product.addend, middles)
+        if place is not None:
+            return (_moved(left, middles[0]), _moved(right, middles[1])), place
+    return None
+
+
+def _place(
+    a: Range,
+    b: Range,
+    points: tuple[int, int],
+    blocks: tuple[int, int],
+    depth: int,
+    addend: Array | None,
+    middles: tuple[int, int],
+) -> Place | None:
+    """Return where operands are moved to by `middles`; None if float32 does not hold their sums exactly, there or here.
+
+    Args:
+        a: range of the left operand.
+        b: range of the right one.
+        points: of both operands.
+        blocks: fraction bits of the unit's blocks, and the smallest exponent that they are aligned to.
+        depth: products of a sum.
+        addend: what is added, or None.
+        middles: exponents of what both operands are divided by.
+    """
+    fraction_bits, min_exponent = blocks
+    shift = sum(middles)
     # The last place of products, and of a block or a float32 accumulator aligned at the smallest exponent of them; and
     # a bound of all sums: products are below 2**(2 + both tops).
     last = a.low + b.low - max(fraction_bits, FP32.precision, sum(points))
-    bound = a.top + b.top + 2 + left.shape[2].bit_length()
+    bound = a.top + b.top + 2 + depth.bit_length()
     # In float32 as it is, the unit's own sums are neither subnormal nor infinite.
-    if last <= 2 - BIAS or bound >= BIAS or last - shift <= -END or bound - shift >= END:
+    if not depth or last <= 2 - BIAS or bound >= BIAS or last - shift <= -END or bound - shift >= END:
         return None
     floor = max(-END, min_exponent - shift)
-    if max(a.top - a.middle, b.top - b.middle, floor) >= END:
+    if max(a.top - middles[0], b.top - middles[1], floor) >= END:
         return None
-    addend = product.addend
     if addend is not None:
         addend = np.ldexp(addend.astype(np.float64), -shift)
         magnitude = np.abs(addend)
         is_near = (magnitude == 0) | ((magnitude > 2.0 ** (last - shift)) & (magnitude < 2.0 ** (bound - shift)))
         if not is_near.all():
             return None
-    numbers = _moved(left, a.middle), _moved(right, b.middle)
-    return Centred(numbers, beside, (a.middle, b.middle), (a.digits, b.digits), floor, addend)
+    return Place(middles, floor, addend)
 
 
 @kernel
@@ -161,6 +264,8 @@ def _move(x: Any, factor: float, moved: Any) -> None:
 
 def _moved(x: Array, by: int) -> Array:
     """Return numbers divided by 2**by, float32."""
+    if not by and x.dtype == np.float32:
+        return x
     numbers, out = only_read(x.reshape(-1)), empty(x.shape, np.float32)
     flat, factor = out.reshape(-1), 2.0**-by
     over_ranges(lambda _, i, j: _move(numbers[i:j], factor, flat[i:j]), x.size, 1, GRAIN)

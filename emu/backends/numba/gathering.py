@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
@@ -18,9 +19,9 @@ GRAIN_ELEMENTS = 1 << 16
 @kernel
 def _gather_rows(data: Any, batch_stride: int, rows: Any, columns: Any, out: Any, start: int, stop: int) -> None:
     for row in range(start, stop):
-        base = row // rows.size * batch_stride + rows[row % rows.size]
-        for j in range(columns.size):
-            out[row, j] = data[base + columns[j]]
+        base, line = row // rows.size * batch_stride + rows[row % rows.size], out[row]
+        for j in range(columns.size):  # indices without a sign: one below 0 would count from the end
+            line[np.uint64(j)] = data[np.uint64(base + columns[np.uint64(j)])]
 
 
 def materialised(x: Gathered) -> Array:

@@ -84,6 +84,27 @@ def _test_float(
     return outside, zeros
 
 
+@kernel
+def _test_finite(patterns: Any, exponent: int) -> bool:
+    special = False
+    for i in range(patterns.size):
+        special |= patterns[i] & exponent == exponent
+    return not special
+
+
+def are_finite(x: Array) -> bool:
+    """Return whether all numbers, float32 or float64, are finite."""
+    flat, finite = x.ravel(order="K"), [True] * (thread_count() + 1)
+    patterns = only_read(flat.view(np.int32 if x.dtype == np.float32 else np.int64))
+    exponent = int(np.array(np.inf, x.dtype).view(patterns.dtype)[()])
+
+    def work(thread: int, start: int, stop: int) -> None:
+        finite[thread] = _test_finite(patterns[start:stop], exponent)
+
+    over_ranges(work, flat.size, 64, GRAIN)
+    return all(finite)
+
+
 def are_members(x: Array, fmt: Format) -> tuple[bool, bool]:
     """Return whether all numbers certainly belong to a format, and whether one of them is -0.
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import frozen
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_tiles import COMPARING, MARK, ROWS, WORDS, add_in_order, finish_in_order
@@ -23,38 +24,60 @@ GRAIN_PACKED = 1 << 16
 
 
 @kernel
-def pack_ordered_panels(b: Any, panels: Any, scale: float, start: int, stop: int) -> None:
-    """Pack b, (B, K, N), times `scale`, into (B, panels, K * 32): those numbers `start`..`stop` along batch and k.
+def pack_ordered_panels(b: Any, panels: Any, scale: float, order: Any, filler: int, start: int, stop: int) -> None:
+    """Pack b, (B, K, N), times `scale`, into (B, panels, order * 32): those numbers `start`..`stop` along batch and k.
 
-    A panel holds 32 columns, one k after the other, with zeros after the last column.
+    A panel holds 32 columns, one k of `order` after the other, with zeros after the last column. A k of K or more
+    stands for numbers that are all `filler`.
     """
-    depth, columns = b.shape[1], b.shape[2]
+    depth, columns = order.size, b.shape[2]
     at = start
     while at < stop:
         batch, low = at // depth, at % depth
         high = min(low + PACKED, depth, low + stop - at)
+        matrix = b[batch]
         for p in range(panels.shape[1]):
-            first = p * PANEL_COLUMNS
+            first, panel = p * PANEL_COLUMNS, panels[batch, p]
             width = min(PANEL_COLUMNS, columns - first)
             for k in range(low, high):
-                row = b[batch, k, first : first + width]
-                packed = panels[batch, p, k * PANEL_COLUMNS : (k + 1) * PANEL_COLUMNS]
-                for j in range(width):
-                    packed[j] = row[j] * scale
+                # Indices have no sign: one below 0 would count from the end, and loops that ask are no vector code.
+                to = np.uint64(k * PANEL_COLUMNS)
+                if order[k] >= b.shape[1]:
+                    for j in range(width):
+                        panel[to + np.uint64(j)] = filler
+                elif width == PANEL_COLUMNS:
+                    row = matrix[order[k], first : first + PANEL_COLUMNS]
+                    for j in range(PANEL_COLUMNS):
+                        panel[to + np.uint64(j)] = row[np.uint64(j)] * scale
+                else:
+                    row = matrix[order[k], first : first + width]
+                    for j in range(width):
+                        panel[to + np.uint64(j)] = row[np.uint64(j)] * scale
                 for j in range(width, PANEL_COLUMNS):
-                    packed[j] = 0
+                    panel[to + np.uint64(j)] = 0
         at += high - low
 
 
-def packed_panels(b: Array, dtype: Any, scale: float = 1.0) -> Array:
-    """Return a right operand (B, K, N) as packed panels, (B or 1, panels, K * 32); one matrix if all are the same."""
+def packed_panels(
+    b: Array, dtype: Any, scale: float = 1.0, *, order: NDArray[np.int64] | None = None, filler: int = 0
+) -> Array:
+    """Return a right operand (B, K, N) as packed panels, (B or 1, panels, K * 32); one matrix if all are the same.
+
+    Args:
+        b: the operand.
+        dtype: of the panels.
+        scale: what its numbers are multiplied by.
+        order: k of each packed row, K or more for one of fillers; None for all in their order.
+        filler: what such a row consists of.
+    """
     if b.shape[0] > 1 and b.strides[0] == 0:
         b = b[:1]
-    batches, depth, columns = b.shape
+    b, order = only_read(b), frozen(np.arange(b.shape[1])) if order is None else order
+    batches, depth, columns = b.shape[0], order.size, b.shape[2]
     panels = empty((batches, -(-columns // PANEL_COLUMNS), depth * PANEL_COLUMNS), dtype)
 
     def pack(_: int, start: int, stop: int) -> None:
-        pack_ordered_panels(b, panels, scale, start, stop)
+        pack_ordered_panels(b, panels, scale, order, filler, start, stop)
 
     over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
     return panels

@@ -11,7 +11,6 @@ Other units, operands that are not finite, and addends near the ends of float32 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,18 +21,19 @@ from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.centred import END, GRAIN, PLACELESS, centred
+from emu.backends.numba.centred import END, PLACELESS, centred, centred_by_own, moved_back
 from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised, single
 from emu.backends.numba.machine import has_vectors
+from emu.backends.numba.members import are_finite
 from emu.backends.numba.terms import FP32
 from emu.backends.numba.vector.block_tiles import ROWS, add_blocks, begin_tile, keep_tile
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
-from emu.backends.numba.ways.dot_add import arranged, exponents
-from emu.backends.product import Alignment, Formats, Product, ProductCode
+from emu.backends.numba.ways.dot_add import exponents, order_of
+from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
 from emu.formats import Float
 
@@ -136,9 +136,9 @@ def _tail_of(accumulator: FormatCode) -> int | None:
 def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) -> Any:
     """Return the compiled loop of a unit.
 
-    It takes a (M, K), its exponents (M, K) or none (0, K) and the smallest exponent of its format, packed panels of b
-    and of its exponents, the first sums (M or 1, N or 1), the smallest exponent of an alignment, and a range of rows;
-    it writes sums (M, N).
+    It takes a (M, K), its exponents (M, K) or none (0, K) and the smallest exponent of its format, the k in the order
+    in which products are taken, packed panels of b and of its exponents, the first sums (M or 1, N or 1), the smallest
+    exponent of an alignment, and a range of rows; it writes sums (M, N).
     """
 
     @kernel
@@ -146,6 +146,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
         a: Any,
         given: Any,
         emin: int,
+        order: Any,
         panels: Any,
         exponent_panels: Any,
         first_sums: Any,
@@ -154,18 +155,31 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
         start: int,
         stop: int,
     ) -> None:
-        depth, columns = a.shape[1], out.shape[1]
+        depth, columns = order.size, out.shape[1]
         sums = np.empty(ROWS * PANEL_COLUMNS, np.float32)
         left, tops = np.zeros((ROWS, depth), np.float32), np.empty((ROWS, depth), np.int32)
+        in_order = True
+        for j in range(depth):
+            in_order = in_order and order[j] == j
+            if order[j] >= a.shape[1]:  # padding
+                for i in range(ROWS):
+                    tops[i, j] = PLACELESS
         for first in range(start, stop, ROWS):
             height = min(ROWS, stop - first)
             for i in range(height):
-                for j in range(depth):
-                    left[i, j] = a[first + i, j]
+                row, numbers = a[first + i], left[i]
+                if in_order:
+                    for j in range(row.size):
+                        numbers[j] = row[j]
+                else:
+                    for j in range(depth):
+                        numbers[j] = row[order[j]] if order[j] < row.size else np.float32(0.0)
             if given.shape[0] > 0:
                 for i in range(height):
+                    beside, own = given[first + i], tops[i]
                     for j in range(depth):  # for a slice, Numba would compile an error message: 1.5 s
-                        tops[i, j] = given[first + i, j]
+                        if order[j] < beside.size:
+                            own[j] = beside[order[j]]
             else:
                 exponents(left.reshape(-1), emin, tops.reshape(-1))
             for p in range(panels.shape[0]):
@@ -202,41 +216,38 @@ def contents(product: Product, write: Write) -> Contents | None:
     """Return float32 contents, (B, M, N); None if the tiles are not exact for these numbers."""
     unit = unit_for(product.code.mac, product.code.formats, is_aligned=product.code.is_aligned)
     assert unit is not None
-    if product.alignment is None and not unit.is_central:
-        product = replace(product, alignment=_own_alignment(product, unit))
+    batches = max(product.left.shape[0], product.right.shape[0])
     if product.alignment is not None:
         assert product.code.mac.blocks is not None
         moved = centred(product, unit.fraction_bits, product.code.mac.blocks.min_exponent)
         if moved is None:
             return None
         unit = unit._replace(floor=moved.floor)
-        batches = max(product.left.shape[0], product.right.shape[0])
         return Contents(moved.moved_back(_accumulate(*moved.numbers, moved.addend, unit, batches, moved.tops())))
+    if not unit.is_central:
+        return _contents_of_many_exponents(product, unit, batches)
     a, b = product.stacks(materialised)
     if not _are_exact(a, b, product.addend, unit):
         return None
-    return Contents(_accumulate(single(a), single(b), product.addend, unit, len(a)))
+    return Contents(_accumulate(single(a), single(b), product.addend, unit, batches))
 
 
-def _own_alignment(product: Product, unit: TileBlockAdder) -> Alignment:
-    """Return the exponents of the numbers themselves, int32: those of their leading bits, of subnormal ones `emin`."""
-    left, right = (
-        _exponents_of(single(x), emin) for x, emin in zip(product.stacks(materialised), unit.emin, strict=True)
-    )
-    a, b = product.code.formats[:2]
-    return Alignment(left, right, (a.precision - 1, b.precision - 1))
-
-
-def _exponents_of(x: Array, emin: int) -> Array:
-    out = empty(x.shape, np.int32)
-    numbers, beside = only_read(np.ascontiguousarray(x).reshape(-1)), out.reshape(-1)
-    over_ranges(lambda _, i, j: exponents(numbers[i:j], emin, beside[i:j]), numbers.size, PANEL_COLUMNS, GRAIN)
-    return out
+def _contents_of_many_exponents(product: Product, unit: TileBlockAdder, batches: int) -> Contents | None:
+    """Return the contents of a unit whose formats reach the ends of float32; None if the numbers come near to them."""
+    blocks = product.code.mac.blocks
+    assert blocks is not None
+    moved = centred_by_own(product, unit.emin, unit.fraction_bits, blocks.min_exponent)
+    if moved is None:
+        return None
+    (a, b), place = moved
+    emin = unit.emin[0] - place.middles[0], unit.emin[1] - place.middles[1]
+    unit = unit._replace(floor=place.floor, emin=emin)
+    return Contents(moved_back(_accumulate(a, b, place.addend, unit, batches), place.middles))
 
 
 def _are_exact(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
     """Return whether the tiles are exact for these numbers: finite, and sums far from the ends of float32."""
-    if a.shape[2] == 0 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+    if a.shape[2] == 0 or not (are_finite(a) and are_finite(b)):
         return False
     if math.log2(a.shape[2]) + unit.headroom >= END:  # K products add up below K * 2**headroom
         return False
@@ -253,17 +264,16 @@ def _accumulate(
     given: tuple[Array, Array] | None = None,
 ) -> Array:
     """Return the sums of blocks, (B, M, N); `given`: the exponents of both operands, else those of their formats."""
-    rows, columns = a.shape[1], b.shape[2]
-    a, b = arranged(a, unit.indices, 2), arranged(b, unit.indices, 1)
-    depth, (left_emin, right_emin) = a.shape[2], unit.emin
-    panels = packed_panels(b, np.float32)
+    rows, depth, columns = a.shape[1], a.shape[2], b.shape[2]
+    order, (left_emin, right_emin) = order_of(depth, unit.indices), unit.emin
+    a, panels = only_read(np.ascontiguousarray(a)), packed_panels(b, np.float32, order=order)
     if given is None:
-        left_tops, tops = np.empty((1, 0, depth), np.int32), empty(panels.shape, np.int32)
+        left_tops, tops = only_read(np.empty((1, 0, depth), np.int32)), empty(panels.shape, np.int32)
         numbers, of_b = panels.reshape(-1), tops.reshape(-1)
         over_ranges(lambda _, i, j: exponents(numbers[i:j], right_emin, of_b[i:j]), numbers.size, PANEL_COLUMNS)
     else:
-        left_tops, tops = (arranged(x, unit.indices, axis, PLACELESS) for x, axis in zip(given, (2, 1), strict=True))
-        tops = packed_panels(tops, np.int32)
+        left_tops, right_tops = only_read(np.ascontiguousarray(given[0])), given[1]
+        tops = packed_panels(right_tops, np.int32, order=order, filler=PLACELESS)
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
     out = empty((batches, rows, columns), np.float32)
     if unit.tail:  # an addend, too, is rounded into the accumulator
@@ -274,7 +284,8 @@ def _accumulate(
         right = batch % len(panels)
         sums = first[batch % len(first)]
         of_a = left_tops[batch % len(left_tops)]
-        loop(a[batch % len(a)], of_a, left_emin, panels[right], tops[right], sums, unit.floor, out[batch], start, stop)
+        left, beside = (a[batch % len(a)], of_a), (panels[right], tops[right])
+        loop(*left, left_emin, order, *beside, sums, unit.floor, out[batch], start, stop)
 
     over_row_blocks(work, batches, rows, ROWS, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
     return out

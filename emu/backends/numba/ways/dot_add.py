@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends import modes
+from emu.backends.arrays import frozen
 from emu.backends.bounds import bounded
 from emu.backends.interface import BlocksCode, FormatCode, StageCode, Write, carrier_of
 from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, power_of_two
@@ -291,15 +292,16 @@ def _rows(
                 out[batch, m, at + j] = state[j]
 
 
-def _order(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
+@lru_cache(maxsize=256)
+def order_of(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the k of each product in the order taken, in whole periods; a k of `depth` or more is padding."""
     starts = np.arange(0, depth, len(indices), dtype=np.int64)
-    return (starts[:, None] + np.array(indices, np.int64)).reshape(-1)
+    return frozen((starts[:, None] + np.array(indices, np.int64)).reshape(-1))
 
 
 def arranged(x: Array, indices: tuple[int, ...], axis: int, filler: int = 0) -> Array:
     """Return an operand with its k in the order in which a unit takes them, filled up to whole periods."""
-    depth, order = x.shape[axis], _order(x.shape[axis], indices)
+    depth, order = x.shape[axis], order_of(x.shape[axis], indices)
     if order.size == depth and (order[1:] > order[:-1]).all():
         return np.require(x, requirements=["C", "W"])  # Numba would compile again for read-only arrays
     taken = np.full((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), filler, x.dtype)
