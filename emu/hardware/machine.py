@@ -173,6 +173,7 @@ class Machine:
         self.link_latency_ps = 0 if link is None else round(link.latency_s.value * SECOND_PS)
         self._bandwidth = device.compute.memory_bytes_per_s
         self.time_of = lru_cache(maxsize=4096)(self._find_time)
+        self._decision_bytes = register_bytes(device.precision)
 
     def cost(self, demand: Demand) -> OperationTime:
         """Return `time_of` a demand, under its former name; warns."""
@@ -306,7 +307,7 @@ class Machine:
 
     def decision_bytes(self) -> int:
         """Return the size of a statistics register that is sent to the host."""
-        return register_bytes(self.device.precision)
+        return self._decision_bytes
 
 
 def register_bytes(precision: PrecisionTable) -> int:
