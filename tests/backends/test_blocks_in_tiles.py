@@ -81,17 +81,39 @@ WIDE_UNITS = [
 ]  # fmt: skip
 
 
+#: Exponents of both operands whose sums lie near an end of float32.
+MOVED = [(-70, 8), (8, -70), (-30, -30), (50, 40), (100, -10)]
+
+
 @needs_vectors
 @pytest.mark.parametrize("unit", WIDE_UNITS, ids=lambda unit: f"{unit[1]}-{unit[0].accumulator}-{unit[0].order}")
 def test_numbers_near_each_other_are_multiplied_in_tiles_whichever_their_format(
     unit: tuple[Mac, str], only_tiles: None
 ):
     mac, fmt = unit
-    a, b = near(fmt, (5, 70), 1), near(fmt, (70, 33), 2)
     names = {"a_format": fmt, "b_format": fmt, "out_format": "fp32", "mac": mac}
-    for left, right in ((a, b), (np.stack([a, -a]), b)):
+    a, b = near(fmt, (5, 70), 1), near(fmt, (70, 33), 2)
+    pairs = [(a, b), (np.stack([a, -a]), b), (np.asfortranarray(a), np.asfortranarray(b))]
+    if emu.parse(fmt).exponent_bits == 8:  # beyond the middle of float32, they are moved there
+        pairs += [(near(fmt, (5, 70), i, m), near(fmt, (70, 33), i, n)) for i, (m, n) in enumerate(MOVED)]
+    for left, right in pairs:
         expected = emu.matmul(left, right, **names, backend="reference")
         assert_bits_equal(emu.matmul(left, right, **names, backend="numba"), expected, "fp32")
+
+
+@needs_vectors
+@pytest.mark.parametrize("exponents", [(0, 0), (-30, 0), (20, 25)])
+def test_operands_that_share_scales_are_multiplied_in_tiles(
+    exponents: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+    in_tiles, accumulate = [], blocks_in_tiles._accumulate
+    monkeypatch.setattr(blocks_in_tiles, "_accumulate", lambda *given: (in_tiles.append(given), accumulate(*given))[1])
+    fmt, mac = "mxfp8_e4m3", Mac.preset("b200", inputs="mxfp8_e4m3")
+    x, y = near("fp32", (5, 64), 1, exponents[0]), near("fp32", (64, 33), 2, exponents[1])
+    a, b = emu.quantize(x, fmt), emu.quantize(y, fmt, axis=0)
+    expected = emu.matmul(a, b, out_format="fp32", mac=mac, backend="reference")
+    assert_bits_equal(emu.matmul(a, b, out_format="fp32", mac=mac, backend="numba"), expected, "fp32")
+    assert len(in_tiles) == 1
 
 
 @needs_vectors

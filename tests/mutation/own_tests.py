@@ -117,6 +117,7 @@ _KERNELS = (
     _WIDE_WORDS,
     _ONE_NAN,
 )
+_BLOCKS_IN_TILES = ("tests/backends/test_blocks_in_tiles.py", "tests/backends/test_scaled_products.py")
 _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
 _EXCHANGE = ("tests/cluster/test_layout.py", "tests/cluster/test_touched_rows.py", "tests/cluster/test_exchange.py")
 _CODECS = ("emu/cluster/codecs", "tests/cluster/test_codecs.py")
@@ -330,6 +331,10 @@ OWN_TESTS: dict[str, OwnTests] = {
         ),
         kernels=(NATIVE,),
     ),
+    "emu/backends/numba/centred.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
+    "emu/backends/numba/members.py": OwnTests(("tests/backends/test_members.py",), kernels=(NATIVE,)),
+    "emu/backends/numba/vector/block_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
+    "emu/backends/numba/ways/blocks_in_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/ways/halves.py": OwnTests(("tests/backends/test_words_in_halves.py",), kernels=(NATIVE,)),
     "emu/backends/numba/flushing.py": OwnTests(
         ("tests/unit/test_small_facts.py", "tests/backends/test_backends_stage.py"), kernels=(NATIVE,)
@@ -364,6 +369,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/storage.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
+    "emu/cli/warm.py": OwnTests(("tests/jobs/test_warm.py",), kernels=(NATIVE,)),
     "emu/jobs/": OwnTests(_JOBS),
     "emu/jobs/bars.py": OwnTests(_BARS),
     "emu/training/folders/progress.py": OwnTests((*_BARS, "tests/watch/test_watch.py")),
