@@ -7,6 +7,7 @@ flags. A ratio of 1 says that checking and allocating cost nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.measuring.row import Prepared, ProductWork, Row, Side
 from benchmarks.rows.products import IN_ORDER, exact, product
@@ -26,11 +27,11 @@ def called(kernel: Callable[[bool], Prepared], *, counted: bool) -> Callable[[bo
         row = kernel(quick)
         work = row.task
         assert isinstance(work, ProductWork)
-        formats = {"a_format": work.a_format, "b_format": work.b_format, "out_format": work.out_format}
-        counters = {"register": StatisticsRegister(), "flags": Flags()} if counted else {}
+        formats: dict[str, Any] = {"a_format": work.a_format, "b_format": work.b_format, "out_format": work.out_format}
+        register, flags = (StatisticsRegister(), Flags()) if counted else (None, None)
 
         def run() -> None:
-            matmul(work.a, work.b, **formats, mac=work.mac, **counters)
+            matmul(work.a, work.b, **formats, mac=work.mac, register=register, flags=flags)
 
         limit = Side("emu, unchecked, in place, counted", row.ours.run, work.macs)
         return Prepared(None, Side("emu", run, work.macs), limit, row.path)

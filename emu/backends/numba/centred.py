@@ -203,13 +203,13 @@ def centred_by_own(
         min_exponent: smallest exponent that they are aligned to.
     """
     left, right = (single(x) for x in product.stacks(materialised))
-    points = product.code.formats[0].precision - 1, product.code.formats[1].precision - 1
     a, b = (_own_range_of(*each) for each in zip((left, right), emins, strict=True))
     if a is None or b is None:
         return None
     for middles in ((0, 0), (a.middle, b.middle)):
-        blocks = fraction_bits, min_exponent
-        place = _place(a, b, points, blocks, left.shape[2], product.addend, middles)
+        # Their products have no more bits than float32, the accumulator: its last place is the lower one.
+        blocks, no_points = (fraction_bits, min_exponent), (0, 0)
+        place = _place(a, b, no_points, blocks, left.shape[2], product.addend, middles)
         if place is not None:
             return (_moved(left, middles[0]), _moved(right, middles[1])), place
     return None

@@ -143,7 +143,8 @@ def limits_of(fmt: Format, dtype: np.dtype[Any]) -> Limits | None:
         if fmt.width_bits > WIDEST or not in_range:
             return None
         return Limits(math.ldexp(1.0, fmt.frac_bits), float(fmt.min_raw), float(fmt.max_raw))
-    stored, emin = (23, -126) if dtype == np.float32 else (52, -1022)
+    info = np.finfo(dtype)
+    stored, emin = int(info.nmant), int(info.minexp)
     quantum = fmt.emin - fmt.fraction_bits
     most = FLOAT32_SCALE if dtype == np.float32 else FLOAT64_SCALE
     if not fmt.signed or fmt.hidden_one or fmt.emin < emin or not -most <= quantum <= 0:

@@ -72,7 +72,7 @@ def packed_panels(
     """
     if b.shape[0] > 1 and b.strides[0] == 0:
         b = b[:1]
-    b, order = only_read(b), frozen(np.arange(b.shape[1])) if order is None else order
+    b, order = only_read(b), frozen(np.arange(b.shape[1], dtype=np.int64)) if order is None else order
     batches, depth, columns = b.shape[0], order.size, b.shape[2]
     panels = empty((batches, -(-columns // PANEL_COLUMNS), depth * PANEL_COLUMNS), dtype)
 
