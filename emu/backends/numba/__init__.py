@@ -11,6 +11,7 @@ vector/        vector code for the same, and for the products below: twins of th
 ways/          the ways to compute a product, one file each; contents.py: what their loops return; ending.py: writes it
 integers.py    exact products by integer dot-product instructions
 single_column.py  exact sums over axes, by float64 additions
+members.py     whether all numbers of an array belong to a format; centred.py: moves them to the middle of float32
 flushing.py    operands of formats that read subnormals as 0
 gathering.py   copies elements lying anywhere into a matrix
 philox.py      random bits

@@ -1,8 +1,8 @@
 """Elementwise operations without vector code: pieces of results, from the operands to what the stage writes.
 
 A piece is written in passes over arrays of float64, each a kernel of its own or an operation of NumPy, so that only
-those passes are compiled that a stage takes. Compiling them all takes ten times as long as compiling those of a stage
-that rounds to nearest even.
+those passes are compiled that a stage takes. Compiling them all takes six seconds; those of a quantisation to nearest
+even take less than one.
 """
 
 from __future__ import annotations
