@@ -30,7 +30,7 @@ class Warming(NamedTuple):
     """One step of training in a process of its own.
 
     Attributes:
-        name: name of its folder.
+        name: what it is called, which is the name of its folder; no two are called the same.
         model: name or file of the model.
         device: name or file of the device.
     """
@@ -39,15 +39,19 @@ class Warming(NamedTuple):
     model: str
     device: str
 
-    def begin(self, scratch: Path) -> subprocess.Popen[str]:
-        """Start the process; its run is written into a folder of `scratch`."""
+    def begin(self, scratch: Path) -> subprocess.Popen[bytes]:
+        """Start the process; its run is written into a folder of `scratch`, and its errors into a file beside it."""
         arguments = ["train", self.model, "--device", self.device, "--backend", "numba", "--set", "training.steps=1"]
-        return subprocess.Popen(
-            [sys.executable, "-m", "emu", *arguments, "--out", str(scratch / self.name)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with self.errors(scratch).open("wb") as errors:  # no pipe, which a process would fill
+            return subprocess.Popen(
+                [sys.executable, "-m", "emu", *arguments, "--out", str(scratch / self.name)],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+
+    def errors(self, scratch: Path) -> Path:
+        """Return the file of what the process prints on stderr."""
+        return scratch / f"{self.name}.txt"
 
 
 def warm_devices(devices: Sequence[str], models: Sequence[str], workers: int | None) -> Output:
@@ -65,7 +69,12 @@ def warm_devices(devices: Sequence[str], models: Sequence[str], workers: int | N
         raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
     names = {name: load_device(name).name for name in devices}
     recipes = {name: load_recipe(name).name for name in models or [DEFAULT_MODEL]}
-    waiting = [Warming(f"{recipes[model]}-{names[device]}", model, device) for device, model in product(names, recipes)]
+    pairs = list(product(names, recipes))
+    called = [f"{recipes[model]}-{names[device]}" for device, model in pairs]
+    waiting = [
+        Warming(f"{name}-{number}" if name in called[:number] else name, model, device)  # two files may say one name
+        for number, (name, (device, model)) in enumerate(zip(called, pairs, strict=True))
+    ]
     took_s = _train(waiting, workers or processors())
     columns = [
         Column("device", "device"),
@@ -82,29 +91,30 @@ def warm_devices(devices: Sequence[str], models: Sequence[str], workers: int | N
 def _train(runs: Sequence[Warming], workers: int) -> dict[str, float]:
     """Return the seconds that each run took, by its name."""
     waiting, ended = list(runs), dict[str, float]()
-    running: dict[str, tuple[subprocess.Popen[str], float]] = {}
+    running: dict[Warming, tuple[subprocess.Popen[bytes], float]] = {}
     failures: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="emu-warm-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="emu-warm-") as folder:
+        scratch = Path(folder)
         try:
-            with RunsBar("runs", len(runs), Path(scratch)) as bar:
+            with RunsBar("runs", len(runs), scratch) as bar:
                 while waiting or running:
                     while waiting and len(running) < workers:
                         run = waiting.pop(0)
-                        running[run.name] = run.begin(Path(scratch)), time.monotonic()
-                    for name, (process, began) in list(running.items()):
+                        running[run] = run.begin(scratch), time.monotonic()
+                    for run, (process, began) in list(running.items()):
                         if process.poll() is None:
                             continue
-                        del running[name]
-                        ended[name] = time.monotonic() - began
-                        _, printed = process.communicate()
+                        del running[run]
+                        ended[run.name] = time.monotonic() - began
                         if process.returncode:
-                            failures.append(f"{name}: {_reason(printed) or of_signal(process.returncode)}")
-                    bar.update(len(ended), list(running))
+                            reason = _reason(run.errors(scratch)) or of_signal(process.returncode)
+                            failures.append(f"{run.name}: {reason}")
+                    bar.update(len(ended), [run.name for run in running])
                     time.sleep(LOOK_S)
         finally:
             for process, _ in running.values():
                 process.kill()
-                process.communicate()
+                process.wait()
     if failures:
         raise ConfigError(
             f"`emu warm` must train a step of each model on each device, got {len(failures)} of {len(runs)} that "
@@ -113,6 +123,7 @@ def _train(runs: Sequence[Warming], workers: int) -> dict[str, float]:
     return ended
 
 
-def _reason(printed: str) -> str:
+def _reason(errors: Path) -> str:
     """Return the last line of what a command has printed on stderr, without its name; "" if it printed nothing."""
+    printed = errors.read_text(encoding="utf-8", errors="replace")
     return next((line.removeprefix("emu: ") for line in reversed(printed.splitlines()) if line), "")

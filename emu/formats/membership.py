@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 PIECE = 4096
 #: Fraction bits f for which 2**f and 2**-f are normal numbers, of float32 and of float64.
 FLOAT32_POINTS, FLOAT64_POINTS = 126, 1022
+FLOAT32_FRACTION_BITS = 23
 
 
 class FloatMembers(NamedTuple):
@@ -51,6 +52,8 @@ def float_members(x: Array, fmt: FloatMembers) -> Mask:
         x: float32 or float64, any shape.
         fmt: the format.
     """
+    if fmt.fraction_bits > FLOAT32_FRACTION_BITS:  # the grid of small numbers is finer than that of a float32
+        x = as_float64(x)
     return _by_pieces(x, _FloatTest(x.dtype, fmt).test)
 
 

@@ -266,7 +266,7 @@ def _impatient(address: str) -> dict[str, Any]:
     kind = _kind(address)
     if kind in ("postgresql", "mysql", "mariadb"):
         return {"connect_args": {"connect_timeout": CONNECT_S}, "pool_pre_ping": True}
-    if kind == "sqlite":
+    if kind == "sqlite" and "timeout=" not in address:
         return {"connect_args": {"timeout": CONNECT_S}}
     return {}
 

@@ -23,7 +23,7 @@ FIXED = [
 ]  # fmt: skip
 FLOATS = [
     "fp16", "bf16", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2", "e4m3fnuz", "e2m1 finite nans=none", "e5m10 ftz",
-    "e8m3 bias=140", "e5m10 bias=-90", "e8m24", "e11m20", "e8m23",
+    "e8m3 bias=140", "e5m10 bias=-90", "e8m24", "e11m20", "e8m23", "e4m32", "e5m24",
 ]  # fmt: skip
 #: Formats about which only `contains` decides, for a dtype at least.
 LEFT_OUT = ["fix54f9", "fix8f801", "fix8f-801", "ue4m3 finite nans=top", "e3m2 bias=-200"]
@@ -162,6 +162,16 @@ def test_numbers_with_a_nan_or_an_infinity_are_left_to_the_format():
         assert as_operand(x, "fp16", "a", check=True)[0] is x
         with pytest.raises(FormatError, match="fix8f4"):
             as_operand(x, "fix8f4", "a", check=True)
+
+
+def test_small_float32_numbers_of_formats_with_finer_steps_belong_to_them_in_arrays_of_any_size():
+    """The steps of float32 are coarser: all its numbers above the smallest one belong."""
+    fmt = emu.Float(4, 32)
+    x = np.float32([0.015624999, 2.0**-7 + 2.0**-30, 3 * 2.0**-38])
+    assert fmt.contains(x).all()
+    assert not fmt.contains(np.float32([2.0**-39])).any()
+    for size in (3, 4 * COMPILED_FROM):
+        assert as_operand(np.resize(x, size), fmt, "a", check=True)[0].size == size
 
 
 def test_limits_are_those_of_the_format_for_each_dtype():

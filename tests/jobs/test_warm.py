@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import emu
+from emu._paths import find_content
 from emu.cli import warm
 from emu.cli.warm import Warming, warm_devices
 from emu.errors import ConfigError
@@ -44,11 +46,12 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[Warming]:
     """Short processes in place of steps; that of v100 fails. Gives the steps in the order in which they begin."""
     order: list[Warming] = []
 
-    def begin(self: Warming, scratch: Path) -> subprocess.Popen[str]:
+    def begin(self: Warming, scratch: Path) -> subprocess.Popen[bytes]:
         assert scratch.is_dir()
         order.append(self)
         script = "import sys; sys.exit('emu: a step must have memory, got 0')" if self.device == "v100" else ""
-        return subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+        with self.errors(scratch).open("wb") as errors:
+            return subprocess.Popen([sys.executable, "-c", script], stderr=errors)
 
     monkeypatch.setattr(Warming, "begin", begin)
     return order
@@ -74,20 +77,46 @@ def test_a_step_that_fails_is_named_behind_all_others_with_its_reason(begun: lis
     assert len(begun) == 2
 
 
+def test_two_files_that_say_the_same_name_are_two_steps(begun: list[Warming], tmp_path: Path):
+    files = [tmp_path / name for name in ("a.toml", "b.toml")]
+    for file in files:
+        shutil.copy(find_content("devices", "fp16"), file)
+    data = warm_devices([str(file) for file in files], ["mlp"], 2).plain()
+    assert [run["device"] for run in data["runs"]] == ["fp16", "fp16"]
+    assert [(run.name, run.device) for run in begun] == [("mlp-fp16", str(files[0])), ("mlp-fp16-1", str(files[1]))]
+
+
+def test_a_step_that_prints_more_than_a_pipe_holds_ends(monkeypatch: pytest.MonkeyPatch):
+    script = "import sys; sys.stderr.write('warning' * 100_000 + chr(10) + 'emu: no memory'); sys.exit(2)"
+
+    def begin(self: Warming, scratch: Path) -> subprocess.Popen[bytes]:
+        with self.errors(scratch).open("wb") as errors:
+            return subprocess.Popen([sys.executable, "-c", script], stderr=errors)
+
+    monkeypatch.setattr(Warming, "begin", begin)
+    with pytest.raises(ConfigError, match="mlp-fp16: no memory"):
+        warm_devices(["fp16"], ["mlp"], 1)
+
+
 def test_a_process_that_says_nothing_is_named_by_its_exit_code(monkeypatch: pytest.MonkeyPatch):
     script = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    monkeypatch.setattr(Warming, "begin", lambda *_: subprocess.Popen(script, stderr=subprocess.PIPE, text=True))
+
+    def begin(self: Warming, scratch: Path) -> subprocess.Popen[bytes]:
+        self.errors(scratch).touch()
+        return subprocess.Popen(script)
+
+    monkeypatch.setattr(Warming, "begin", begin)
     with pytest.raises(ConfigError, match="mlp-fp16: signal 9"):
         warm_devices(["fp16"], ["mlp"], 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_more_than_that_many_processes_run_at_once(workers: int, monkeypatch: pytest.MonkeyPatch):
-    alive: list[subprocess.Popen[str]] = []
+    alive: list[subprocess.Popen[bytes]] = []
     most: list[int] = []
 
-    def begin(*_: object) -> subprocess.Popen[str]:
-        alive.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.4)"], stderr=-1, text=True))
+    def begin(*_: object) -> subprocess.Popen[bytes]:
+        alive.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.4)"]))
         most.append(sum(process.poll() is None for process in alive))
         return alive[-1]
 
@@ -97,10 +126,10 @@ def test_no_more_than_that_many_processes_run_at_once(workers: int, monkeypatch:
 
 
 def test_an_interrupt_ends_the_processes(monkeypatch: pytest.MonkeyPatch):
-    processes: list[subprocess.Popen[str]] = []
+    processes: list[subprocess.Popen[bytes]] = []
 
-    def begin(*_: object) -> subprocess.Popen[str]:
-        processes.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stderr=-1, text=True))
+    def begin(*_: object) -> subprocess.Popen[bytes]:
+        processes.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
         return processes[-1]
 
     def interrupt(_: float) -> None:
@@ -119,6 +148,7 @@ def test_a_step_is_one_of_the_compiled_backend_in_a_folder_that_is_removed(
     asked: list[list[str]] = []
     monkeypatch.setattr(warm.subprocess, "Popen", lambda command, **_: asked.append(command))
     Warming("mlp-fp16", "mlp", "fp16").begin(tmp_path)
+    assert Warming("mlp-fp16", "mlp", "fp16").errors(tmp_path).read_bytes() == b""
     line = f"-m emu train mlp --device fp16 --backend numba --set training.steps=1 --out {tmp_path / 'mlp-fp16'}"
     assert [" ".join(words) for words in asked] == [f"{sys.executable} {line}"]
 

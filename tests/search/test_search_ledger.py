@@ -152,6 +152,7 @@ def test_a_database_of_a_server_is_asked_whether_it_is_there_and_not_waited_for(
         "connect_args": {"connect_timeout": 10}, "pool_pre_ping": True
     }  # fmt: skip
     assert storage._impatient("sqlite:///trials.db") == {"connect_args": {"timeout": 10}}
+    assert storage._impatient("sqlite:///trials.db?timeout=60") == {}  # the user's own
 
 
 def test_a_trial_says_who_holds_it_as_searches_in_progress_have_it(search: Search, tmp_path: Path, address: str | None):

@@ -78,6 +78,12 @@ class _Compilations(event.Listener):
             gc.disable()
         self._depth += 1
 
+    def forget(self) -> None:
+        """Begin anew, in a forked process: the thread that compiled is not in it."""
+        if self._depth and self._was_on:
+            gc.enable()
+        self._depth = 0
+
     def on_end(self, event: Any) -> None:
         """Switch it on again, if it was, when the outermost function is compiled."""
         self._depth -= 1
@@ -201,6 +207,7 @@ def _pool() -> _Pool:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads
+    os.register_at_fork(after_in_child=_COMPILATIONS.forget)
 
 
 def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, grain: int = GRAIN) -> None:
