@@ -24,12 +24,37 @@ GRAIN_PACKED = 1 << 16
 
 
 @kernel
-def pack_ordered_panels(b: Any, panels: Any, scale: float, order: Any, filler: int, start: int, stop: int) -> None:
+def _pack_neighbours(b: Any, panels: Any, scale: float, order: Any, filler: int, start: int, stop: int) -> None:
     """Pack b, (B, K, N), times `scale`, into (B, panels, order * 32): those numbers `start`..`stop` along batch and k.
 
     A panel holds 32 columns, one k of `order` after the other, with zeros after the last column. A k of K or more
     stands for numbers that are all `filler`.
     """
+    depth, columns = order.size, b.shape[2]
+    at = start
+    while at < stop:
+        batch, low = at // depth, at % depth
+        high = min(low + PACKED, depth, low + stop - at)
+        for p in range(panels.shape[1]):
+            first = p * PANEL_COLUMNS
+            width = min(PANEL_COLUMNS, columns - first)
+            for k in range(low, high):
+                source, packed = order[k], panels[batch, p, k * PANEL_COLUMNS : (k + 1) * PANEL_COLUMNS]
+                if source < b.shape[1]:
+                    row = b[batch, source, first : first + width]
+                    for j in range(width):
+                        packed[j] = row[j] * scale
+                    for j in range(width, PANEL_COLUMNS):
+                        packed[j] = 0
+                else:
+                    for j in range(PANEL_COLUMNS):
+                        packed[j] = filler
+        at += high - low
+
+
+@kernel
+def _pack_apart(b: Any, panels: Any, scale: float, order: Any, filler: int, start: int, stop: int) -> None:
+    """Pack as `_pack_neighbours` does, from an operand whose columns lie apart in memory."""
     depth, columns = order.size, b.shape[2]
     at = start
     while at < stop:
@@ -76,8 +101,11 @@ def packed_panels(
     batches, depth, columns = b.shape[0], order.size, b.shape[2]
     panels = empty((batches, -(-columns // PANEL_COLUMNS), depth * PANEL_COLUMNS), dtype)
 
+    # Two loops: LLVM makes vector code of neither if both are in one.
+    loop = _pack_neighbours if b.strides[2] == b.itemsize else _pack_apart
+
     def pack(_: int, start: int, stop: int) -> None:
-        pack_ordered_panels(b, panels, scale, order, filler, start, stop)
+        loop(b, panels, scale, order, filler, start, stop)
 
     over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
     return panels
