@@ -111,9 +111,9 @@ class _FloatTest:
         self.fmt, self.dtype, self.quantum = fmt, dtype, fmt.emin - fmt.fraction_bits
         self.magnitude_bits = pattern((1 << (8 * dtype.itemsize - 1)) - 1)
         self.zero_bits = pattern((1 << max(stored - fmt.fraction_bits, 0)) - 1)
-        self.infinity = _pattern_of(dtype, math.inf)
-        self.largest = _pattern_of(dtype, fmt.largest)
-        self.small = _pattern_of(dtype, math.ldexp(1.0, max(fmt.emin, lowest)))
+        self.infinity = pattern_of(dtype, math.inf)
+        self.largest = pattern_of(dtype, fmt.largest)
+        self.small = pattern_of(dtype, math.ldexp(1.0, max(fmt.emin, lowest)))
         # `large`: the number whose last place is the format's smallest step. None if the dtype has no such number, or
         # if the format has normal numbers that are subnormal in the dtype: their steps differ.
         top = stored + self.quantum
@@ -157,7 +157,7 @@ def _on_grid(magnitude: NDArray[np.float64], fmt: FloatMembers) -> Mask:
     return (significand == np.floor(significand)) & (magnitude <= fmt.largest) & ~vanished
 
 
-def _pattern_of(dtype: np.dtype[Any], value: float) -> Any:
+def pattern_of(dtype: np.dtype[Any], value: float) -> Any:
     """Return the pattern of the largest number of a dtype that is not above `value`."""
     with np.errstate(over="ignore"):
         near = dtype.type(value)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from emu.backends.bounds import bounded
 from emu.backends.numba.compiling import kernel, only_read, over_ranges, thread_count
 from emu.formats import Fixed, Float, Format
+from emu.formats.membership import pattern_of
 
 Array = NDArray[Any]
 #: Numbers below which a second thread is not worth waking.
@@ -151,16 +152,7 @@ def limits_of(fmt: Format, dtype: np.dtype[Any]) -> Limits | None:
         return None
     return Limits(
         math.ldexp(1.0, -quantum),
-        small=_pattern_of(dtype, math.ldexp(1.0, fmt.emin)),
-        largest=_pattern_of(dtype, fmt.max),
+        small=int(pattern_of(dtype, math.ldexp(1.0, fmt.emin))),
+        largest=int(pattern_of(dtype, fmt.max)),
         tail=(1 << max(stored - fmt.fraction_bits, 0)) - 1,
     )
-
-
-def _pattern_of(dtype: np.dtype[Any], value: float) -> int:
-    """Return the largest number of a dtype that is not above `value`, 0 or more, as the integer of its bits."""
-    with np.errstate(over="ignore"):
-        near = dtype.type(value)
-    if float(near) > value:
-        near = np.nextafter(near, dtype.type(0))
-    return int(np.array(near).view(f"i{dtype.itemsize}")[()])

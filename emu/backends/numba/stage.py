@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends import modes
 from emu.backends.bounds import bounded
-from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
+from emu.backends.interface import NO_QUANTUM, Outcome, RegisterCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.blocks import Stage
 from emu.backends.numba.compiling import BLOCK, GRAIN, over_ranges, thread_count
@@ -208,11 +208,3 @@ def _overlaps(values: Array, x: Array) -> bool:
     # If element i of both is the same memory, a block is read before it is written.
     same_elements = values.ctypes.data == x.ctypes.data and values.dtype == x.dtype and values.size == x.size
     return not same_elements and np.may_share_memory(values, x)
-
-
-def recorded_bits(random: RandomCode) -> Array:
-    """Return the recorded bits as a flat array; one element stands for none, so a single one is doubled."""
-    if random.recorded is None:
-        return _NO_BITS
-    bits = np.ascontiguousarray(random.recorded, dtype=np.int64).reshape(-1)
-    return np.repeat(bits, 2) if bits.size == 1 else bits

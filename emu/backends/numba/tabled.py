@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from emu.backends.functions import FunctionTable, flag_counts, register_places
 from emu.backends.functions.tables import NO_LEADING
-from emu.backends.interface import Outcome, Write, encode_format
+from emu.backends.interface import Outcome, RandomCode, Write, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import draws
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
 from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges, part, thread_count
 from emu.backends.numba.operation_loops import signed
 from emu.backends.numba.philox import fill_random
-from emu.backends.numba.stage import recorded_bits
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.pending import NO_EXPONENT
 from emu.formats import Float, Format
@@ -147,7 +146,7 @@ def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
     tops = np.full(thread_count() + 1, NO_LEADING, np.int64)
     seen = _NO_POSITIONS if register is None else register_places(table, register)
     entries = (table.values, table.flags, seen, table.leading, table.next_values, table.next_flags, table.dropped)
-    numbers = (signed(random.seed), random.stream, random.step, random.draw, recorded_bits(random))
+    numbers = (signed(random.seed), random.stream, random.step, random.draw, _recorded_bits(random))
     drawing = (draws(stage), stage.n_rbits, *numbers)
     source = _source_of(table.source)
 
@@ -162,3 +161,11 @@ def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
         total[2 * bins + 4] = x.size
     max_exponent = NO_EXPONENT if top == NO_LEADING or register is None else top
     return Outcome(values.reshape(x.shape), flags, None if register is None else total, max_exponent)
+
+
+def _recorded_bits(random: RandomCode) -> Array:
+    """Return the recorded bits as a flat array; one element stands for none, so a single one is doubled."""
+    if random.recorded is None:
+        return np.zeros(1, np.int64)
+    bits = np.ascontiguousarray(random.recorded, dtype=np.int64).reshape(-1)
+    return np.repeat(bits, 2) if bits.size == 1 else bits

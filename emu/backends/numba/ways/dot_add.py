@@ -299,12 +299,12 @@ def order_of(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
     return frozen((starts[:, None] + np.array(indices, np.int64)).reshape(-1))
 
 
-def arranged(x: Array, indices: tuple[int, ...], axis: int, filler: int = 0) -> Array:
-    """Return an operand with its k in the order in which a unit takes them, filled up to whole periods."""
+def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
+    """Return an operand with its k in the order in which a unit takes them, filled up to whole periods with zeros."""
     depth, order = x.shape[axis], order_of(x.shape[axis], indices)
     if order.size == depth and (order[1:] > order[:-1]).all():
         return np.require(x, requirements=["C", "W"])  # Numba would compile again for read-only arrays
-    taken = np.full((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), filler, x.dtype)
+    taken = np.zeros((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), x.dtype)
     inside = order < depth
     where = (slice(None),) * axis
     taken[(*where, inside)] = x[(*where, order[inside])]
