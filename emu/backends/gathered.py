@@ -60,6 +60,13 @@ class Gathered:
                 "other offsets"
             )
 
+    def reach(self) -> int | None:
+        """Return how many elements from its first on a matrix may read; None if it reads before that, or nothing."""
+        if 0 in self.shape:
+            return None
+        (first_row, last_row), (first_column, last_column) = _range_of(self.rows), _range_of(self.columns)
+        return None if first_row + first_column < 0 else last_row + last_column + 1
+
     def array(self) -> Array:
         """Return the matrices themselves, (B, M, K), C-contiguous."""
         places = self.rows[:, None] + self.columns

@@ -12,6 +12,7 @@ choosing.py           which stages have vector code, and the numbers it is given
 scaled.py             blocks that share scales; steps.py: the steps of their rules
 dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
+batched_products.py   products of one matrix with many, side by side in lanes; transposing.py: squares of numbers
 block_tiles.py        tiles of products added in blocks
 pooling.py            maxima of windows
 """

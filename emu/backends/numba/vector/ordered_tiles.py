@@ -178,25 +178,89 @@ def add_in_order(
         e, name = Emitter(builder), adder.literal_value
         a, panel, sums, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 7, 8))
         rows = [e.at(a, builder.mul(args[2], e.integer(row)), F32) for row in range(ROWS[name])]
-        low, high = (e.splat(F32, builder.fptrunc(args[i], F32)) for i in (5, 6))
-        _emit(e, name, rows, panel, args[4], (low, high), sums, touched)
+        limits = _limits(e, args[5], args[6])
+        _emit(e, name, rows, panel, args[4], _all_in_order(e), limits, sums, touched)
         return context.get_dummy_value()
 
     return signature, generate
+
+
+@intrinsic
+def add_listed(
+    typing_context: Any,
+    adder: Any,
+    a: Any,
+    row_stride: Any,
+    lefts: Any,
+    lines: Any,
+    rights: Any,
+    count: Any,
+    low: Any,
+    high: Any,
+    sums: Any,
+    touched: Any,
+) -> Any:
+    """Add the products of some rows and lines of 32 numbers to their sums, in the order of two lists.
+
+    Args:
+        typing_context: Numba's.
+        adder: a key of `ADDERS`, a literal.
+        a: address of the first row, float32 (words: int32).
+        row_stride: elements from one row to the next.
+        lefts: address of int64, which element of each row is multiplied.
+        lines: address of the lines, of the rows' type.
+        rights: address of int64, the first element of the line that it is multiplied with.
+        count: products of each sum.
+        low: smallest raw of a saturating accumulator, float64.
+        high: its largest raw.
+        sums: address of rows * 32 sums.
+        touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
+    """
+    i64, f64 = types.int64, types.float64
+    signature = types.void(adder, *[i64] * 6, f64, f64, i64, i64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, name = Emitter(builder), adder.literal_value
+        a, lefts, lines, rights, sums, touched = (
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 4, 5, 9, 10)
+        )
+        rows = [e.at(a, builder.mul(args[2], e.integer(row)), F32) for row in range(ROWS[name])]
+
+        def listed(k: Any) -> tuple[Any, Any]:
+            return e.load_scalar(I64, lefts, k), e.load_scalar(I64, rights, k)
+
+        _emit(e, name, rows, lines, args[6], listed, _limits(e, args[7], args[8]), sums, touched)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+#: Of the k-th products: which element of each row, and the first element of the line of 32 that it is multiplied with.
+Places = Callable[[Any], tuple[Any, Any]]
+
+
+def _all_in_order(e: Emitter) -> Places:
+    return lambda k: (k, e.builder.mul(k, e.integer(PANEL_COLUMNS)))
+
+
+def _limits(e: Emitter, low: Any, high: Any) -> tuple[Vector, Vector]:
+    low, high = (e.splat(F32, e.builder.fptrunc(limit, F32)) for limit in (low, high))
+    return low, high
 
 
 def _emit(
     e: Emitter,
     name: str,
     rows: list[Any],
-    panel: Any,
-    depth: Any,
+    lines: Any,
+    count: Any,
+    places: Places,
     limits: tuple[Vector, Vector],
     sums: Any,
     touched: Any,
 ) -> None:
     for chosen, halves in parts(len(rows), ROWS_OF_SHORT_VECTORS[name]):
-        _emit_part(e, name, [(row, rows[row]) for row in chosen], halves, panel, depth, limits, sums, touched)
+        _emit_part(e, name, [(row, rows[row]) for row in chosen], halves, lines, count, places, limits, sums, touched)
 
 
 def _emit_part(
@@ -204,8 +268,9 @@ def _emit_part(
     name: str,
     rows: list[tuple[int, Any]],
     halves: tuple[int, ...],
-    panel: Any,
-    depth: Any,
+    lines: Any,
+    count: Any,
+    places: Places,
     limits: tuple[Vector, Vector],
     sums: Any,
     touched: Any,
@@ -214,11 +279,11 @@ def _emit_part(
     offsets = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, _ in rows for half in halves}
     accs = {at: e.variable(e.load(kind, sums, offset)) for at, offset in offsets.items()}
     hit = {at: e.variable(e.splat(I32, 0)) for at in offsets} if comparing else {}
-    with e.loop(depth) as k:
-        first = builder.mul(k, e.integer(PANEL_COLUMNS))
-        right = {half: e.load(kind, panel, builder.add(first, e.integer(half * LANES))) for half in halves}
+    with e.loop(count) as k:
+        at, first = places(k)
+        right = {half: e.load(kind, lines, builder.add(first, e.integer(half * LANES))) for half in halves}
         for row, factors in rows:
-            left = e.splat(kind, e.load_scalar(kind, factors, k))
+            left = e.splat(kind, e.load_scalar(kind, factors, at))
             for half in halves:
                 acc, s = ADDERS[name](e, accs[row, half].now, left, right[half], limits)
                 accs[row, half].set(acc)

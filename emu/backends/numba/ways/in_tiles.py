@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
+from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import moves_exact
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_dot_products, has_vectors
+from emu.backends.numba.vector import batched_products
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
 from emu.backends.product import Formats, Product, ProductCode
@@ -160,29 +162,53 @@ def contents(product: Product, write: Write) -> Contents:
     """Return the accumulators' (B, M, N) contents, and where they touched a limit."""
     unit = unit_for(product.code.mac, product.code.formats)
     assert unit is not None
-    return accumulate(*product.stacks(materialised), product.addend, unit)
-
-
-def accumulate(a: Array, b: Array, addend: Array | None, unit: TileAccumulator) -> Contents:
-    """Return the accumulators' (B, M, N) contents, and where they touched a limit.
-
-    Args:
-        a: float32, (B, M, K).
-        b: float32, (B, K, N).
-        addend: (B or 1, M or 1, N or 1), or None.
-        unit: from `unit_for`.
-    """
-    batches, rows, depth = a.shape
-    columns = b.shape[2]
+    batches, rows, columns = (
+        max(product.left.shape[0], product.right.shape[0]),
+        product.left.shape[1],
+        product.right.shape[2],
+    )
     largest = max(-unit.low, unit.high)
     # Float32 holds contents of up to 24 bits below its end.
     wide = unit.adder in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.lsb >= FLOAT32_END)
     out = empty((batches, rows, columns), np.float64 if wide else np.float32)
     touched = empty(out.shape if unit.adder in TOUCHING else (1, 1, 1), np.uint8)
-    first, outside = _first_sums(addend, unit)
+    first, outside = _first_sums(product.addend, unit)
+    limits = (unit.low, unit.high, unit.drop_bits, unit.lsb)
+    if batched_products.applies(product.left, product.right, product.addend):
+        left = product.left.array() if isinstance(product.left, Gathered) else product.left
+        assert isinstance(product.right, Gathered)
+        scales = unit.left_scale, unit.right_scale, unit.sum_scale
+        batched_products.add_batch(unit.adder, left[0], product.right, scales, limits, first[0], out, touched)
+    else:
+        _add_panels(*product.stacks(materialised), unit, limits, first, out, touched)
+    if unit.adder not in TOUCHING:
+        return Contents(out)
+    return Contents(out, touched if outside is None else touched | outside)
+
+
+def _add_panels(
+    a: Array,
+    b: Array,
+    unit: TileAccumulator,
+    limits: tuple[float, float, int, float],
+    first: Array,
+    out: Array,
+    touched: Array,
+) -> None:
+    """Write the accumulators' (B, M, N) contents, and where they touched a limit.
+
+    Args:
+        a: float32, (B, M, K).
+        b: float32, (B, K, N).
+        unit: from `unit_for`.
+        limits: of the unit, as `row_loops` takes them.
+        first: R(addend), (B or 1, M or 1, N or 1).
+        out: the contents.
+        touched: uint8, of their shape; (1, 1, 1) of units that touch nothing.
+    """
+    batches, rows, depth = a.shape
     panels = packed_panels(b, np.int32 if unit.adder in WORDS else np.float32, unit.right_scale)
     loop, height = row_loops(unit.adder), ROWS[unit.adder]
-    limits = (unit.low, unit.high, unit.drop_bits, unit.lsb)
 
     def work(batch: int, start: int, stop: int) -> None:
         sums = first[batch % len(first)]
@@ -190,10 +216,7 @@ def accumulate(a: Array, b: Array, addend: Array | None, unit: TileAccumulator) 
         panel = panels[batch % len(panels)]
         loop(a[batch], unit.left_scale, panel, sums, unit.sum_scale, *limits, out[batch], here, start, stop)
 
-    over_row_blocks(work, batches, rows, height, max(1, GRAIN_MACS // max(height * depth * columns, 1)))
-    if unit.adder not in TOUCHING:
-        return Contents(out)
-    return Contents(out, touched if outside is None else touched | outside)
+    over_row_blocks(work, batches, rows, height, max(1, GRAIN_MACS // max(height * depth * b.shape[2], 1)))
 
 
 def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Array | None]:

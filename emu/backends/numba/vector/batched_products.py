@@ -1,0 +1,264 @@
+"""Products of one matrix with each of a batch, added in order along k: the matrices of the batch side by side in lanes.
+
+    lines     element s of all matrices, 32 beside each other: what a convolution reads is never copied as patches
+    column    reads the lines `rows[k] + columns[j]`, k = 0, 1, ..., each a vector of 32 sums' right factors
+    skipped   lines that are 0 in every matrix: padding, errors spread by a stride, units that are off
+
+A product with 0 changes no sum but -0, which may become +0: a tile that ends with a -0 is added again, nothing skipped.
+Nor is anything skipped if a left factor is not finite, since that times 0 is NaN.
+
+Source: docs/concepts/fast-paths.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.gathered import Gathered
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import kernel, only_read, over_ranges
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.lanes import LANES, address
+from emu.backends.numba.vector.ordered_tiles import (
+    COMPARING,
+    MARK,
+    ROWS,
+    TOUCHING,
+    WORDS,
+    add_listed,
+    finish_in_order,
+)
+from emu.backends.numba.vector.transposing import transpose, transpose_scaled
+
+Array = NDArray[Any]
+#: Matrices below which too many of the 32 lanes would be empty.
+FEWEST_MATRICES = 16
+#: Rows for which a list of lines is made once. Their results, 16 columns each, stay in a second-level cache.
+CHUNK_ROWS = 64
+#: The pattern of a float32's -0.
+NEGATIVE_ZERO = -(2**31)
+#: Elements of matrices, and multiply-adds, below which a second thread is not worth waking.
+GRAIN_ELEMENTS, GRAIN_MACS = 1 << 16, 1 << 19
+
+
+def applies(left: Array | Gathered, right: Array | Gathered, addend: Array | None) -> bool:
+    """Return whether one left matrix, and one addend, meet many right matrices, each a part of its own of the data."""
+    if not isinstance(right, Gathered) or left.shape[0] > 1 or right.batches < FEWEST_MATRICES:
+        return False
+    if addend is not None and addend.shape[0] > 1:
+        return False
+    reach = right.reach()
+    if reach is None or reach > right.batch_stride:
+        return False
+    # Lanes without a matrix compute as much as others do; so do columns beyond the last of a panel.
+    lanes, columns = (-(-size // PANEL_COLUMNS) * PANEL_COLUMNS / size for size in (right.batches, right.columns.size))
+    return lanes <= 1.5 * columns
+
+
+@kernel
+def _make_lines(
+    data: Any, stride: int, scale: float, lines: Any, kept: Any, start: int, stop: int, batches: int
+) -> None:
+    """Write lines, (panels, S, 32), and which are not 0 in all matrices, (panels, S): blocks of 16 start..stop."""
+    blocks = (lines.shape[1] + LANES - 1) // LANES
+    for item in range(start, stop):
+        panel, first = item // blocks, item % blocks * LANES
+        count = min(LANES, lines.shape[1] - first)
+        marks, here = kept[panel], lines[panel]
+        for s in range(first, first + count):
+            marks[s] = 0
+        for half in range(2):
+            top = panel * PANEL_COLUMNS + half * LANES
+            if count == LANES and top + LANES <= batches:
+                target = address(here) + here.itemsize * (first * PANEL_COLUMNS + half * LANES)
+                source = address(data) + data.itemsize * (top * stride + first)
+                seen = transpose_scaled(source, stride, scale, lines.dtype, target, PANEL_COLUMNS)
+                for i in range(LANES):
+                    marks[first + i] |= seen >> i & 1
+            else:
+                for i in range(count):
+                    for lane in range(LANES):
+                        value = data[(top + lane) * stride + first + i] if top + lane < batches else np.float32(0.0)
+                        here[first + i, half * LANES + lane] = value * scale
+                        marks[first + i] |= value != 0.0
+
+
+@lru_cache(maxsize=16)
+def _column_loops(adder: str) -> Any:
+    """Return the compiled loop of an adder.
+
+    It takes the left rows (rows of whole tiles, K) as lanes, how many there are, lines and which are kept, offsets of
+    the right rows (K,) and columns (N,), whether lines may be skipped, the first sums (M or 1, N or 1) and a factor for
+    them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and
+    a range of items, 16 columns of 32 matrices each; it writes sums (B, M, N), and where a limit was touched.
+    """
+    height, comparing, words = ROWS[adder], adder in COMPARING, adder in WORDS
+    mark, touching = MARK if adder == "marked" else 0, adder in TOUCHING
+    lane = np.int32 if words else np.float32
+
+    @kernel
+    def run(
+        left: Any,
+        count: int,
+        lines: Any,
+        kept: Any,
+        rows: Any,
+        columns: Any,
+        skips: bool,
+        first_sums: Any,
+        sum_scale: float,
+        low: float,
+        high: float,
+        drop_bits: int,
+        lsb: float,
+        out: Any,
+        touched: Any,
+        start: int,
+        stop: int,
+    ) -> None:
+        depth, blocks = left.shape[1], (columns.size + LANES - 1) // LANES
+        sums = np.empty(height * PANEL_COLUMNS, lane)
+        patterns = sums.view(np.int32)
+        hit = np.zeros(height * PANEL_COLUMNS, np.uint32)
+        lefts, rights = np.empty(depth + 1, np.int64), np.empty(depth + 1, np.int64)
+        results = np.empty((CHUNK_ROWS, LANES, PANEL_COLUMNS), out.dtype)
+        hits = np.zeros((CHUNK_ROWS if touching else 1, LANES, PANEL_COLUMNS), np.uint8)
+        for item in range(start, stop):
+            panel, begin = item // blocks, item % blocks * LANES
+            base, width = panel * PANEL_COLUMNS, min(LANES, columns.size - begin)
+            lanes = min(PANEL_COLUMNS, out.shape[0] - base)
+            for top in range(0, count, CHUNK_ROWS):
+                chunk = min(CHUNK_ROWS, count - top)
+                for j in range(width):
+                    column, listed = (begin + j) % first_sums.shape[1], 0
+                    for k in range(depth):
+                        line = rows[k] + columns[begin + j]
+                        lefts[listed], rights[listed] = k, line * PANEL_COLUMNS
+                        listed += kept[panel, line] | (not skips)
+                    tile = 0
+                    while tile < chunk:
+                        _fill(sums, first_sums, top + tile, column, sum_scale, mark)
+                        add_listed(
+                            adder,
+                            address(left) + left.itemsize * (top + tile) * depth,
+                            depth,
+                            address(lefts),
+                            address(lines[panel]),
+                            address(rights),
+                            listed,
+                            low,
+                            high,
+                            address(sums),
+                            address(hit),
+                        )
+                        if not words and listed < depth:
+                            negative_zeros = 0
+                            for i in range(patterns.size):
+                                negative_zeros |= patterns[i] == NEGATIVE_ZERO
+                            if negative_zeros:
+                                for k in range(depth):
+                                    lefts[k], rights[k] = k, (rows[k] + columns[begin + j]) * PANEL_COLUMNS
+                                listed = depth
+                                if comparing:
+                                    hit[:] = 0
+                                continue
+                        finish_in_order(
+                            adder,
+                            address(sums),
+                            address(hit),
+                            drop_bits,
+                            lsb,
+                            out.dtype,
+                            address(results) + out.itemsize * (tile * LANES + j) * PANEL_COLUMNS,
+                            LANES * PANEL_COLUMNS,
+                            address(hits) + (tile * LANES + j) * PANEL_COLUMNS,
+                            min(height, chunk - tile),
+                            PANEL_COLUMNS,
+                        )
+                        if comparing:
+                            hit[:] = 0
+                        tile += height
+                for i in range(chunk):
+                    to = (base * out.shape[1] + top + i) * out.shape[2] + begin
+                    _spread(results[i], out, to, lanes, width)
+                    if touching:
+                        _spread(hits[i], touched, to, lanes, width)
+
+    return run
+
+
+@kernel
+def _fill(sums: Any, first_sums: Any, top: int, column: int, scale: float, mark: int) -> None:
+    """Write the first sums of a tile, rows from `top` on, at a column: the same of all 32 matrices."""
+    lane = sums.dtype.type
+    for i in range(sums.size // PANEL_COLUMNS):
+        # Rows beyond the last fill the tile, and are not written.
+        first_sum = lane(first_sums[min(top + i, first_sums.shape[0] - 1), column] * scale)
+        if mark:  # not of floats: -0 would become +0
+            first_sum += lane(mark)
+        for n in range(PANEL_COLUMNS):
+            sums[np.uint64(i * PANEL_COLUMNS + n)] = first_sum
+
+
+@kernel
+def _spread(results: Any, out: Any, to: int, lanes: int, width: int) -> None:
+    """Write results of `width` columns of `lanes` matrices, (16, 32), from element `to` on of (B, M, N)."""
+    stride = out.shape[1] * out.shape[2]
+    for half in range(2):
+        first = half * LANES
+        if width == LANES and first + LANES <= lanes:
+            target = address(out) + out.itemsize * (to + first * stride)
+            transpose(out.dtype, address(results) + results.itemsize * first, PANEL_COLUMNS, target, stride)
+        else:
+            flat = out.reshape(-1)
+            for n in range(first, min(first + LANES, lanes)):
+                for j in range(width):
+                    flat[to + n * stride + j] = results[j, n]
+
+
+def add_batch(
+    adder: str,
+    left: Array,
+    right: Gathered,
+    scales: tuple[float, float, float],
+    limits: tuple[float, float, int, float],
+    first_sums: Array,
+    out: Array,
+    touched: Array,
+) -> None:
+    """Write the sums of one matrix's products with each of a batch.
+
+    Args:
+        adder: a key of `ordered_tiles.ADDERS`.
+        left: float32, (M, K).
+        right: float32, B matrices (K, N), as `applies` takes them.
+        scales: what left operands, right ones and first sums are multiplied by.
+        limits: smallest and largest sum, bits that a word drops, value of the last place.
+        first_sums: of each matrix, (M or 1, N or 1).
+        out: sums, (B, M, N).
+        touched: uint8, where a limit was touched, (B, M, N); of other accumulators nothing, (1, 1, 1).
+    """
+    lane, height = np.int32 if adder in WORDS else np.float32, ROWS[adder]
+    (count, depth), (batches, _, width) = left.shape, right.shape
+    rows = np.zeros((-(-count // height) * height, depth), lane)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = left * np.float32(scales[0])
+    skips = bool(np.isfinite(scaled).all())
+    rows[:count] = scaled.astype(np.int32) & 0xFFFF if adder in WORDS else scaled
+    panels, size = -(-batches // PANEL_COLUMNS), right.reach()
+    assert size is not None
+    lines, kept = empty((panels, size, PANEL_COLUMNS), lane), empty((panels, size), np.uint8)
+    data, stride = only_read(right.data), right.batch_stride
+    grain = GRAIN_ELEMENTS // (LANES * PANEL_COLUMNS)
+    blocks = -(-size // LANES)
+    over_ranges(
+        lambda _, i, j: _make_lines(data, stride, scales[1], lines, kept, i, j, batches), panels * blocks, 1, grain
+    )
+    loop, offsets = _column_loops(adder), (right.rows, right.columns)
+    given = (rows, count, lines, kept, *offsets, skips, first_sums, scales[2], *limits, out, touched)
+    grain = max(1, GRAIN_MACS // max(count * depth * LANES * PANEL_COLUMNS, 1))
+    over_ranges(lambda _, i, j: loop(*given, i, j), panels * -(-width // LANES), 1, grain)

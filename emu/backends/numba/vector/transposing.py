@@ -1,0 +1,81 @@
+"""Squares of 16 by 16 numbers, transposed in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+
+_KINDS = {types.float32: F32, types.float64: F64, types.int32: I32, types.uint8: I8}
+
+
+@intrinsic
+def transpose(typing_context: Any, kind: Any, source: Any, stride: Any, target: Any, target_stride: Any) -> Any:
+    """Write 16 rows of 16 numbers as columns.
+
+    Args:
+        typing_context: Numba's.
+        kind: dtype of the numbers: float32, float64 or uint8.
+        source: address of the first row.
+        stride: elements from one row to the next.
+        target: address of the first row that is written.
+        target_stride: elements from one of these to the next.
+    """
+    signature = types.void(kind, *[types.int64] * 4)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, element = Emitter(builder), _KINDS[kind.dtype]
+        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3))
+        rows = [e.load(element, source, builder.mul(args[2], e.integer(i))) for i in range(LANES)]
+        for i, row in enumerate(_transposed(rows)):
+            e.store(row, target, builder.mul(args[4], e.integer(i)))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def transpose_scaled(
+    typing_context: Any, source: Any, stride: Any, scale: Any, kind: Any, target: Any, target_stride: Any
+) -> Any:
+    """Write 16 rows of 16 float32 as columns, times `scale`; return which of the columns are not all 0, a bit for each.
+
+    Args:
+        typing_context: Numba's.
+        source: address of the first row.
+        stride: elements from one row to the next.
+        scale: a float64 that float32 holds.
+        kind: dtype of what is written: float32 or int32.
+        target: address of the first row that is written.
+        target_stride: elements from one of these to the next.
+    """
+    signature = types.int64(*[types.int64] * 2, types.float64, kind, *[types.int64] * 2)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, element = Emitter(builder), _KINDS[kind.dtype]
+        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 4))
+        factor = e.splat(F32, builder.fptrunc(args[2], F32))
+        rows = [e.load(F32, source, builder.mul(args[1], e.integer(i))) for i in range(LANES)]
+        seen = rows[0] != 0.0
+        for row in rows[1:]:
+            seen |= row != 0.0
+        for i, row in enumerate(_transposed([row * factor for row in rows])):
+            e.store(row.as_kind(element), target, builder.mul(args[5], e.integer(i)))
+        return builder.zext(builder.bitcast(seen.value, I16), I64)
+
+    return signature, generate
+
+
+def _transposed(rows: list[Vector]) -> list[Vector]:
+    """Return the columns of a square: blocks beside its diagonal change places, of 1, 2, 4, then 8 rows."""
+    for size in (1, 2, 4, 8):
+        columns = range(LANES)
+        upper = [LANES + j - size if j & size else j for j in columns]
+        lower = [LANES + j if j & size else j + size for j in columns]
+        for i in columns:
+            if not i & size:
+                above, below = rows[i], rows[i + size]
+                rows[i], rows[i + size] = above.shuffled(below, upper), above.shuffled(below, lower)
+    return rows
