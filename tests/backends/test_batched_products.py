@@ -7,30 +7,32 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
-from variants import assert_same_everywhere, needs_vectors
+from variants import HAS_DOTS, HAS_HALVES, assert_same_everywhere, needs_vectors
 
 import emu
 from emu import Mac
 from emu.backends.gathered import Gathered
 from emu.backends.interface import encode_mac
-from emu.backends.numba.machine import has_dot_products
 from emu.backends.numba.vector import batched_products
 from emu.backends.numba.vector.batched_products import CHUNK_ROWS, FEWEST_MATRICES
-from emu.backends.numba.vector.ordered_tiles import ADDERS, ROWS
+from emu.backends.numba.vector.ordered_tiles import ADDERS, HALF, ROWS
 from emu.backends.numba.ways import in_tiles
 from emu.engine.path import codes_of_terms
 
-#: For each adder: formats of images, kernels and results, and the unit.
+#: For each adder: formats of images, kernels and results, and the unit. Where the processor lacks what an adder needs,
+#: another one computes it.
 UNITS = {
     "fused": ("fp16", "fp32", "fp32", Mac(accumulator="fp32")),
     "float32": ("fp32", "fp32", "fp32", Mac(product="fp32", accumulator="fp32")),
     "binary16": ("fp16", "fp16", "fp16", Mac(product="fp16", accumulator="fp16")),
     "fused16": ("fp16", "fp16", "fp16", Mac(accumulator="fp16")),
+    "half": ("fp8_e5m2", "fp16", "fp16", Mac(product="fp16", accumulator="fp16")),
+    "fused_half": ("fp16", "fix11f6", "fp16", Mac(accumulator="fp16")),
     "words": ("fix16f8", "fix16f8", "fix16f8", Mac(accumulator="fix32f16")),
     "marked": ("fix12f6", "fix12f6", "fix16f8", Mac(accumulator="fix24f12")),
     "saturating": ("ufix8f4", "fix8f4", "fix8f4", Mac(accumulator="fix20f8")),
 }
-FLOATS = [name for name, unit in UNITS.items() if isinstance(emu.parse(unit[0]), emu.Float)]
+FLOATS = [name for name, (first, second, _, _) in UNITS.items() if "fix" not in first + second]
 
 
 def convolve(adder: str, images: np.ndarray, kernels: np.ndarray, note: Any, bias: Any = None, **slide: Any) -> Any:
@@ -38,7 +40,10 @@ def convolve(adder: str, images: np.ndarray, kernels: np.ndarray, note: Any, bia
     first, second, out, mac = UNITS[adder]
     given = {"x_format": first, "w_format": second, "out_format": out, "mac": mac} | slide
     given |= {} if bias is None else {"bias": bias, "bias_format": out}
-    return assert_same_everywhere(lambda **where: emu.conv2d(images, kernels, **given, **where), out, (adder, note))
+    with pytest.MonkeyPatch.context() as patch:
+        if adder in ("binary16", "fused16"):
+            patch.setattr(in_tiles, "has_half_arithmetic", lambda: False)
+        return assert_same_everywhere(lambda **where: emu.conv2d(images, kernels, **given, **where), out, (adder, note))
 
 
 def values(fmt: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -52,12 +57,17 @@ def holed(fmt: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     return values(fmt, shape, seed) * (rng.random(shape) < 0.5) * (rng.random((1, *shape[1:])) < 0.7)
 
 
+@needs_vectors
 @pytest.mark.parametrize("adder", UNITS)
-def test_the_units_of_these_tests_are_those_of_the_tiles(adder: str):
+def test_the_units_of_these_tests_are_those_of_the_tiles(adder: str, monkeypatch: pytest.MonkeyPatch):
     first, second, out, mac = UNITS[adder]
-    unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms(tuple(map(emu.parse, (second, first, out)))))
     assert set(UNITS) == set(ADDERS)
-    assert unit is None or unit.adder == adder or (adder in ("words", "marked") and not has_dot_products())
+    is_here = {"words": HAS_DOTS, "marked": HAS_DOTS, "half": HAS_HALVES, "fused_half": HAS_HALVES}.get(adder, True)
+    monkeypatch.setattr(in_tiles, "has_half_arithmetic", lambda: adder in HALF and HAS_HALVES)
+    in_tiles.unit_for.cache_clear()
+    unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms((emu.parse(second), emu.parse(first), emu.parse(out))))
+    in_tiles.unit_for.cache_clear()
+    assert not is_here or (unit is not None and unit.adder == adder)
 
 
 @needs_vectors
@@ -121,9 +131,9 @@ def test_a_sum_that_begins_with_a_negative_zero_has_the_sign_that_products_with_
 
 
 @needs_vectors
-@pytest.mark.parametrize("adder", ["binary16", "fused16"])
+@pytest.mark.parametrize("adder", ["binary16", "fused16", "half"])
 def test_a_product_that_underflows_to_a_negative_zero_is_followed_by_zeros_of_either_sign(adder: str):
-    least = 2.0**-24
+    least = 2.0**-16  # of fp8_e5m2, too
     x, w = np.full((20, 1, 1, 18), least, np.float32), np.full((4, 1, 1, 3), -least, np.float32)
     x[:, :, :, 5:], w[2:, 0, 0, 2] = 0.0, least
     expected = convolve(adder, x, w, "underflow", np.full(4, -0.0, np.float32), padding=(0, 1))
@@ -138,6 +148,42 @@ def test_where_only_some_images_touch_a_limit_flags_and_registers_are_the_same()
         x, w = holed(first, (35, 4, 3, 17), 4), values(second, (9, 4, 3, 3), 5)
         x[11], w[4] = float(emu.parse(first).max), float(emu.parse(second).max)
         convolve(adder, x, w, "limits", padding=(1, 1))
+
+
+@needs_vectors
+def test_an_element_that_one_image_alone_has_is_not_left_out():
+    """Of each image another element, so that no mark stands for two."""
+    x = np.zeros((64, 1, 1, 64), np.float32)
+    x[np.arange(64), 0, 0, np.arange(64)] = 1.0
+    convolve("float32", x, np.full((3, 1, 1, 1), 2.0, np.float32), "alone")
+
+
+@needs_vectors
+def test_each_output_tells_whether_it_touched_a_limit(monkeypatch: pytest.MonkeyPatch):
+    seen: list[np.ndarray] = []
+    contents = in_tiles.contents
+
+    def watched(*given: Any) -> Any:
+        result = contents(*given)
+        assert result.touched is not None
+        seen.append(np.broadcast_to(result.touched, result.sums.shape) != 0)
+        return result
+
+    monkeypatch.setattr(in_tiles, "contents", watched)
+    for adder in ("words", "marked", "saturating"):
+        first, second, out, mac = UNITS[adder]
+        x, w = holed(first, (35, 4, 3, 17), 4), values(second, (9, 4, 3, 3), 5)
+        x[11], w[4] = float(emu.parse(first).max), float(emu.parse(second).max)
+        given = {"x_format": first, "w_format": second, "out_format": out, "mac": mac, "padding": (1, 1)}
+        for is_batched in (True, False):
+            if not is_batched:
+                monkeypatch.setattr(batched_products, "applies", lambda *_: False)
+            emu.conv2d(x, w, **given, backend="numba")
+        side_by_side, apart = seen[-2:]
+        assert 0 < apart.sum() < apart.size / 2
+        assert np.array_equal(side_by_side, apart)
+        monkeypatch.undo()
+        monkeypatch.setattr(in_tiles, "contents", watched)
 
 
 def test_few_images_and_matrices_that_share_elements_are_not_computed_side_by_side():

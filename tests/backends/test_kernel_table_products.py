@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
-from variants import HAS_DOTS, HAS_PAIRS, HAS_VECTORS, assert_same_everywhere, needs_dots, running
+from variants import HAS_DOTS, HAS_HALVES, HAS_PAIRS, HAS_VECTORS, assert_same_everywhere, needs_dots, running
 
 import emu
 from emu import Mac, engine
@@ -197,17 +197,25 @@ def test_integer_paths_end_where_their_proofs_do(case: tuple[str, str, int, str]
 
 
 TILES = [
-    # unit, operands, addend, adder with vector code, adder with dot products
+    # unit, operands, addend, adder with vector code, with dot products, with arithmetic of binary16 if that is another
     (Mac(accumulator="fp32"), "fp32", "fp32", "fp64", "fused", "fused"),
     (Mac(accumulator="fp32"), "fp16", "fix8f4", None, "fused", "fused"),
     (Mac("fp32", "fp32"), "bf16", "fp32", "fp32", "float32", "float32"),
-    (Mac("fp16", "fp16"), "fp16", "fp16", "fp32", "binary16", "binary16"),
+    (Mac("fp16", "fp16"), "fp16", "fp16", "fp32", "binary16", "binary16", "half"),
     (Mac("fp16", "fp16"), "e8m11", "fp8_e5m2", None, None, None),
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f13", None, "binary16", "binary16"),  # products from 2**-148 on
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f14", None, "binary16", "binary16"),  # from 2**-149
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f15", None, None, None),
-    (Mac(accumulator="fp16"), "fp16", "fp16", "fp32", "fused16", "fused16"),
-    (Mac(accumulator="fp16"), "fp8_e5m2", "fix8f4", None, "fused16", "fused16"),
+    (Mac(accumulator="fp16"), "fp16", "fp16", "fp32", "fused16", "fused16", "fused_half"),
+    (Mac(accumulator="fp16"), "fp8_e5m2", "fix8f4", None, "fused16", "fused16", "fused_half"),
+    (Mac(accumulator="fp16"), "fp16", "fix11f24", None, "fused16", "fused16", "fused_half"),  # 2**-24 is the smallest
+    (Mac(accumulator="fp16"), "fp16", "fix11f25", None, "fused16", "fused16"),
+    (Mac(accumulator="fp16"), "fp16", "fix11f-5", None, "fused16", "fused16", "fused_half"),  # the lowest is -2**15
+    (Mac(accumulator="fp16"), "fp16", "fix11f-6", None, "fused16", "fused16"),
+    (Mac(accumulator="fp16"), "fp16", "ufix11f-5", None, "fused16", "fused16", "fused_half"),  # up to 65504
+    (Mac(accumulator="fp16"), "fp16", "fix12f0", None, "fused16", "fused16"),
+    (Mac(accumulator="fp16"), "fp16", "e5m10 bias=14", None, "fused16", "fused16"),
+    (Mac(accumulator="fp16"), "e5m10 bias=16", "fp16", None, "fused16", "fused16"),
     (Mac(accumulator="fp16"), "e7m10 bias=126", "fix4f14", "fp16", "fused16", "fused16"),  # products from 2**-149 on
     (Mac(accumulator="fp16"), "bf16", "bf16", None, None, None),
     (Mac(accumulator="fix16f8"), "fix8f4", "fix8f4", "fix16f8", "saturating", "marked"),  # 8 + 8 = 16 bits
@@ -225,8 +233,8 @@ TILES = [
 
 
 def expected_adder(case: tuple[Any, ...]) -> str | None:
-    vector, dots = case[4:]
-    return None if not HAS_VECTORS else dots if HAS_DOTS else vector
+    vector, dots, *half = case[4:]
+    return None if not HAS_VECTORS else half[0] if half and HAS_HALVES else dots if HAS_DOTS else vector
 
 
 def ordered_operands(case: tuple[Any, ...], shape: tuple[int, int, int], kind: str) -> tuple[Any, ...]:
@@ -266,6 +274,16 @@ def test_units_in_order_are_the_same(case: tuple[Any, ...]):
     for shape in ((1, 0, 3), (3, 1, 1), (9, 13, 33), (5, 64, 31)):
         for kind in ("random", "limits"):
             compare_tiles(case, shape, kind)
+
+
+@pytest.mark.skipif(not HAS_HALVES, reason="the processor has no arithmetic of binary16")
+@pytest.mark.parametrize("case", [case for case in TILES if len(case) > 6], ids=lambda case: f"{case[0]} {case[2]}")
+def test_a_processor_with_arithmetic_of_binary16_gives_the_bits_of_one_without(case: tuple[Any, ...]):
+    for shape in ((1, 0, 3), (3, 1, 1), (17, 13, 33), (16, 64, 31)):
+        compare_tiles(case, shape, "random")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(in_tiles, "has_half_arithmetic", lambda: False)
+            compare_tiles(case, shape, "random")
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ VARIANTS = {
     "generic": Variant("generic", 2, True),
 }
 HAS_VECTORS, HAS_PAIRS, HAS_DOTS = machine.has_vectors(), machine.has_pair_products(), machine.has_dot_products()
+HAS_HALVES = machine.has_half_arithmetic()
 needs_vectors = pytest.mark.skipif(not HAS_VECTORS, reason="the processor has no such vector code")
 needs_pairs = pytest.mark.skipif(not HAS_PAIRS, reason="the processor has no products of integer pairs")
 needs_dots = pytest.mark.skipif(not HAS_DOTS, reason="the processor has no integer dot products")
@@ -75,6 +76,7 @@ def _forget_choices() -> None:
         machine.has_ternary_logic,
         machine.has_pair_products,
         machine.has_dot_products,
+        machine.has_half_arithmetic,
         compiling.thread_count,
         stage._code_for,
         scaled._plan,

@@ -23,6 +23,8 @@ CHOICES = ("native", "generic")
 VECTOR_FEATURES = ("avx2", "fma", "f16c")
 #: Dot products of 8-bit and 16-bit integers that add to 32-bit sums, on vectors of 512 bits.
 DOT_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
+#: Arithmetic of binary16 itself, on vectors of 512 bits.
+HALF_FEATURES = ("avx512f", "avx512fp16")
 
 
 @lru_cache(maxsize=1)
@@ -86,3 +88,9 @@ def has_pair_products() -> bool:
 def has_dot_products() -> bool:
     """Return whether one instruction adds products of neighbouring 8-bit or 16-bit integers to 32-bit sums."""
     return has_vectors() and _has(DOT_FEATURES)
+
+
+@lru_cache(maxsize=1)
+def has_half_arithmetic() -> bool:
+    """Return whether one instruction adds or multiplies binary16 numbers, or does both and rounds once."""
+    return has_vectors() and _has(HALF_FEATURES)

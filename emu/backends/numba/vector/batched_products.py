@@ -23,13 +23,16 @@ from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import LANES, address
+from emu.backends.numba.vector.ordered_products import as_lines_of
 from emu.backends.numba.vector.ordered_tiles import (
     COMPARING,
+    HALF,
     MARK,
     ROWS,
     TOUCHING,
     WORDS,
     add_listed,
+    factor_of,
     finish_in_order,
 )
 from emu.backends.numba.vector.transposing import transpose, transpose_scaled
@@ -91,19 +94,19 @@ def _make_lines(
 def _column_loops(adder: str) -> Any:
     """Return the compiled loop of an adder.
 
-    It takes the left rows (rows of whole tiles, K) as lanes, how many there are, lines and which are kept, offsets of
-    the right rows (K,) and columns (N,), whether lines may be skipped, the first sums (M or 1, N or 1) and a factor for
-    them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and
-    a range of items, 16 columns of 32 matrices each; it writes sums (B, M, N), and where a limit was touched.
+    It takes left factors (M, K) and a factor for them, lines and which are kept, offsets of the right rows (K,) and
+    columns (N,), whether lines may be skipped, the first sums (M or 1, N or 1) and a factor for them, limits of a
+    saturating accumulator, how many bits words drop at the end, a factor for the sums, and a range of items, 16 columns
+    of 32 matrices each; it writes sums (B, M, N), and where a limit was touched.
     """
-    height, comparing, words = ROWS[adder], adder in COMPARING, adder in WORDS
+    height, comparing, words, half = ROWS[adder], adder in COMPARING, adder in WORDS, adder in HALF
     mark, touching = MARK if adder == "marked" else 0, adder in TOUCHING
     lane = np.int32 if words else np.float32
 
     @kernel
     def run(
-        left: Any,
-        count: int,
+        factors: Any,
+        left_scale: float,
         lines: Any,
         kept: Any,
         rows: Any,
@@ -120,7 +123,11 @@ def _column_loops(adder: str) -> Any:
         start: int,
         stop: int,
     ) -> None:
-        depth, blocks = left.shape[1], (columns.size + LANES - 1) // LANES
+        (count, depth), blocks = factors.shape, (columns.size + LANES - 1) // LANES
+        left = np.zeros(((count + height - 1) // height * height, depth), np.int32 if words or half else np.float32)
+        for i in range(count):
+            for k in range(depth):
+                left[i, k] = factor_of(adder, factors[i, k] * left_scale)
         sums = np.empty(height * PANEL_COLUMNS, lane)
         patterns = sums.view(np.int32)
         hit = np.zeros(height * PANEL_COLUMNS, np.uint32)
@@ -242,13 +249,9 @@ def add_batch(
         out: sums, (B, M, N).
         touched: uint8, where a limit was touched, (B, M, N); of other accumulators nothing, (1, 1, 1).
     """
-    lane, height = np.int32 if adder in WORDS else np.float32, ROWS[adder]
+    lane = np.int32 if adder in WORDS else np.float32
     (count, depth), (batches, _, width) = left.shape, right.shape
-    rows = np.zeros((-(-count // height) * height, depth), lane)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = left * np.float32(scales[0])
-    skips = bool(np.isfinite(scaled).all())
-    rows[:count] = scaled.astype(np.int32) & 0xFFFF if adder in WORDS else scaled
+    skips = bool(np.isfinite(left).all())
     panels, size = -(-batches // PANEL_COLUMNS), right.reach()
     assert size is not None
     lines, kept = empty((panels, size, PANEL_COLUMNS), lane), empty((panels, size), np.uint8)
@@ -259,6 +262,7 @@ def add_batch(
         lambda _, i, j: _make_lines(data, stride, scales[1], lines, kept, i, j, batches), panels * blocks, 1, grain
     )
     loop, offsets = _column_loops(adder), (right.rows, right.columns)
-    given = (rows, count, lines, kept, *offsets, skips, first_sums, scales[2], *limits, out, touched)
+    operands = np.ascontiguousarray(left), scales[0], as_lines_of(adder, lines), kept
+    given = (*operands, *offsets, skips, first_sums, scales[2], *limits, out, touched)
     grain = max(1, GRAIN_MACS // max(count * depth * LANES * PANEL_COLUMNS, 1))
     over_ranges(lambda _, i, j: loop(*given, i, j), panels * -(-width // LANES), 1, grain)

@@ -14,7 +14,17 @@ from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
-from emu.backends.numba.vector.ordered_tiles import COMPARING, MARK, ROWS, WORDS, add_in_order, finish_in_order
+from emu.backends.numba.vector.ordered_tiles import (
+    COMPARING,
+    HALF,
+    MARK,
+    ROWS,
+    WORDS,
+    add_in_order,
+    as_halves,
+    factor_of,
+    finish_in_order,
+)
 
 Array = NDArray[Any]
 #: How many k are packed for one panel, then for the next: whole cache lines of either storage order, and few pages.
@@ -111,6 +121,18 @@ def packed_panels(
     return panels
 
 
+@kernel
+def _halve_lines(lines: Any, start: int, stop: int) -> None:
+    as_halves(address(lines) + start * PANEL_COLUMNS * lines.itemsize, stop - start)
+
+
+def as_lines_of(adder: str, lines: Array) -> Array:
+    """Return lines of 32 right factors as the tiles take them: of binary16 numbers in the first half of their room."""
+    if adder in HALF:
+        over_ranges(lambda _, i, j: _halve_lines(lines, i, j), lines.size // PANEL_COLUMNS, 1, GRAIN_PACKED)
+    return lines
+
+
 def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: int, height: int, grain: int) -> None:
     """Call `work(batch, start, stop)` for ranges of rows of each matrix, shared by threads.
 
@@ -138,9 +160,10 @@ def row_loops(adder: str) -> Any:
 
     It takes a (M, K) and a factor for its elements, packed panels, the first sums (M or 1, N or 1) and a factor for
     them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and a range of
-    rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in the lower half of 32 bits.
+    rows; it writes sums (M, N), and where a limit was touched.
     """
-    rows, comparing, words, mark = ROWS[adder], adder in COMPARING, adder in WORDS, MARK if adder == "marked" else 0
+    rows, comparing, words, half = ROWS[adder], adder in COMPARING, adder in WORDS, adder in HALF
+    mark = MARK if adder == "marked" else 0
     # A closure's constants: the loop is compiled for each adder.
     lane = np.int32 if words else np.float32
 
@@ -163,15 +186,12 @@ def row_loops(adder: str) -> Any:
         depth, columns = a.shape[1], out.shape[1]
         sums = np.empty(rows * PANEL_COLUMNS, lane)
         hit = np.zeros(rows * PANEL_COLUMNS, np.uint32)
-        left = np.zeros((rows, depth), lane)
+        left = np.zeros((rows, depth), np.int32 if words or half else np.float32)
         for first in range(start, stop, rows):
             height = min(rows, stop - first)
             for i in range(height):
                 for k in range(depth):
-                    if words:  # an upper half of 0 makes the instruction's second product 0
-                        left[i, k] = np.int32(a[first + i, k] * left_scale) & 0xFFFF
-                    else:
-                        left[i, k] = a[first + i, k] * left_scale
+                    left[i, k] = factor_of(adder, a[first + i, k] * left_scale)
             for p in range(panels.shape[0]):
                 width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
                 if first_sums.size == 1:

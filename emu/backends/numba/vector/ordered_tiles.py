@@ -4,6 +4,8 @@
     float32      acc = fl32(acc + fl32(a*b))
     binary16     acc = fl16(acc + fl16(a*b))        both through float32 and one conversion (docs/concepts/products.md)
     fused16      acc = fl16(acc + a*b)              the same, the sum rounded to odd in float32
+    half         acc = fl16(acc + fl16(a*b))        operands that are binary16 numbers: two instructions
+    fused_half   acc = fl16(acc + a*b)              the same: one instruction
     saturating   acc = clamp(acc + a*b)             integers below 2**24 in float32
     words        acc = clamp(acc + a*b)             one instruction that saturates 32 bits
     marked       acc = clamp(acc + a*b)             the same, of at most 30 bits
@@ -14,6 +16,10 @@ with the sum that was not limited; a difference means that a limit was touched. 
 products leave the 32 - W bits below the word unchanged, and those start as 1. Saturation at the upper limit makes all
 of them ones, at the lower limit zeros; what they are in the end shows whether a limit was touched. They never change
 the word: sums are multiples of 2**(32 - W) plus bits below that, which reach a limit only if the multiples do.
+
+Half: 32 sums of binary16 are one register. A left factor is held twice, in the halves of 32 bits, which an instruction
+spreads over a register as it is loaded; spreading 16 bits would take the port of a multiply-add. A line of 32 right
+factors takes the first half of the room of 32 float32 numbers.
 
 Rounded to odd: of the two float32 numbers around an inexact sum, the smaller magnitude with its last bit set; an exact
 sum of 0 is +0 unless both terms are -0. The two are the sum rounded down and rounded up or, if no instruction can be
@@ -45,7 +51,7 @@ def _fused(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, 
     return s, s
 
 
-def _float32(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+def _apart(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
     s = acc + a * b  # LLVM fuses them only if a flag allows contraction, which none does
     return s, s
 
@@ -101,31 +107,49 @@ def _marked(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector,
 
 ADDERS: dict[str, Adder] = {
     "fused": _fused,
-    "float32": _float32,
+    "float32": _apart,
     "binary16": _binary16,
     "fused16": _fused16,
+    "half": _apart,
+    "fused_half": _fused,
     "saturating": _saturating,
     "words": _words,
     "marked": _marked,
 }
 #: Adders that mark where a limit was touched; those that compare two sums for it; those on 32-bit words.
 TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "words"), ("words", "marked")
+#: Adders of binary16 numbers.
+HALF = ("half", "fused_half")
 #: Fewest bits below a marked word.
 FEWEST_MARK_BITS = bounded(2, 2, 31, "neither all zeros nor all ones is what they are at first")
 #: The value of these bits at first.
 MARK = bounded(1, 1, (1 << FEWEST_MARK_BITS) - 2, "saturation makes all of them ones or zeros")
+#: Of 32 bits, the lower 16; and what puts 16 bits into both halves.
+LOWER_HALF, TWICE = 0xFFFF, 0x10001
 #: Index of a float32's sign bit.
 SIGN_BIT = 31
 #: Rows of a tile: sums, and the hits of adders that compare, take 16 of the 32 registers of 512 bits; the others are
 #: for the panel, factors, limits and what an add needs on the way.
-ROWS = {"fused": 8, "float32": 8, "binary16": 8, "fused16": 8, "saturating": 4, "words": 4, "marked": 8}
-#: The same with half the columns of the panel, two registers each: 8 of 16 registers of 256 bits. Words have only long
-#: vectors: theirs are not used.
+ROWS = {
+    "fused": 8,
+    "float32": 8,
+    "binary16": 8,
+    "fused16": 8,
+    "half": 16,
+    "fused_half": 16,
+    "saturating": 4,
+    "words": 4,
+    "marked": 8,
+}
+#: The same with half the columns of the panel, two registers each: 8 of 16 registers of 256 bits. Words and binary16
+#: numbers have only long vectors: theirs are not used.
 ROWS_OF_SHORT_VECTORS = {
     "fused": 4,
     "float32": 4,
     "binary16": 4,
     "fused16": 4,
+    "half": 16,
+    "fused_half": 16,
     "saturating": 2,
     "words": 4,
     "marked": 8,
@@ -275,26 +299,76 @@ def _emit_part(
     sums: Any,
     touched: Any,
 ) -> None:
-    builder, comparing, kind = e.builder, name in COMPARING, I32 if name in WORDS else F32
-    offsets = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, _ in rows for half in halves}
-    accs = {at: e.variable(e.load(kind, sums, offset)) for at, offset in offsets.items()}
+    comparing, is_half = name in COMPARING, name in HALF
+    lanes, kind = (PANEL_COLUMNS, F16) if is_half else (LANES, I32 if name in WORDS else F32)
+    room = F32 if is_half else kind  # of a sum in memory
+    firsts = (0,) if is_half else tuple(half * LANES for half in halves)
+    offsets = {(row, first): e.integer(row * PANEL_COLUMNS + first) for row, _ in rows for first in firsts}
+    accs = {at: e.variable(e.load(room, sums, offset, lanes).as_kind(kind)) for at, offset in offsets.items()}
     hit = {at: e.variable(e.splat(I32, 0)) for at in offsets} if comparing else {}
     with e.loop(count) as k:
-        at, first = places(k)
-        right = {half: e.load(kind, lines, builder.add(first, e.integer(half * LANES))) for half in halves}
+        at, line = places(k)
+        begin = e.at(lines, line, F32)
+        right = {first: e.load(kind, begin, e.integer(first), lanes) for first in firsts}
         for row, factors in rows:
-            left = e.splat(kind, e.load_scalar(kind, factors, at))
-            for half in halves:
-                acc, s = ADDERS[name](e, accs[row, half].now, left, right[half], limits)
-                accs[row, half].set(acc)
+            if is_half:
+                left = e.splat(I32, e.load_scalar(I32, factors, at)).reshaped(F16, lanes)
+            else:
+                left = e.splat(kind, e.load_scalar(kind, factors, at))
+            for first in firsts:
+                acc, s = ADDERS[name](e, accs[row, first].now, left, right[first], limits)
+                accs[row, first].set(acc)
                 if comparing:
                     # patterns differ only if the numbers do: fixed point has no -0, and a sum that begins at +0 never
                     # becomes -0
-                    hit[row, half].set(hit[row, half].now | (_pattern(s) ^ _pattern(acc)))
+                    hit[row, first].set(hit[row, first].now | (_pattern(s) ^ _pattern(acc)))
     for at, offset in offsets.items():
-        e.store(accs[at].now, sums, offset)
+        e.store(accs[at].now.as_kind(room), sums, offset)
         if comparing:
             e.store(e.load(I32, touched, offset) | hit[at].now, touched, offset)
+
+
+@intrinsic
+def as_halves(typing_context: Any, target: Any, lines: Any) -> Any:
+    """Write lines of 32 float32 numbers as binary16, each in the first half of its room.
+
+    Args:
+        typing_context: Numba's.
+        target: address of the first line; it is overwritten.
+        lines: how many.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, target = Emitter(builder), builder.inttoptr(args[0], IR.PointerType(I8))
+        with e.loop(args[1]) as i:
+            line = e.at(target, builder.mul(i, e.integer(PANEL_COLUMNS)), F32)
+            e.store(e.load(F32, line, e.integer(0), PANEL_COLUMNS).as_kind(F16), line, e.integer(0))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def factor_of(typing_context: Any, adder: Any, x: Any) -> Any:
+    """Return a left factor as the tiles take it: of words and binary16 numbers an int32, of others a float32.
+
+    Args:
+        typing_context: Numba's.
+        adder: a key of `ADDERS`, a literal.
+        x: a float64 that the adder's numbers hold.
+    """
+    name = adder.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if name in WORDS:  # an upper half of 0 makes the instruction's second product 0
+            return builder.and_(builder.fptosi(args[1], I32), IR.Constant(I32, LOWER_HALF))
+        if name in HALF:
+            pattern = builder.bitcast(builder.fptrunc(args[1], F16), I16)
+            return builder.mul(builder.zext(pattern, I32), IR.Constant(I32, TWICE))
+        return builder.fptrunc(args[1], F32)
+
+    kind = types.int32 if name in WORDS or name in HALF else types.float32
+    return kind(adder, types.float64), generate
 
 
 @intrinsic

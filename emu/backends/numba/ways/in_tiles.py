@@ -4,6 +4,8 @@
     float32      fp32 accumulator and products
     binary16     fp16 accumulator and products, operands whose products are exact in float32
     fused16      fp16 accumulator, exact products, the same operands
+    half         as binary16, of operands that are binary16 numbers, on processors that compute with them
+    fused_half   as fused16, the same
     words        saturating signed accumulator of W <= 32 bits, operands of together at most W bits
     marked       the same of W <= 30 bits
     saturating   saturating accumulator whose sums stay within 2**24
@@ -28,10 +30,10 @@ from emu.backends.memory import empty
 from emu.backends.modes import moves_exact
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
-from emu.backends.numba.machine import has_dot_products, has_vectors
+from emu.backends.numba.machine import has_dot_products, has_half_arithmetic, has_vectors
 from emu.backends.numba.vector import batched_products
-from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
-from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
+from emu.backends.numba.vector.ordered_products import as_lines_of, over_row_blocks, packed_panels, row_loops
+from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, HALF, ROWS, TOUCHING, WORDS
 from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import (
     FLOAT32_QUANTUM,
@@ -45,6 +47,8 @@ from emu.formats import PRESETS
 
 Array = NDArray[Any]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
+#: Magnitudes from 2**16 on are beyond binary16.
+BINARY16_TOP = bounded(16, 1, 16, "binary16 holds no larger power of two than 2**15")
 #: Integers up to 2**24 are exact in float32.
 FLOAT32_INTEGER_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
 #: A lane is a word of 32 bits; the instruction multiplies its halves.
@@ -110,9 +114,16 @@ def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileA
     )
     if not is_plain(accumulator, FP16) or not exact or largest_exponent(a) + largest_exponent(b) > FLOAT32_TOP:
         return None
+    half = has_half_arithmetic() and _is_within_binary16(a) and _is_within_binary16(b)
     if mac.product is None:
-        return TileAccumulator("fused16")
-    return TileAccumulator("binary16") if is_plain(mac.product, FP16) else None
+        return TileAccumulator("fused_half" if half else "fused16")
+    return TileAccumulator("half" if half else "binary16") if is_plain(mac.product, FP16) else None
+
+
+def _is_within_binary16(fmt: FormatCode) -> bool:
+    # The lowest signed integer is a power of two; the largest magnitude of other formats is below one.
+    top = largest_exponent(fmt) - (fmt.is_float or not fmt.signed)
+    return significand_bits(fmt) <= FP16.precision and fmt.quantum >= FP16.quantum and top < BINARY16_TOP
 
 
 def _fixed_unit(stage: StageCode, formats: Formats) -> TileAccumulator | None:
@@ -208,6 +219,7 @@ def _add_panels(
     """
     batches, rows, depth = a.shape
     panels = packed_panels(b, np.int32 if unit.adder in WORDS else np.float32, unit.right_scale)
+    panels = as_lines_of(unit.adder, panels)
     loop, height = row_loops(unit.adder), ROWS[unit.adder]
 
     def work(batch: int, start: int, stop: int) -> None:
@@ -223,7 +235,7 @@ def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Arr
     """Return R(addend), (B or 1, M or 1, N or 1), and where that touched a limit."""
     if addend is None:
         return np.zeros((1, 1, 1), np.float32), None
-    if unit.adder in ("binary16", "fused16"):
+    if unit.adder in ("binary16", "fused16", *HALF):
         with np.errstate(over="ignore", invalid="ignore"):
             return addend.astype(np.float16).astype(np.float32), None
     if unit.adder not in TOUCHING:
