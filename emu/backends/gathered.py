@@ -60,6 +60,11 @@ class Gathered:
                 "other offsets"
             )
 
+    @property
+    def step(self) -> int:
+        """How many elements a matrix begins behind the one before; 0 if one stands for all."""
+        return self.batch_stride if self.batches > 1 else 0
+
     def reach(self) -> int | None:
         """Return how many elements from its first on a matrix may read; None if it reads before that, or nothing."""
         if 0 in self.shape:
@@ -168,6 +173,11 @@ def _offsets(axes: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
     for size, stride in axes:
         places = (places[:, None] + np.arange(size) * stride).reshape(-1)
     return lasting(places)
+
+
+def as_gathered(x: Array | Gathered) -> Gathered:
+    """Return an operand of a product as offsets in its memory."""
+    return x if isinstance(x, Gathered) else Gathered.of(x)
 
 
 def stacks_of(

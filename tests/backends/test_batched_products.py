@@ -7,73 +7,43 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
+from ordered_units import FLOATS, LIMITED, UNITS, holed, using, values
 from variants import HAS_DOTS, HAS_HALVES, assert_same_everywhere, needs_vectors
 
 import emu
-from emu import Mac
 from emu.backends.gathered import Gathered
 from emu.backends.interface import encode_mac
 from emu.backends.numba.vector import batched_products
 from emu.backends.numba.vector.batched_products import CHUNK_ROWS, FEWEST_MATRICES
-from emu.backends.numba.vector.ordered_tiles import ADDERS, HALF, ROWS
+from emu.backends.numba.vector.ordered_tiles import ADDERS, ROWS
 from emu.backends.numba.ways import in_tiles
 from emu.engine.path import codes_of_terms
-
-#: For each adder: formats of images, kernels and results, and the unit. Where the processor lacks what an adder needs,
-#: another one computes it.
-UNITS = {
-    "fused": ("fp16", "fp32", "fp32", Mac(accumulator="fp32")),
-    "float32": ("fp32", "fp32", "fp32", Mac(product="fp32", accumulator="fp32")),
-    "binary16": ("fp16", "fp16", "fp16", Mac(product="fp16", accumulator="fp16")),
-    "fused16": ("fp16", "fp16", "fp16", Mac(accumulator="fp16")),
-    "half": ("fp8_e5m2", "fp16", "fp16", Mac(product="fp16", accumulator="fp16")),
-    "fused_half": ("fp16", "fix11f6", "fp16", Mac(accumulator="fp16")),
-    "words": ("fix16f8", "fix16f8", "fix16f8", Mac(accumulator="fix32f16")),
-    "marked": ("fix12f6", "fix12f6", "fix16f8", Mac(accumulator="fix24f12")),
-    "saturating": ("ufix8f4", "fix8f4", "fix8f4", Mac(accumulator="fix20f8")),
-}
-FLOATS = [name for name, (first, second, _, _) in UNITS.items() if "fix" not in first + second]
 
 
 def convolve(adder: str, images: np.ndarray, kernels: np.ndarray, note: Any, bias: Any = None, **slide: Any) -> Any:
     """Compare a convolution of a unit on all backends."""
-    first, second, out, mac = UNITS[adder]
+    second, first, out, mac = UNITS[adder]
     given = {"x_format": first, "w_format": second, "out_format": out, "mac": mac} | slide
     given |= {} if bias is None else {"bias": bias, "bias_format": out}
-    with pytest.MonkeyPatch.context() as patch:
-        if adder in ("binary16", "fused16"):
-            patch.setattr(in_tiles, "has_half_arithmetic", lambda: False)
+    with using(adder):
         return assert_same_everywhere(lambda **where: emu.conv2d(images, kernels, **given, **where), out, (adder, note))
-
-
-def values(fmt: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Random values: of floats near 1."""
-    return random_values(fmt, shape, seed, anything=not isinstance(emu.parse(fmt), emu.Float))
-
-
-def holed(fmt: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Random images of which some elements are 0 in all, and half of the others."""
-    rng = np.random.default_rng(seed)
-    return values(fmt, shape, seed) * (rng.random(shape) < 0.5) * (rng.random((1, *shape[1:])) < 0.7)
 
 
 @needs_vectors
 @pytest.mark.parametrize("adder", UNITS)
-def test_the_units_of_these_tests_are_those_of_the_tiles(adder: str, monkeypatch: pytest.MonkeyPatch):
-    first, second, out, mac = UNITS[adder]
+def test_the_units_of_these_tests_are_those_of_the_tiles(adder: str):
+    second, first, out, mac = UNITS[adder]
     assert set(UNITS) == set(ADDERS)
     is_here = {"words": HAS_DOTS, "marked": HAS_DOTS, "half": HAS_HALVES, "fused_half": HAS_HALVES}.get(adder, True)
-    monkeypatch.setattr(in_tiles, "has_half_arithmetic", lambda: adder in HALF and HAS_HALVES)
-    in_tiles.unit_for.cache_clear()
-    unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms((emu.parse(second), emu.parse(first), emu.parse(out))))
-    in_tiles.unit_for.cache_clear()
+    with using(adder):
+        unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms((emu.parse(second), emu.parse(first), emu.parse(out))))
     assert not is_here or (unit is not None and unit.adder == adder)
 
 
 @needs_vectors
 @pytest.mark.parametrize("adder", UNITS)
 def test_images_columns_and_rows_around_vectors_tiles_and_chunks_are_the_same(adder: str):
-    first, second, out, _ = UNITS[adder]
+    second, first, out, _ = UNITS[adder]
     for seed, images in enumerate((16, 17, 31, 32, 33, 48, 64, 65)):
         rows = (1, ROWS[adder] - 1, ROWS[adder] + 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2, 3)[seed]
         width = (16, 1, 15, 17, 31, 32, 33, 2)[seed]
@@ -85,7 +55,7 @@ def test_images_columns_and_rows_around_vectors_tiles_and_chunks_are_the_same(ad
 @needs_vectors
 @pytest.mark.parametrize("adder", UNITS)
 def test_strides_dilation_and_padding_on_all_sides_are_the_same(adder: str):
-    first, second, _, _ = UNITS[adder]
+    second, first, _, _ = UNITS[adder]
     for seed, slide in enumerate(({"stride": (2, 3)}, {"dilation": (2, 1)}, {"padding": ((3, 0), (1, 2))})):
         x, w = random_values(first, (33, 3, 7, 8), seed), values(second, (5, 3, 3, 2), seed + 9)
         convolve(adder, x, w, slide, **slide)
@@ -95,7 +65,7 @@ def test_strides_dilation_and_padding_on_all_sides_are_the_same(adder: str):
 @pytest.mark.parametrize("adder", FLOATS)
 @pytest.mark.parametrize("factor", [np.inf, -np.inf, np.nan])
 def test_zeros_times_a_kernel_that_is_not_finite_are_nan(adder: str, factor: float):
-    first, second, _, _ = UNITS[adder]
+    second, first, _, _ = UNITS[adder]
     x, w = holed(first, (32, 2, 2, 8), 1), values(second, (7, 2, 2, 2), 2)
     w[3, 1, 0, 1] = factor
     expected = convolve(adder, x, w, factor, padding=(1, 1))
@@ -106,7 +76,7 @@ def test_zeros_times_a_kernel_that_is_not_finite_are_nan(adder: str, factor: flo
 @needs_vectors
 @pytest.mark.parametrize("adder", FLOATS)
 def test_images_that_are_not_finite_are_the_same(adder: str):
-    first, second, _, _ = UNITS[adder]
+    second, first, _, _ = UNITS[adder]
     x, w = holed(first, (32, 2, 2, 8), 1), values(second, (7, 2, 2, 2), 2)
     x[3, 1, 0, 1], x[4, 0, 1, 7], x[31, 0, 0, 0] = np.inf, -np.inf, np.nan
     w[5] = 0
@@ -143,8 +113,8 @@ def test_a_product_that_underflows_to_a_negative_zero_is_followed_by_zeros_of_ei
 
 @needs_vectors
 def test_where_only_some_images_touch_a_limit_flags_and_registers_are_the_same():
-    for adder in ("words", "marked", "saturating"):
-        first, second, _, _ = UNITS[adder]
+    for adder in LIMITED:
+        second, first, _, _ = UNITS[adder]
         x, w = holed(first, (35, 4, 3, 17), 4), values(second, (9, 4, 3, 3), 5)
         x[11], w[4] = float(emu.parse(first).max), float(emu.parse(second).max)
         convolve(adder, x, w, "limits", padding=(1, 1))
@@ -170,8 +140,8 @@ def test_each_output_tells_whether_it_touched_a_limit(monkeypatch: pytest.Monkey
         return result
 
     monkeypatch.setattr(in_tiles, "contents", watched)
-    for adder in ("words", "marked", "saturating"):
-        first, second, out, mac = UNITS[adder]
+    for adder in LIMITED:
+        second, first, out, mac = UNITS[adder]
         x, w = holed(first, (35, 4, 3, 17), 4), values(second, (9, 4, 3, 3), 5)
         x[11], w[4] = float(emu.parse(first).max), float(emu.parse(second).max)
         given = {"x_format": first, "w_format": second, "out_format": out, "mac": mac, "padding": (1, 1)}

@@ -118,6 +118,7 @@ _KERNELS = (
     _ONE_NAN,
 )
 _BATCHED_PRODUCTS = ("tests/backends/test_batched_products.py",)
+_TRANSPOSED_PRODUCTS = ("tests/backends/test_transposed_products.py",)
 _BLOCKS_IN_TILES = ("tests/backends/test_blocks_in_tiles.py", "tests/backends/test_scaled_products.py")
 _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
 _EXCHANGE = ("tests/cluster/test_layout.py", "tests/cluster/test_touched_rows.py", "tests/cluster/test_exchange.py")
@@ -335,6 +336,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/centred.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/members.py": OwnTests(("tests/backends/test_members.py",), kernels=(NATIVE,)),
     "emu/backends/numba/vector/batched_products.py": OwnTests(_BATCHED_PRODUCTS, kernels=(NATIVE,)),
+    "emu/backends/numba/vector/transposed_products.py": OwnTests(_TRANSPOSED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposing.py": OwnTests(_BATCHED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/block_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/ways/blocks_in_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),

@@ -13,6 +13,7 @@ scaled.py             blocks that share scales; steps.py: the steps of their rul
 dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
 batched_products.py   products of one matrix with many, side by side in lanes; transposing.py: squares of numbers
+transposed_products.py  products of which the rows are in lanes, the columns read where they lie
 block_tiles.py        tiles of products added in blocks
 pooling.py            maxima of windows
 """

@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.gathered import Gathered
+from emu.backends.gathered import Gathered, as_gathered
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, only_read, over_ranges
+from emu.backends.numba.compiling import kernel, only_read, over_ranges, part
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import LANES, address
-from emu.backends.numba.vector.ordered_products import as_lines_of
+from emu.backends.numba.vector.ordered_products import as_lines_of, room_for
 from emu.backends.numba.vector.ordered_tiles import (
     COMPARING,
-    HALF,
     MARK,
     ROWS,
     TOUCHING,
@@ -35,7 +34,7 @@ from emu.backends.numba.vector.ordered_tiles import (
     factor_of,
     finish_in_order,
 )
-from emu.backends.numba.vector.transposing import transpose, transpose_scaled
+from emu.backends.numba.vector.transposing import spread, transpose_scaled
 
 Array = NDArray[Any]
 #: Matrices below which too many of the 32 lanes would be empty.
@@ -75,17 +74,18 @@ def _make_lines(
         for s in range(first, first + count):
             marks[s] = 0
         for half in range(2):
-            top = panel * PANEL_COLUMNS + half * LANES
-            if count == LANES and top + LANES <= batches:
+            top = min(panel * PANEL_COLUMNS + half * LANES, batches - 1)  # lanes beyond the last repeat it
+            if count == LANES:
                 target = address(here) + here.itemsize * (first * PANEL_COLUMNS + half * LANES)
                 source = address(data) + data.itemsize * (top * stride + first)
-                seen = transpose_scaled(source, stride, scale, lines.dtype, target, PANEL_COLUMNS)
+                matrices = min(LANES, batches - top)
+                seen = transpose_scaled(source, stride, matrices, scale, lines.dtype, target, PANEL_COLUMNS)
                 for i in range(LANES):
                     marks[first + i] |= seen >> i & 1
             else:
                 for i in range(count):
                     for lane in range(LANES):
-                        value = data[(top + lane) * stride + first + i] if top + lane < batches else np.float32(0.0)
+                        value = data[min(top + lane, batches - 1) * stride + first + i]
                         here[first + i, half * LANES + lane] = value * scale
                         marks[first + i] |= value != 0.0
 
@@ -94,18 +94,28 @@ def _make_lines(
 def _column_loops(adder: str) -> Any:
     """Return the compiled loop of an adder.
 
-    It takes left factors (M, K) and a factor for them, lines and which are kept, offsets of the right rows (K,) and
-    columns (N,), whether lines may be skipped, the first sums (M or 1, N or 1) and a factor for them, limits of a
-    saturating accumulator, how many bits words drop at the end, a factor for the sums, and a range of items, 16 columns
-    of 32 matrices each; it writes sums (B, M, N), and where a limit was touched.
+    It takes the left matrix as data, offsets of its rows (M,) and columns (K,), and a scale; lines and which are kept,
+    offsets of the right rows (K,) and columns (N,), whether lines may be skipped, the first sums (M or 1, N or 1) and a
+    factor for them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and
+    a range of items, 16 columns of 32 matrices each. It writes sums (B, M, N), and where a limit was touched. First of
+    all it takes arrays to work in, from `_room_for`: made here, each would be a function more to compile.
     """
-    height, comparing, words, half = ROWS[adder], adder in COMPARING, adder in WORDS, adder in HALF
+    height, comparing, words = ROWS[adder], adder in COMPARING, adder in WORDS
     mark, touching = MARK if adder == "marked" else 0, adder in TOUCHING
-    lane = np.int32 if words else np.float32
 
     @kernel
     def run(
-        factors: Any,
+        left: Any,
+        sums: Any,
+        patterns: Any,
+        hit: Any,
+        lefts: Any,
+        rights: Any,
+        results: Any,
+        hits: Any,
+        data: Any,
+        left_rows: Any,
+        left_columns: Any,
         left_scale: float,
         lines: Any,
         kept: Any,
@@ -123,28 +133,21 @@ def _column_loops(adder: str) -> Any:
         start: int,
         stop: int,
     ) -> None:
-        (count, depth), blocks = factors.shape, (columns.size + LANES - 1) // LANES
-        left = np.zeros(((count + height - 1) // height * height, depth), np.int32 if words or half else np.float32)
+        count, depth, blocks = left_rows.size, rows.size, (columns.size + LANES - 1) // LANES
         for i in range(count):
             for k in range(depth):
-                left[i, k] = factor_of(adder, factors[i, k] * left_scale)
-        sums = np.empty(height * PANEL_COLUMNS, lane)
-        patterns = sums.view(np.int32)
-        hit = np.zeros(height * PANEL_COLUMNS, np.uint32)
-        lefts, rights = np.empty(depth + 1, np.int64), np.empty(depth + 1, np.int64)
-        results = np.empty((CHUNK_ROWS, LANES, PANEL_COLUMNS), out.dtype)
-        hits = np.zeros((CHUNK_ROWS if touching else 1, LANES, PANEL_COLUMNS), np.uint8)
+                left[i // height, k, i % height] = factor_of(adder, data[left_rows[i] + left_columns[k]] * left_scale)
         for item in range(start, stop):
             panel, begin = item // blocks, item % blocks * LANES
             base, width = panel * PANEL_COLUMNS, min(LANES, columns.size - begin)
-            lanes = min(PANEL_COLUMNS, out.shape[0] - base)
+            lanes, apart = min(PANEL_COLUMNS, out.shape[0] - base), out.shape[1] * out.shape[2]
             for top in range(0, count, CHUNK_ROWS):
                 chunk = min(CHUNK_ROWS, count - top)
                 for j in range(width):
                     column, listed = (begin + j) % first_sums.shape[1], 0
                     for k in range(depth):
                         line = rows[k] + columns[begin + j]
-                        lefts[listed], rights[listed] = k, line * PANEL_COLUMNS
+                        lefts[listed], rights[listed] = k * height, line * PANEL_COLUMNS
                         listed += kept[panel, line] | (not skips)
                     tile = 0
                     while tile < chunk:
@@ -152,7 +155,6 @@ def _column_loops(adder: str) -> Any:
                         add_listed(
                             adder,
                             address(left) + left.itemsize * (top + tile) * depth,
-                            depth,
                             address(lefts),
                             address(lines[panel]),
                             address(rights),
@@ -168,7 +170,7 @@ def _column_loops(adder: str) -> Any:
                                 negative_zeros |= patterns[i] == NEGATIVE_ZERO
                             if negative_zeros:
                                 for k in range(depth):
-                                    lefts[k], rights[k] = k, (rows[k] + columns[begin + j]) * PANEL_COLUMNS
+                                    lefts[k], rights[k] = k * height, (rows[k] + columns[begin + j]) * PANEL_COLUMNS
                                 listed = depth
                                 if comparing:
                                     hit[:] = 0
@@ -191,14 +193,23 @@ def _column_loops(adder: str) -> Any:
                         tile += height
                 for i in range(chunk):
                     to = (base * out.shape[1] + top + i) * out.shape[2] + begin
-                    _spread(results[i], out, to, lanes, width)
+                    spread(results[i], out, to, apart, lanes, width)
                     if touching:
-                        _spread(hits[i], touched, to, lanes, width)
+                        spread(hits[i], touched, to, apart, lanes, width)
 
     return run
 
 
-@kernel
+def _room_for(adder: str, count: int, depth: int, out: Array) -> tuple[Array, ...]:
+    """Return the arrays in which the loop of an adder works: of `count` rows and `depth` products."""
+    left, sums, hit = room_for(adder, -(-count // ROWS[adder]), depth)
+    lefts, rights = np.empty((2, depth + 1), np.int64)
+    results = np.empty((CHUNK_ROWS, LANES, PANEL_COLUMNS), out.dtype)
+    hits = np.zeros((CHUNK_ROWS if adder in TOUCHING else 1, LANES, PANEL_COLUMNS), np.uint8)
+    return left, sums, sums.view(np.int32), hit, lefts, rights, results, hits
+
+
+@part
 def _fill(sums: Any, first_sums: Any, top: int, column: int, scale: float, mark: int) -> None:
     """Write the first sums of a tile, rows from `top` on, at a column: the same of all 32 matrices."""
     lane = sums.dtype.type
@@ -211,25 +222,9 @@ def _fill(sums: Any, first_sums: Any, top: int, column: int, scale: float, mark:
             sums[np.uint64(i * PANEL_COLUMNS + n)] = first_sum
 
 
-@kernel
-def _spread(results: Any, out: Any, to: int, lanes: int, width: int) -> None:
-    """Write results of `width` columns of `lanes` matrices, (16, 32), from element `to` on of (B, M, N)."""
-    stride = out.shape[1] * out.shape[2]
-    for half in range(2):
-        first = half * LANES
-        if width == LANES and first + LANES <= lanes:
-            target = address(out) + out.itemsize * (to + first * stride)
-            transpose(out.dtype, address(results) + results.itemsize * first, PANEL_COLUMNS, target, stride)
-        else:
-            flat = out.reshape(-1)
-            for n in range(first, min(first + LANES, lanes)):
-                for j in range(width):
-                    flat[to + n * stride + j] = results[j, n]
-
-
 def add_batch(
     adder: str,
-    left: Array,
+    left: Array | Gathered,
     right: Gathered,
     scales: tuple[float, float, float],
     limits: tuple[float, float, int, float],
@@ -241,7 +236,7 @@ def add_batch(
 
     Args:
         adder: a key of `ordered_tiles.ADDERS`.
-        left: float32, (M, K).
+        left: float32, (1, M, K).
         right: float32, B matrices (K, N), as `applies` takes them.
         scales: what left operands, right ones and first sums are multiplied by.
         limits: smallest and largest sum, bits that a word drops, value of the last place.
@@ -250,8 +245,9 @@ def add_batch(
         touched: uint8, where a limit was touched, (B, M, N); of other accumulators nothing, (1, 1, 1).
     """
     lane = np.int32 if adder in WORDS else np.float32
-    (count, depth), (batches, _, width) = left.shape, right.shape
-    skips = bool(np.isfinite(left).all())
+    kernels = as_gathered(left)
+    (_, count, depth), (batches, _, width) = left.shape, right.shape
+    skips = bool(np.isfinite(kernels.data).all())
     panels, size = -(-batches // PANEL_COLUMNS), right.reach()
     assert size is not None
     lines, kept = empty((panels, size, PANEL_COLUMNS), lane), empty((panels, size), np.uint8)
@@ -262,7 +258,7 @@ def add_batch(
         lambda _, i, j: _make_lines(data, stride, scales[1], lines, kept, i, j, batches), panels * blocks, 1, grain
     )
     loop, offsets = _column_loops(adder), (right.rows, right.columns)
-    operands = np.ascontiguousarray(left), scales[0], as_lines_of(adder, lines), kept
-    given = (*operands, *offsets, skips, first_sums, scales[2], *limits, out, touched)
-    grain = max(1, GRAIN_MACS // max(count * depth * LANES * PANEL_COLUMNS, 1))
-    over_ranges(lambda _, i, j: loop(*given, i, j), panels * -(-width // LANES), 1, grain)
+    place = only_read(kernels.data), kernels.rows, kernels.columns, scales[0]
+    given = (*place, as_lines_of(adder, lines), kept, *offsets, skips, first_sums, scales[2], *limits, out, touched)
+    items, grain = panels * -(-width // LANES), max(1, GRAIN_MACS // max(count * depth * LANES * PANEL_COLUMNS, 1))
+    over_ranges(lambda _, i, j: loop(*_room_for(adder, count, depth, out), *given, i, j), items, 1, grain)

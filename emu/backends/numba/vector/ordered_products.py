@@ -154,22 +154,35 @@ def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: i
     over_ranges(share, batches * blocks, 1, grain)
 
 
+def room_for(adder: str, tiles: int, depth: int) -> tuple[Array, Array, Array]:
+    """Return what loops of an adder work in: left factors of some tiles' rows, a tile's sums, and its hits."""
+    rows, lane = ROWS[adder], np.int32 if adder in WORDS else np.float32
+    left = np.zeros((tiles, depth, rows), np.int32 if adder in WORDS or adder in HALF else np.float32)
+    return left, np.empty(rows * PANEL_COLUMNS, lane), np.zeros(rows * PANEL_COLUMNS, np.uint32)
+
+
 @lru_cache(maxsize=16)
 def row_loops(adder: str) -> Any:
     """Return the compiled loop of an adder.
 
-    It takes a (M, K) and a factor for its elements, packed panels, the first sums (M or 1, N or 1) and a factor for
-    them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and a range of
-    rows; it writes sums (M, N), and where a limit was touched.
+    It takes the left matrix as data, where it begins, offsets of its rows (M,) and columns (K,), and a scale; packed
+    panels, the first sums (M or 1, N or 1) and a factor for them, limits of a saturating accumulator, how many bits
+    words drop at the end, a factor for the sums, and a range of rows. It writes sums (M, N), and where a limit was
+    touched. First of all it takes arrays to work in, from `room_for`: made here, each would be a function more to
+    compile.
     """
-    rows, comparing, words, half = ROWS[adder], adder in COMPARING, adder in WORDS, adder in HALF
-    mark = MARK if adder == "marked" else 0
     # A closure's constants: the loop is compiled for each adder.
-    lane = np.int32 if words else np.float32
+    rows, comparing, mark = ROWS[adder], adder in COMPARING, MARK if adder == "marked" else 0
 
     @kernel
     def run(
-        a: Any,
+        left: Any,
+        sums: Any,
+        hit: Any,
+        data: Any,
+        base: int,
+        left_rows: Any,
+        left_columns: Any,
         left_scale: float,
         panels: Any,
         first_sums: Any,
@@ -183,15 +196,13 @@ def row_loops(adder: str) -> Any:
         start: int,
         stop: int,
     ) -> None:
-        depth, columns = a.shape[1], out.shape[1]
-        sums = np.empty(rows * PANEL_COLUMNS, lane)
-        hit = np.zeros(rows * PANEL_COLUMNS, np.uint32)
-        left = np.zeros((rows, depth), np.int32 if words or half else np.float32)
+        depth, columns, lane = left_columns.size, out.shape[1], sums.dtype.type
         for first in range(start, stop, rows):
             height = min(rows, stop - first)
             for i in range(height):
+                begin = base + left_rows[first + i]
                 for k in range(depth):
-                    left[i, k] = factor_of(adder, a[first + i, k] * left_scale)
+                    left[0, k, i] = factor_of(adder, data[begin + left_columns[k]] * left_scale)
             for p in range(panels.shape[0]):
                 width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
                 if first_sums.size == 1:
@@ -204,9 +215,7 @@ def row_loops(adder: str) -> Any:
                             column = (p * PANEL_COLUMNS + j) % first_sums.shape[1]
                             first_sum = lane(first_sums[row, column] * sum_scale)
                             sums[i * PANEL_COLUMNS + j] = first_sum + lane(mark) if mark else first_sum
-                add_in_order(
-                    adder, address(left), depth, address(panels[p]), depth, low, high, address(sums), address(hit)
-                )
+                add_in_order(adder, address(left), address(panels[p]), depth, low, high, address(sums), address(hit))
                 here = first * columns + p * PANEL_COLUMNS
                 finish_in_order(
                     adder,

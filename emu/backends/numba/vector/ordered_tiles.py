@@ -173,7 +173,6 @@ def add_in_order(
     typing_context: Any,
     adder: Any,
     a: Any,
-    row_stride: Any,
     panel: Any,
     depth: Any,
     low: Any,
@@ -186,9 +185,8 @@ def add_in_order(
     Args:
         typing_context: Numba's.
         adder: a key of `ADDERS`, a literal.
-        a: address of the first row, float32 (words: int32).
-        row_stride: elements from one row to the next.
-        panel: address of 32 columns of the same type, one k after the other.
+        a: address of the left factors, those of all rows for a k, then for the next: as `factor_of` returns them.
+        panel: address of lines of 32 right factors, one for each k.
         depth: products of each sum.
         low: smallest raw of a saturating accumulator, float64.
         high: its largest raw.
@@ -196,14 +194,17 @@ def add_in_order(
         touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
     """
     i64, f64 = types.int64, types.float64
-    signature = types.void(adder, i64, i64, i64, i64, f64, f64, i64, i64)
+    signature = types.void(adder, i64, i64, i64, f64, f64, i64, i64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, name = Emitter(builder), adder.literal_value
-        a, panel, sums, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 7, 8))
-        rows = [e.at(a, builder.mul(args[2], e.integer(row)), F32) for row in range(ROWS[name])]
-        limits = _limits(e, args[5], args[6])
-        _emit(e, name, rows, panel, args[4], _all_in_order(e), limits, sums, touched)
+        a, panel, sums, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 6, 7))
+        rows = [e.at(a, e.integer(row), F32) for row in range(ROWS[name])]
+
+        def in_order(k: Any) -> tuple[Any, Any]:
+            return builder.mul(k, e.integer(ROWS[name])), builder.mul(k, e.integer(PANEL_COLUMNS))
+
+        _emit(e, name, rows, panel, args[3], in_order, _limits(e, args[4], args[5]), sums, touched)
         return context.get_dummy_value()
 
     return signature, generate
@@ -214,7 +215,6 @@ def add_listed(
     typing_context: Any,
     adder: Any,
     a: Any,
-    row_stride: Any,
     lefts: Any,
     lines: Any,
     rights: Any,
@@ -229,10 +229,9 @@ def add_listed(
     Args:
         typing_context: Numba's.
         adder: a key of `ADDERS`, a literal.
-        a: address of the first row, float32 (words: int32).
-        row_stride: elements from one row to the next.
-        lefts: address of int64, which element of each row is multiplied.
-        lines: address of the lines, of the rows' type.
+        a: address of the left factors, as `add_in_order` takes them.
+        lefts: address of int64, the first row's element that is multiplied; those of the other rows follow it.
+        lines: address of the lines.
         rights: address of int64, the first element of the line that it is multiplied with.
         count: products of each sum.
         low: smallest raw of a saturating accumulator, float64.
@@ -241,19 +240,67 @@ def add_listed(
         touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
     """
     i64, f64 = types.int64, types.float64
-    signature = types.void(adder, *[i64] * 6, f64, f64, i64, i64)
+    signature = types.void(adder, *[i64] * 5, f64, f64, i64, i64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, name = Emitter(builder), adder.literal_value
         a, lefts, lines, rights, sums, touched = (
-            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 4, 5, 9, 10)
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 8, 9)
         )
-        rows = [e.at(a, builder.mul(args[2], e.integer(row)), F32) for row in range(ROWS[name])]
+        rows = [e.at(a, e.integer(row), F32) for row in range(ROWS[name])]
 
         def listed(k: Any) -> tuple[Any, Any]:
             return e.load_scalar(I64, lefts, k), e.load_scalar(I64, rights, k)
 
-        _emit(e, name, rows, lines, args[6], listed, _limits(e, args[7], args[8]), sums, touched)
+        _emit(e, name, rows, lines, args[5], listed, _limits(e, args[6], args[7]), sums, touched)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def add_gathered(
+    typing_context: Any,
+    adder: Any,
+    a: Any,
+    rows: Any,
+    lefts: Any,
+    panel: Any,
+    depth: Any,
+    low: Any,
+    high: Any,
+    sums: Any,
+    touched: Any,
+) -> Any:
+    """Add the products of a panel and of rows that lie anywhere to their sums, k = 0, 1, ... in this order.
+
+    Args:
+        typing_context: Numba's.
+        adder: a key of `ADDERS`, a literal.
+        a: address of left factors, as `factor_of` returns them.
+        rows: address of int64, the first element of each row of the tile.
+        lefts: address of int64, how far behind it the k-th one lies.
+        panel: address of lines of 32 right factors, one for each k.
+        depth: products of each sum.
+        low: smallest raw of a saturating accumulator, float64.
+        high: its largest raw.
+        sums: address of rows * 32 sums.
+        touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
+    """
+    i64, f64 = types.int64, types.float64
+    signature = types.void(adder, *[i64] * 5, f64, f64, i64, i64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, name = Emitter(builder), adder.literal_value
+        a, offsets, lefts, panel, sums, touched = (
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 8, 9)
+        )
+        rows = [e.at(a, e.load_scalar(I64, offsets, e.integer(row)), F32) for row in range(ROWS[name])]
+
+        def gathered(k: Any) -> tuple[Any, Any]:
+            return e.load_scalar(I64, lefts, k), builder.mul(k, e.integer(PANEL_COLUMNS))
+
+        _emit(e, name, rows, panel, args[5], gathered, _limits(e, args[6], args[7]), sums, touched)
         return context.get_dummy_value()
 
     return signature, generate
@@ -261,10 +308,6 @@ def add_listed(
 
 #: Of the k-th products: which element of each row, and the first element of the line of 32 that it is multiplied with.
 Places = Callable[[Any], tuple[Any, Any]]
-
-
-def _all_in_order(e: Emitter) -> Places:
-    return lambda k: (k, e.builder.mul(k, e.integer(PANEL_COLUMNS)))
 
 
 def _limits(e: Emitter, low: Any, high: Any) -> tuple[Vector, Vector]:

@@ -1,4 +1,4 @@
-"""Squares of 16 by 16 numbers, transposed in registers."""
+"""Squares of 16 by 16 numbers, transposed in registers; rows of 32 written as columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from numba import types
 
-from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.compiling import kernel
+from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, address, intrinsic
 
 _KINDS = {types.float32: F32, types.float64: F64, types.int32: I32, types.uint8: I8}
 
@@ -38,31 +39,33 @@ def transpose(typing_context: Any, kind: Any, source: Any, stride: Any, target: 
 
 @intrinsic
 def transpose_scaled(
-    typing_context: Any, source: Any, stride: Any, scale: Any, kind: Any, target: Any, target_stride: Any
+    typing_context: Any, source: Any, stride: Any, count: Any, scale: Any, kind: Any, target: Any, target_stride: Any
 ) -> Any:
-    """Write 16 rows of 16 float32 as columns, times `scale`; return which of the columns are not all 0, a bit for each.
+    """Write rows of 16 float32 as columns, times `scale`; return which of the columns are not all 0, a bit for each.
 
     Args:
         typing_context: Numba's.
         source: address of the first row.
         stride: elements from one row to the next.
+        count: rows, 1..16; the last one is repeated.
         scale: a float64 that float32 holds.
         kind: dtype of what is written: float32 or int32.
         target: address of the first row that is written.
         target_stride: elements from one of these to the next.
     """
-    signature = types.int64(*[types.int64] * 2, types.float64, kind, *[types.int64] * 2)
+    signature = types.int64(*[types.int64] * 3, types.float64, kind, *[types.int64] * 2)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, element = Emitter(builder), _KINDS[kind.dtype]
-        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 4))
-        factor = e.splat(F32, builder.fptrunc(args[2], F32))
-        rows = [e.load(F32, source, builder.mul(args[1], e.integer(i))) for i in range(LANES)]
+        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 5))
+        factor, last = e.splat(F32, builder.fptrunc(args[3], F32)), builder.sub(args[2], e.integer(1))
+        picks = [e.call("llvm.smin.i64", I64, [e.integer(i), last]) for i in range(LANES)]
+        rows = [e.load(F32, source, builder.mul(args[1], pick)) for pick in picks]
         seen = rows[0] != 0.0
         for row in rows[1:]:
             seen |= row != 0.0
         for i, row in enumerate(_transposed([row * factor for row in rows])):
-            e.store(row.as_kind(element), target, builder.mul(args[5], e.integer(i)))
+            e.store(row.as_kind(element), target, builder.mul(args[6], e.integer(i)))
         return builder.zext(builder.bitcast(seen.value, I16), I64)
 
     return signature, generate
@@ -79,3 +82,27 @@ def _transposed(rows: list[Vector]) -> list[Vector]:
                 above, below = rows[i], rows[i + size]
                 rows[i], rows[i + size] = above.shuffled(below, upper), above.shuffled(below, lower)
     return rows
+
+
+@kernel
+def spread(results: Any, out: Any, to: int, apart: int, lanes: int, width: int) -> None:
+    """Write rows of numbers as columns.
+
+    Args:
+        results: `width` rows, (16, 32); the first `lanes` numbers of each are written.
+        out: C-contiguous array.
+        to: element of it for the first number of the first row; those of the other rows follow it.
+        apart: how far apart in `out` the numbers of a row are written.
+        lanes: 1..32.
+        width: 1..16.
+    """
+    for half in range(2):
+        first = half * LANES
+        if width == LANES and first + LANES <= lanes:
+            target = address(out) + out.itemsize * (to + first * apart)
+            transpose(out.dtype, address(results) + results.itemsize * first, results.shape[1], target, apart)
+        else:
+            flat = out.reshape(-1)
+            for n in range(first, min(first + LANES, lanes)):
+                for j in range(width):
+                    flat[to + n * apart + j] = results[j, n]

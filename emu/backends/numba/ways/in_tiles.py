@@ -24,15 +24,16 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.gathered import Gathered
+from emu.backends.gathered import Gathered, as_gathered
 from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import moves_exact
+from emu.backends.numba.compiling import only_read
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_dot_products, has_half_arithmetic, has_vectors
-from emu.backends.numba.vector import batched_products
-from emu.backends.numba.vector.ordered_products import as_lines_of, over_row_blocks, packed_panels, row_loops
+from emu.backends.numba.vector import batched_products, transposed_products
+from emu.backends.numba.vector.ordered_products import as_lines_of, over_row_blocks, packed_panels, room_for, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, HALF, ROWS, TOUCHING, WORDS
 from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import (
@@ -173,33 +174,30 @@ def contents(product: Product, write: Write) -> Contents:
     """Return the accumulators' (B, M, N) contents, and where they touched a limit."""
     unit = unit_for(product.code.mac, product.code.formats)
     assert unit is not None
-    batches, rows, columns = (
-        max(product.left.shape[0], product.right.shape[0]),
-        product.left.shape[1],
-        product.right.shape[2],
-    )
+    batches, rows = max(product.left.shape[0], product.right.shape[0]), product.left.shape[1]
     largest = max(-unit.low, unit.high)
     # Float32 holds contents of up to 24 bits below its end.
     wide = unit.adder in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.lsb >= FLOAT32_END)
-    out = empty((batches, rows, columns), np.float64 if wide else np.float32)
+    out = empty((batches, rows, product.right.shape[2]), np.float64 if wide else np.float32)
     touched = empty(out.shape if unit.adder in TOUCHING else (1, 1, 1), np.uint8)
     first, outside = _first_sums(product.addend, unit)
     limits = (unit.low, unit.high, unit.drop_bits, unit.lsb)
+    scales = unit.left_scale, unit.right_scale, unit.sum_scale
     if batched_products.applies(product.left, product.right, product.addend):
-        left = product.left.array() if isinstance(product.left, Gathered) else product.left
         assert isinstance(product.right, Gathered)
-        scales = unit.left_scale, unit.right_scale, unit.sum_scale
-        batched_products.add_batch(unit.adder, left[0], product.right, scales, limits, first[0], out, touched)
+        batched_products.add_batch(unit.adder, product.left, product.right, scales, limits, first[0], out, touched)
+    elif transposed_products.applies(product.left, product.right):
+        transposed_products.add_transposed(unit.adder, *product.gathered(), scales, limits, first, out, touched)
     else:
-        _add_panels(*product.stacks(materialised), unit, limits, first, out, touched)
+        _add_panels(product.left, product.right, unit, limits, first, out, touched)
     if unit.adder not in TOUCHING:
         return Contents(out)
     return Contents(out, touched if outside is None else touched | outside)
 
 
 def _add_panels(
-    a: Array,
-    b: Array,
+    a: Array | Gathered,
+    b: Array | Gathered,
     unit: TileAccumulator,
     limits: tuple[float, float, int, float],
     first: Array,
@@ -209,32 +207,35 @@ def _add_panels(
     """Write the accumulators' (B, M, N) contents, and where they touched a limit.
 
     Args:
-        a: float32, (B, M, K).
-        b: float32, (B, K, N).
+        a: float32, (B or 1, M, K).
+        b: float32, (B or 1, K, N).
         unit: from `unit_for`.
         limits: of the unit, as `row_loops` takes them.
         first: R(addend), (B or 1, M or 1, N or 1).
         out: the contents.
         touched: uint8, of their shape; (1, 1, 1) of units that touch nothing.
     """
-    batches, rows, depth = a.shape
-    panels = packed_panels(b, np.int32 if unit.adder in WORDS else np.float32, unit.right_scale)
+    left, right = as_gathered(a), materialised(b) if isinstance(b, Gathered) else b
+    panels = packed_panels(right, np.int32 if unit.adder in WORDS else np.float32, unit.right_scale)
     panels = as_lines_of(unit.adder, panels)
     loop, height = row_loops(unit.adder), ROWS[unit.adder]
+    data, step, place = only_read(left.data), left.step, (left.rows, left.columns, unit.left_scale)
 
     def work(batch: int, start: int, stop: int) -> None:
         sums = first[batch % len(first)]
         here = touched[batch] if unit.adder in TOUCHING else touched[0]
         panel = panels[batch % len(panels)]
-        loop(a[batch], unit.left_scale, panel, sums, unit.sum_scale, *limits, out[batch], here, start, stop)
+        room = room_for(unit.adder, 1, left.columns.size)
+        loop(*room, data, batch * step, *place, panel, sums, unit.sum_scale, *limits, out[batch], here, start, stop)
 
-    over_row_blocks(work, batches, rows, height, max(1, GRAIN_MACS // max(height * depth * b.shape[2], 1)))
+    grain = max(1, GRAIN_MACS // max(height * left.columns.size * out.shape[2], 1))
+    over_row_blocks(work, out.shape[0], out.shape[1], height, grain)
 
 
 def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Array | None]:
     """Return R(addend), (B or 1, M or 1, N or 1), and where that touched a limit."""
     if addend is None:
-        return np.zeros((1, 1, 1), np.float32), None
+        return np.zeros((1, 1, 1), np.float64 if unit.adder in TOUCHING else np.float32), None
     if unit.adder in ("binary16", "fused16", *HALF):
         with np.errstate(over="ignore", invalid="ignore"):
             return addend.astype(np.float16).astype(np.float32), None

@@ -68,22 +68,39 @@ def sums(left: Gathered, right: Gathered) -> Array:
         right: one matrix (K, 1), likewise.
     """
     column, out, rows = column_of(right), empty((left.rows.size,), np.float32), left.rows
-    add, align = (_add_abreast, ABREAST) if are_neighbours(rows) else (_add_along, 1)
+    abreast = are_neighbours(rows)
+    add, room_for, align = (_add_abreast, _room_abreast, ABREAST) if abreast else (_add_along, _room_along, 1)
 
     def work(_: int, first: int, last: int) -> None:
-        add(left.data, rows, left.columns, column, first, last, out)
+        room = room_for(last - first if abreast else left.columns.size)
+        add(*room, left.data, rows, left.columns, column, first, last, out)
 
     over_ranges(work, rows.size, align, max(1, GRAIN_TERMS // max(left.columns.size, 1)))
     return out.reshape(1, -1, 1)
 
 
+def _room_along(depth: int) -> tuple[Array, ...]:
+    """Return what `_add_along` works in; arrays that are made in a kernel are functions more to compile."""
+    return *np.empty((2, CHUNK), np.float32), np.empty(LEVELS, np.float32), np.empty(depth + 1, np.int64)
+
+
 @kernel
-def _add_along(data: Any, rows: Any, columns: Any, column: Any, first: int, last: int, out: Any) -> None:
+def _add_along(
+    leaves: Any,
+    folded: Any,
+    waiting: Any,
+    starts: Any,
+    data: Any,
+    rows: Any,
+    columns: Any,
+    column: Any,
+    first: int,
+    last: int,
+    out: Any,
+) -> None:
     """Add up rows `first`..`last`, each in chunks along its runs."""
     depth = columns.size
-    starts = np.empty(depth + 1, np.int64)
     runs = find_runs(columns, np.int64(0), depth, starts)
-    leaves, folded, waiting = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32), np.empty(LEVELS, np.float32)
     # A sum of fewer terms than a chunk has is one chunk of the next power of two.
     size = 1
     while size < min(depth, CHUNK):
@@ -110,7 +127,7 @@ def _add_along(data: Any, rows: Any, columns: Any, column: Any, first: int, last
         out[i] = _joined(waiting, chunks)
 
 
-@kernel
+@part
 def _fold(leaves: Any, folded: Any, size: int) -> Any:
     """Return the sum of a power of two of leaves, neighbours first; both arrays are overwritten."""
     source, target = leaves, folded
@@ -152,13 +169,26 @@ def _joined(waiting: Any, count: int) -> Any:
     return value
 
 
+def _room_abreast(count: int) -> tuple[Array, ...]:
+    """Return what `_add_abreast` works in, for `count` rows."""
+    return np.zeros((LEVELS, ABREAST), np.float32), np.empty(ABREAST, np.float32), np.empty(count + 1, np.int64)
+
+
 @kernel
-def _add_abreast(data: Any, rows: Any, columns: Any, column: Any, first: int, last: int, out: Any) -> None:
+def _add_abreast(
+    waiting: Any,
+    sums: Any,
+    starts: Any,
+    data: Any,
+    rows: Any,
+    columns: Any,
+    column: Any,
+    first: int,
+    last: int,
+    out: Any,
+) -> None:
     """Add up rows `first`..`last` side by side, one k after the other."""
     depth = columns.size
-    waiting = np.zeros((LEVELS, ABREAST), np.float32)
-    sums = np.empty(ABREAST, np.float32)
-    starts = np.empty(last - first + 1, np.int64)
     for run in range(find_runs(rows, first, last, starts)):
         begin, end = first + starts[run], first + starts[run + 1]
         while begin < end:
