@@ -229,6 +229,7 @@ TILES = [
     (Mac(accumulator="ufix23f0"), "ufix12f0", "ufix11f0", None, "saturating", "saturating"),  # 2**23 - 1 + 2**23
     (Mac(accumulator="ufix24f0"), "ufix12f0", "ufix11f0", None, None, None),
     (Mac(accumulator="fix17f-118"), "fix8f-59", "fix8f-59", None, "saturating", "marked"),  # beyond float32
+    (Mac(accumulator="fix17f-112"), "fix8f-56", "fix8f-56", None, "saturating", "marked"),  # the lowest alone is beyond
 ]  # fmt: skip
 
 

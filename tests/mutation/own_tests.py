@@ -119,6 +119,7 @@ _KERNELS = (
 )
 _BATCHED_PRODUCTS = ("tests/backends/test_batched_products.py",)
 _TRANSPOSED_PRODUCTS = ("tests/backends/test_transposed_products.py",)
+_IN_TILES = ("tests/backends/test_kernel_table_products.py", *_BATCHED_PRODUCTS, *_TRANSPOSED_PRODUCTS)
 _BLOCKS_IN_TILES = ("tests/backends/test_blocks_in_tiles.py", "tests/backends/test_scaled_products.py")
 _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
 _EXCHANGE = ("tests/cluster/test_layout.py", "tests/cluster/test_touched_rows.py", "tests/cluster/test_exchange.py")
@@ -339,6 +340,12 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/vector/transposed_products.py": OwnTests(_TRANSPOSED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposing.py": OwnTests(_BATCHED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/block_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
+    "emu/backends/numba/vector/ordered_products.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),
+    "emu/backends/numba/vector/ordered_tiles.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),
+    "emu/backends/numba/ways/in_tiles.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),
+    "emu/backends/numba/ways/pairwise_sums.py": OwnTests(
+        ("tests/backends/test_pairwise_sums.py",), kernels=(GENERIC, NATIVE)
+    ),
     "emu/backends/numba/ways/blocks_in_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/ways/halves.py": OwnTests(("tests/backends/test_words_in_halves.py",), kernels=(NATIVE,)),
     "emu/backends/numba/flushing.py": OwnTests(

@@ -3,8 +3,8 @@
     |addend| + sum |a| |b| <= largest     no partial sum leaves the accumulator: the exact sum is its content
     else                                  added again, k = 0, 1, ... K-1, clamped at each add
 
-One integer product bounds the outputs, another computes them. If too many outputs fail the bound, the way that follows
-adds all in order.
+Where even max|addend| + sum |a| * max |b| of each row stays inside, that is all. Else one integer product bounds the
+outputs, another computes them; if too many outputs fail the bound, the way that follows adds all in order.
 
 Source: docs/concepts/fast-paths.md.
 """
@@ -12,6 +12,7 @@ Source: docs/concepts/fast-paths.md.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
+from emu.backends.gathered import Gathered
 from emu.backends.interface import MacCode, StageCode, Write
+from emu.backends.memory import empty
 from emu.backends.modes import moves_exact
 from emu.backends.numba import integers
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.contents import Contents
-from emu.backends.numba.gathering import materialised
 from emu.backends.numba.ways import in_tiles
 from emu.backends.product import Formats, Product, ProductCode
 
@@ -77,15 +79,17 @@ def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
 
 def contents(product: Product, write: Write) -> Contents | None:
     """Return the accumulators' (B, M, N) contents, and where they touched a limit; None if too many outputs might."""
-    (a, b), addend, formats = product.stacks(materialised), product.addend, product.code.formats
+    (a, b), addend, formats = product.gathered(), product.addend, product.code.formats
     stage = product.code.mac.accumulator
     assert stage is not None
     fmt, overflow = stage.format, stage.overflow
     lsb, low = math.ldexp(1.0, fmt.quantum), stage.lowest
-    bounds = integers.exact_sums(a, b, addend, formats, magnitudes=True)
     can_be_negative = any(f is not None and f.signed for f in formats)
     # An unsigned accumulator touches its limit 0 at any negative sum: only sums of zeros are safe if there is a sign.
     largest = 0.0 if can_be_negative and not fmt.signed else float(fmt.max_significand)
+    if _bound_of_rows(a, b, addend) <= largest * lsb:
+        return Contents(integers.exact_sums(a, b, addend, formats))
+    bounds = integers.exact_sums(a, b, addend, formats, magnitudes=True)
     failing = np.flatnonzero(bounds.reshape(-1) * SHORTFALL > largest * lsb)
     # No bound is too small, so that each output that might saturate fails.
     if failing.size > MOST_REPAIRED * bounds.size:
@@ -95,18 +99,45 @@ def contents(product: Product, write: Write) -> Contents | None:
     third = np.zeros((1, 1, 1)) if addend is None else np.ascontiguousarray(addend)
     flat, hit = sums.reshape(-1), touched.reshape(-1)
     limits = (float(low), float(fmt.max_significand), overflow == k.SATURATE_ZERO, lsb)
+    sides = (only_read(a.data), a.step, a.rows, a.columns, only_read(b.data), b.step, b.rows, b.columns)
 
     def work(_: int, start: int, stop: int) -> None:
-        _add_again(a, b, third, failing[start:stop], *limits, flat, hit)
+        _add_again(*sides, third, failing[start:stop], *limits, flat, hit)
 
-    over_ranges(work, failing.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
+    over_ranges(work, failing.size, 1, max(1, GRAIN_MACS // max(a.columns.size, 1)))
     return Contents(sums, touched)
+
+
+def _bound_of_rows(a: Gathered, b: Gathered, addend: Array | None) -> float:
+    """Return a bound on |addend| + sum |a| |b| of every output, by the largest |b|: exact, as `_bounds` says."""
+    matrices, data = a.batches if a.step else 1, only_read(a.data)
+    sums = empty((matrices * a.rows.size,), np.float64)
+    grain = max(1, GRAIN_MACS // max(a.columns.size, 1))
+    over_ranges(lambda _, i, j: _sum_rows(data, a.step, a.rows, a.columns, sums, i, j), sums.size, 1, grain)
+    rows, factor, first = (0.0 if x is None or not x.size else float(np.abs(x).max()) for x in (sums, b.data, addend))
+    return first + rows * factor
+
+
+@partial(kernel, any_order=True)
+def _sum_rows(data: Any, step: int, rows: Any, columns: Any, sums: Any, start: int, stop: int) -> None:
+    """Write the sums of magnitudes of rows start..stop of all matrices: exact, so that any order gives them."""
+    for i in range(start, stop):
+        base, total = i // rows.size * step + rows[i % rows.size], 0.0
+        for k_index in range(columns.size):
+            total += abs(np.float64(data[np.uint64(base + columns[k_index])]))
+        sums[i] = total
 
 
 @kernel
 def _add_again(
-    a: Any,
-    b: Any,
+    left: Any,
+    left_step: int,
+    left_rows: Any,
+    left_columns: Any,
+    right: Any,
+    right_step: int,
+    right_rows: Any,
+    right_columns: Any,
     addend: Any,
     outputs: Any,
     low: float,
@@ -116,8 +147,7 @@ def _add_again(
     contents: Any,
     touched: Any,
 ) -> None:
-    rows, columns, depth = a.shape[1], b.shape[2], a.shape[2]
-    scale = 1.0 / lsb
+    rows, columns, scale = left_rows.size, right_columns.size, 1.0 / lsb
     for output in outputs:
         batch, row, column = output // (rows * columns), output // columns % rows, output % columns
         s = np.float64(addend[batch % addend.shape[0], row % addend.shape[1], column % addend.shape[2]]) * scale
@@ -125,8 +155,10 @@ def _add_again(
         hit = acc != s
         if to_zero and hit:
             acc = 0.0
-        for k_index in range(depth):
-            s = acc + np.float64(a[batch, row, k_index]) * scale * np.float64(b[batch, k_index, column])
+        from_left, from_right = batch * left_step + left_rows[row], batch * right_step + right_columns[column]
+        for i in range(left_columns.size):
+            factor = np.float64(left[from_left + left_columns[i]])
+            s = acc + factor * scale * np.float64(right[from_right + right_rows[i]])
             acc = min(max(s, low), high)
             if acc != s:
                 hit = True
