@@ -142,7 +142,16 @@ def test_lanes_are_as_wide_as_numbers_need():
         assert lane_of(fmt, rounding, np.float64, n_rbits=n_rbits) == (None if lane is None else "f64")
         with running("generic"):
             assert lane_of(fmt, rounding, np.float32, n_rbits=n_rbits) is None
-    for bins, lane in ((31, "f32"), (57, "f32"), (58, "f32"), (89, "f32"), (90, None), (None, "f32")):
+    for bins, lane in (
+        (31, "f32"),
+        (57, "f32"),
+        (58, "f32"),
+        (89, "f32"),
+        (90, "f32"),
+        (185, "f32"),
+        (186, None),
+        (None, "f32"),
+    ):
         assert lane_of("fix16f8", "nearest_even", np.float32, bins=bins) == lane
 
 
@@ -185,9 +194,9 @@ def test_results_land_in_place_in_strides_and_beside_overlaps():
         assert_same_everywhere(call, None, (source, target))
 
 
-@pytest.mark.parametrize("bins", [1, 31, 32, 57, 58, 89, 90])
+@pytest.mark.parametrize("bins", [1, 31, 32, 57, 58, 89, 90, 185, 186])
 def test_registers_of_every_length_count_the_same(bins: int):
-    """Two words hold 57 positions, the one above and six tallies; three hold 89.
+    """Two words hold 57 positions, the one above and six tallies; three hold 89, six 185.
 
     Lowest positions around the smallest normal float32.
     """

@@ -12,13 +12,18 @@ from variants import HAS_DOTS, HAS_HALVES, HAS_PAIRS, HAS_VECTORS, assert_same_e
 
 import emu
 from emu import Mac, engine
+from emu.backends.gathered import Gathered
 from emu.backends.interface import encode_mac
 from emu.backends.numba import integers
 from emu.backends.numba.vector.choosing import MAX_BINS
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
 from emu.backends.numba.ways import in_tiles
 from emu.backends.numba.ways.blas import exact_sums
+from emu.engine.description import PRODUCT_OPTIONS, call_of
+from emu.engine.matrices import Matrices
 from emu.engine.path import codes_of_terms
+from emu.engine.products import write_product
+from emu.engine.sliding import Sliding
 from tests.products import product
 
 INTEGERS = ["fix8f4", "fix16f8", "ufix15f3", "fix3f1", "ufix8f0"]
@@ -367,6 +372,28 @@ def test_saturated_outputs_among_thousands_are_added_again():
     a[7], b[:, 11] = rng.choice([-128.0, 127.0], 40), rng.choice([-128.0, 127.0], 40)
     for overflow in ("saturate", "saturate_zero"):
         compare(a, b, ("fix8f0", "fix8f0"), "fix24f0", mac=Mac(accumulator="fix14f0", overflow=overflow))
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 9, 9), (40, 3, 6, 7)], ids=["few images", "many"])
+def test_saturated_outputs_of_convolutions_and_their_gradients_are_added_again(shape: tuple[int, ...]):
+    """Of one image, at one place: all other outputs are exact sums. Operands are read where they lie."""
+    rng = np.random.default_rng(6)
+    x, w = rng.integers(-3, 4, shape).astype(np.float32), rng.integers(-3, 4, (20, shape[1], 3, 2)).astype(np.float32)
+    x[2, 1, 3:5, 2:4], w[11, 1], bias = 127.0, 127.0, rng.integers(-9, 9, 20).astype(np.float32)
+    for accumulator in ("fix14f0", "fix17f0", "fix18f0"):
+        formats = {"x_format": "fix16f0", "w_format": "fix16f0", "bias_format": "fix8f0", "out_format": "fix24f0"}
+        given = {"mac": Mac(accumulator=accumulator), "padding": (1, 1), "bias": bias, **formats}
+        assert_same_everywhere(lambda **where: emu.conv2d(x, w, **given, **where), "fix24f0", accumulator)
+        errors = emu.conv2d(x, np.clip(w, -1, 1), **(given | {"mac": Mac(), "out_format": "fix8f0"}))
+        parsed = emu.parse("fix16f0")
+        left, right = Gathered.of_axes(errors, (1,), (0, 2, 3)), Sliding.of(padding=(1, 1)).joined_patches(x, (3, 2))
+        matrices = Matrices(left, right, None, (parsed, parsed, None), (20, shape[1] * 6))
+
+        def gradient(**where: Any) -> np.ndarray:
+            unit = call_of("matmul", "fix24f0", {"mac": Mac(accumulator=accumulator), **where}, PRODUCT_OPTIONS)[0]
+            return write_product(unit, matrices)
+
+        assert_same_everywhere(gradient, "fix24f0", accumulator)
 
 
 @needs_dots

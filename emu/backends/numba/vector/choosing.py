@@ -11,6 +11,7 @@ and in float64 otherwise, as the plain loops do.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Any
 
@@ -34,10 +35,11 @@ FLOAT32_LANE_QUANTUM = bounded(-126, -126, 0, "2**quantum, which scales results 
 #: Bias of a lane's exponents: vector code reads positions of the register from the exponent's field.
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
-#: 32-bit words of a register, usually and at most; and the positions for which they have room, beside the tallies and
-#: the last position, `above`.
-WORDS, MAX_WORDS = 2, 3
-BINS, MAX_BINS = (words * leading_bits.WORD_BITS - stage.TALLY_BITS - 1 for words in (WORDS, MAX_WORDS))
+#: 32-bit words of a register: usually, for exact sums, and for results of any exponent, as of units whose binary points
+#: follow them. Then the positions for which they have room, beside the tallies and the last position, `above`.
+WORDS = (2, 3, 6)
+BINS = tuple(words * leading_bits.WORD_BITS - stage.TALLY_BITS - 1 for words in WORDS)
+MAX_BINS = BINS[-1]
 
 
 @lru_cache(maxsize=1024)
@@ -87,7 +89,7 @@ def shape_for(
         kind_of(code.rounding),
         _float_overflow(code) if fmt.is_float else _fixed_overflow(code),
         _fields(code.n_rbits) if stochastic else 0,
-        0 if register is None else WORDS if register.bins <= BINS else MAX_WORDS,
+        0 if register is None else WORDS[bisect_left(BINS, register.bins)],
         int(operation != "quantize" and has_directed_rounding()),
     )
 
