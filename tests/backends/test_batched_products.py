@@ -121,6 +121,21 @@ def test_where_only_some_images_touch_a_limit_flags_and_registers_are_the_same()
 
 
 @needs_vectors
+@pytest.mark.parametrize("images", [16, 17, 31, 33])
+def test_lanes_beyond_the_last_image_repeat_it_and_nothing_behind_the_images_is_read(images: int):
+    size, panels = 37, -(-images // 32)
+    data = np.full(64 * size, np.nan, np.float32)
+    data[: images * size] = np.arange(images * size) % 7
+    data[: images * size].reshape(images, size)[:, ::5] = 0.0
+    lines, kept = np.full((panels, size, 32), -1.0, np.float32), np.full((panels, size), 9, np.uint8)
+    batched_products.make_lines(data, size, 2.0, lines, kept, 0, panels * 3, images)
+    whole = data[: images * size].reshape(images, size)[np.minimum(np.arange(panels * 32), images - 1)]
+    expected = 2.0 * whole.reshape(panels, 32, size).swapaxes(1, 2)
+    assert np.array_equal(lines, expected)
+    assert np.array_equal(kept != 0, expected.any(axis=2))
+
+
+@needs_vectors
 def test_an_element_that_one_image_alone_has_is_not_left_out():
     """Of each image another element, so that no mark stands for two."""
     x = np.zeros((64, 1, 1, 64), np.float32)

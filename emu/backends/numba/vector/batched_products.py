@@ -39,6 +39,8 @@ from emu.backends.numba.vector.transposing import spread, transpose_scaled
 Array = NDArray[Any]
 #: Matrices below which too many of the 32 lanes would be empty.
 FEWEST_MATRICES = 16
+#: How much more than panels of patches the lanes may compute: copying and packing patches takes as long.
+SAVED = 1.5
 #: Rows for which a list of lines is made once. Their results, 16 columns each, stay in a second-level cache.
 CHUNK_ROWS = 64
 #: The pattern of a float32's -0.
@@ -58,11 +60,11 @@ def applies(left: Array | Gathered, right: Array | Gathered, addend: Array | Non
         return False
     # Lanes without a matrix compute as much as others do; so do columns beyond the last of a panel.
     lanes, columns = (-(-size // PANEL_COLUMNS) * PANEL_COLUMNS / size for size in (right.batches, right.columns.size))
-    return lanes <= 1.5 * columns
+    return lanes <= SAVED * columns
 
 
 @kernel
-def _make_lines(
+def make_lines(
     data: Any, stride: int, scale: float, lines: Any, kept: Any, start: int, stop: int, batches: int
 ) -> None:
     """Write lines, (panels, S, 32), and which are not 0 in all matrices, (panels, S): blocks of 16 start..stop."""
@@ -255,7 +257,7 @@ def add_batch(
     grain = GRAIN_ELEMENTS // (LANES * PANEL_COLUMNS)
     blocks = -(-size // LANES)
     over_ranges(
-        lambda _, i, j: _make_lines(data, stride, scales[1], lines, kept, i, j, batches), panels * blocks, 1, grain
+        lambda _, i, j: make_lines(data, stride, scales[1], lines, kept, i, j, batches), panels * blocks, 1, grain
     )
     loop, offsets = _column_loops(adder), (right.rows, right.columns)
     place = only_read(kernels.data), kernels.rows, kernels.columns, scales[0]

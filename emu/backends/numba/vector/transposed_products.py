@@ -35,6 +35,9 @@ from emu.backends.numba.vector.ordered_tiles import (
 from emu.backends.numba.vector.transposing import spread, transpose_scaled
 
 Array = NDArray[Any]
+#: How much more the transposed product may compute where it copies no patches, each element of which takes the time of
+#: some twenty multiply-adds; and how much less it must compute elsewhere.
+SAVED = 2
 #: How many k, and blocks of 16 columns, are added up together: their lines and sums stay in a second-level cache.
 CHUNK_DEPTH, MOST_BLOCKS = 1024, 64
 #: Elements, and multiply-adds, below which a second thread is not worth waking.
@@ -46,10 +49,9 @@ def applies(left: Array | Gathered, right: Array | Gathered) -> bool:
     rows, columns = left.shape[1], right.shape[2]
     if not rows or not columns:
         return False
-    # Lanes without a row or a column compute as much as others do. Copying patches takes the time of some twenty
-    # multiply-adds for each of their elements.
+    # Lanes without a row or a column compute as much as others do.
     transposed, direct = (-(-size // PANEL_COLUMNS) * PANEL_COLUMNS / size for size in (rows, columns))
-    return transposed <= 2 * direct if isinstance(right, Gathered) else 2 * transposed <= direct
+    return transposed <= SAVED * direct if isinstance(right, Gathered) else SAVED * transposed <= direct
 
 
 @lru_cache(maxsize=16)
