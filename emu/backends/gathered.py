@@ -190,6 +190,6 @@ def stacks_of(
         b: right operand.
         materialised: how a gathered operand becomes an array.
     """
+    batches = max(a.shape[0], b.shape[0])  # before copies are made: of the same matrices there is one
     left, right = (materialised(x) if isinstance(x, Gathered) else x for x in (a, b))
-    batches = max(left.shape[0], right.shape[0])
     return np.broadcast_to(left, (batches, *left.shape[1:])), np.broadcast_to(right, (batches, *right.shape[1:]))

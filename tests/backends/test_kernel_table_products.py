@@ -374,6 +374,19 @@ def test_saturated_outputs_among_thousands_are_added_again():
         compare(a, b, ("fix8f0", "fix8f0"), "fix24f0", mac=Mac(accumulator="fix14f0", overflow=overflow))
 
 
+def test_whole_rows_are_bounded_by_all_matrices_magnitudes_and_addends():
+    """fix18f0 holds up to 131071: sums of rows decide, which only one of three matrices exceeds, or one addend."""
+    a, b = np.full((3, 4, 10), 100.0, np.float32), np.full((3, 10, 5), -100.0, np.float32)
+    formats = {"a_format": "fix16f0", "b_format": "fix16f0", "out_format": "fix24f0", "addend_format": "fix24f0"}
+    for at, factor, addend in ((None, 0, 0), (2, -135, 0), (2, 135, 0), (None, 0, -32000), (None, 0, 31000)):
+        left, third = a.copy(), np.zeros((3, 1, 1), np.float32)
+        third[1] = addend
+        if at is not None:
+            left[at, 2] = factor
+        given = {"mac": Mac(accumulator="fix18f0"), "addend": third, **formats}
+        assert_same_everywhere(lambda **where: emu.matmul(left, b, **given, **where), "fix24f0", (at, factor, addend))
+
+
 @pytest.mark.parametrize("shape", [(3, 2, 9, 9), (40, 3, 6, 7)], ids=["few images", "many"])
 def test_saturated_outputs_of_convolutions_and_their_gradients_are_added_again(shape: tuple[int, ...]):
     """Of one image, at one place: all other outputs are exact sums. Operands are read where they lie."""

@@ -32,9 +32,9 @@ def run(*command: str) -> str:
 
 @needs_vectors
 def test_vector_code_is_what_the_processor_numba_compiles_for_has():
-    asked = "has_vectors", "has_pair_products", "has_dot_products"
+    asked = "has_vectors", "has_pair_products", "has_dot_products", "has_half_arithmetic"
     ask = f"from emu.backends.numba import machine as m; print(*(getattr(m, name)() for name in {asked}))"
-    assert run(sys.executable, "-c", ask).split() == ["True", "True", "False"]
+    assert run(sys.executable, "-c", ask).split() == ["True", "True", "False", "False"]
 
 
 @needs_vectors
@@ -45,6 +45,8 @@ def test_vector_code_is_what_the_processor_numba_compiles_for_has():
         ("test_kernel_table.py", "not slow and not gpu"),
         ("test_codec_kernels.py", "not slow and not gpu"),
         ("test_kernel_table_products.py", "not slow and not gpu"),
+        ("test_batched_products.py", "not slow and not gpu"),
+        ("test_transposed_products.py", "not slow and not gpu"),
         ("test_words_in_halves.py", "not slow and not gpu"),
         ("test_blocks_in_tiles.py", "not slow and not gpu"),
         ("test_swept_units.py", "slow"),

@@ -109,7 +109,7 @@ def test_left_operands_that_lie_anywhere_in_memory_are_the_same(lies: str):
 
 
 @needs_vectors
-@pytest.mark.parametrize("adder", ["float32", "half", "words"])
+@pytest.mark.parametrize("adder", ["float32", "half", "words", "marked", "saturating"])
 def test_stacks_of_matrices_and_matrices_that_stand_for_all_are_the_same(adder: str):
     first, second, out, _ = UNITS[adder]
     left, right = values(first, (3, 40, 19), 1), values(second, (3, 19, 2), 2)
@@ -117,6 +117,30 @@ def test_stacks_of_matrices_and_matrices_that_stand_for_all_are_the_same(adder: 
         for b in (right, np.broadcast_to(right[2], right.shape)):
             for addend in (None, values(out, (3, 1, 1), 3), values(out, (3, 40, 2), 4)):
                 multiply(adder, a, b, (a.strides, b.strides), addend)
+
+
+def test_two_operands_that_stand_for_all_matrices_are_the_same():
+    """Infinite sums are searched for terms that were infinite, in a copy of each operand."""
+    data = np.where(np.arange(200) % 7 == 0, np.float32(np.inf), np.float32(3e38))
+    left = Gathered(data, 33, 0, np.arange(5) * 20, np.arange(20))
+    right = Gathered(data, 33, 0, np.arange(20) * 3, np.arange(3))
+    for b in (right, right.array()[:1]):
+        multiply("float32", left, b, "all")
+
+
+@needs_vectors
+@pytest.mark.parametrize("formats", [("fix4f119", "fix4f0", "fix8f119"), ("fix4f119", "fix4f-100", "fix20f31")])
+def test_scales_beyond_float32_are_the_same(formats: tuple[str, str, str]):
+    first, second, accumulator = formats
+    out = "fix8f119" if accumulator == "fix8f119" else "fix20f31"
+    for columns in (1, 3):
+        a, b = random_values(first, (40, 20), 1), random_values(second, (20, columns), 2)
+        given = {"a_format": first, "b_format": second, "out_format": out, "mac": emu.Mac(accumulator=accumulator)}
+        assert_same_everywhere(lambda **where: emu.matmul(a, b, **given, **where), out, formats)
+    x, w = random_values(second, (32, 2, 4, 4), 3), random_values(first, (5, 2, 2, 2), 4)
+    for images, kernels, names in ((x, w, (second, first)), (w[:1].repeat(32, axis=0), x[:5, :, :2, :2], formats)):
+        given = {"x_format": names[0], "w_format": names[1], "out_format": out, "mac": emu.Mac(accumulator=accumulator)}
+        assert_same_everywhere(lambda **where: emu.conv2d(images, kernels, **given, **where), out, formats)
 
 
 @needs_vectors

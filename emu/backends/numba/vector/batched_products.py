@@ -5,6 +5,7 @@
     skipped   lines that are 0 in every matrix: padding, errors spread by a stride, units that are off
 
 A product with 0 changes no sum but -0, which may become +0: a tile that ends with a -0 is added again, nothing skipped.
+Accumulators of fixed point have no -0.
 Nor is anything skipped if a left factor is not finite, since that times 0 is NaN.
 
 Source: docs/concepts/fast-paths.md.
@@ -102,7 +103,7 @@ def _column_loops(adder: str) -> Any:
     a range of items, 16 columns of 32 matrices each. It writes sums (B, M, N), and where a limit was touched. First of
     all it takes arrays to work in, from `_room_for`: made here, each would be a function more to compile.
     """
-    height, comparing, words = ROWS[adder], adder in COMPARING, adder in WORDS
+    height, comparing = ROWS[adder], adder in COMPARING
     mark, touching = MARK if adder == "marked" else 0, adder in TOUCHING
 
     @kernel
@@ -166,7 +167,7 @@ def _column_loops(adder: str) -> Any:
                             address(sums),
                             address(hit),
                         )
-                        if not words and listed < depth:
+                        if not touching and listed < depth:
                             negative_zeros = 0
                             for i in range(patterns.size):
                                 negative_zeros |= patterns[i] == NEGATIVE_ZERO
@@ -174,8 +175,6 @@ def _column_loops(adder: str) -> Any:
                                 for k in range(depth):
                                     lefts[k], rights[k] = k * height, (rows[k] + columns[begin + j]) * PANEL_COLUMNS
                                 listed = depth
-                                if comparing:
-                                    hit[:] = 0
                                 continue
                         finish_in_order(
                             adder,

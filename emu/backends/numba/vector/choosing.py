@@ -35,8 +35,8 @@ FLOAT32_LANE_QUANTUM = bounded(-126, -126, 0, "2**quantum, which scales results 
 #: Bias of a lane's exponents: vector code reads positions of the register from the exponent's field.
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
-#: 32-bit words of a register: usually, for exact sums, and for results of any exponent, as of units whose binary points
-#: follow them. Then the positions for which they have room, beside the tallies and the last position, `above`.
+#: 32-bit words of a register: two for most, three for those of exact sums, six for those of floats of any exponent.
+#: Then the positions for which they have room, beside the tallies and the last position, `above`.
 WORDS = (2, 3, 6)
 BINS = tuple(words * leading_bits.WORD_BITS - stage.TALLY_BITS - 1 for words in WORDS)
 MAX_BINS = BINS[-1]

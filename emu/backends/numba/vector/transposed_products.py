@@ -35,8 +35,7 @@ from emu.backends.numba.vector.ordered_tiles import (
 from emu.backends.numba.vector.transposing import spread, transpose_scaled
 
 Array = NDArray[Any]
-#: How much more the transposed product may compute where it copies no patches, each element of which takes the time of
-#: some twenty multiply-adds; and how much less it must compute elsewhere.
+#: A product that copies no patches may compute so many times as much; any other must compute so many times less.
 SAVED = 2
 #: How many k, and blocks of 16 columns, are added up together: their lines and sums stay in a second-level cache.
 CHUNK_DEPTH, MOST_BLOCKS = 1024, 64

@@ -9,6 +9,8 @@ from numba import types
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, address, intrinsic
 
+#: A float64 power of two is its exponent plus the bias, above the bits of its fraction.
+BIAS, FRACTION_BITS = 1023, 52
 _KINDS = {types.float32: F32, types.float64: F64, types.int32: I32, types.uint8: I8}
 
 
@@ -48,7 +50,7 @@ def transpose_scaled(
         source: address of the first row.
         stride: elements from one row to the next.
         count: rows, 1..16; the last one is repeated.
-        scale: a float64 that float32 holds.
+        scale: a float64, a power of two. Float32 need not hold it, but holds the numbers times it.
         kind: dtype of what is written: float32 or int32.
         target: address of the first row that is written.
         target_stride: elements from one of these to the next.
@@ -58,17 +60,27 @@ def transpose_scaled(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, element = Emitter(builder), _KINDS[kind.dtype]
         source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 5))
-        factor, last = e.splat(F32, builder.fptrunc(args[3], F32)), builder.sub(args[2], e.integer(1))
+        factors, last = _two_factors(e, args[3]), builder.sub(args[2], e.integer(1))
         picks = [e.call("llvm.smin.i64", I64, [e.integer(i), last]) for i in range(LANES)]
         rows = [e.load(F32, source, builder.mul(args[1], pick)) for pick in picks]
         seen = rows[0] != 0.0
         for row in rows[1:]:
             seen |= row != 0.0
-        for i, row in enumerate(_transposed([row * factor for row in rows])):
+        for i, row in enumerate(_transposed([row * factors[0] * factors[1] for row in rows])):
             e.store(row.as_kind(element), target, builder.mul(args[6], e.integer(i)))
         return builder.zext(builder.bitcast(seen.value, I16), I64)
 
     return signature, generate
+
+
+def _two_factors(e: Emitter, scale: Any) -> tuple[Vector, Vector]:
+    """Return two float32 powers of two whose product is a float64 one: half of its exponent each."""
+    builder = e.builder
+    exponent = builder.sub(builder.lshr(builder.bitcast(scale, I64), e.integer(FRACTION_BITS)), e.integer(BIAS))
+    half = builder.add(builder.ashr(exponent, e.integer(1)), e.integer(BIAS))
+    first = builder.bitcast(builder.shl(half, e.integer(FRACTION_BITS)), F64)
+    first, second = (e.splat(F32, builder.fptrunc(x, F32)) for x in (first, builder.fdiv(scale, first)))
+    return first, second
 
 
 def _transposed(rows: list[Vector]) -> list[Vector]:

@@ -3,8 +3,8 @@
     |addend| + sum |a| |b| <= largest     no partial sum leaves the accumulator: the exact sum is its content
     else                                  added again, k = 0, 1, ... K-1, clamped at each add
 
-Where even max|addend| + sum |a| * max |b| of each row stays inside, that is all. Else one integer product bounds the
-outputs, another computes them; if too many outputs fail the bound, the way that follows adds all in order.
+Where even max|addend| + sum |a| * max |b| of each row stays inside, no output can saturate, and one integer product
+computes them. Else another one bounds the outputs; if too many fail the bound, the way that follows adds all in order.
 
 Source: docs/concepts/fast-paths.md.
 """
@@ -109,7 +109,10 @@ def contents(product: Product, write: Write) -> Contents | None:
 
 
 def _bound_of_rows(a: Gathered, b: Gathered, addend: Array | None) -> float:
-    """Return a bound on |addend| + sum |a| |b| of every output, by the largest |b|: exact, as `_bounds` says."""
+    """Return a bound on |addend| + sum |a| |b| of every output, by the largest |b|.
+
+    Float64 holds it exactly: `_bounds` limits its bits.
+    """
     matrices, data = a.batches if a.step else 1, only_read(a.data)
     sums = empty((matrices * a.rows.size,), np.float64)
     grain = max(1, GRAIN_MACS // max(a.columns.size, 1))
