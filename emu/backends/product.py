@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
-from emu.backends.gathered import Gathered, stacks_of
+from emu.backends.gathered import Gathered, as_gathered, stacks_of
 from emu.backends.interface import EXACT_PATHS, FormatCode, MacCode, Outcome, StageCode, Write
 from emu.backends.pattern import Pattern
 
@@ -93,8 +93,7 @@ class Product:
 
     def gathered(self) -> tuple[Gathered, Gathered]:
         """Return both operands as offsets in memory."""
-        left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (self.left, self.right))
-        return left, right
+        return as_gathered(self.left), as_gathered(self.right)
 
     def stacks(self, materialised: Callable[[Gathered], Array] = Gathered.array) -> tuple[Array, Array]:
         """Return both operands as arrays of the same number of matrices; gathered ones are copied once.

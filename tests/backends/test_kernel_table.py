@@ -142,16 +142,7 @@ def test_lanes_are_as_wide_as_numbers_need():
         assert lane_of(fmt, rounding, np.float64, n_rbits=n_rbits) == (None if lane is None else "f64")
         with running("generic"):
             assert lane_of(fmt, rounding, np.float32, n_rbits=n_rbits) is None
-    for bins, lane in (
-        (31, "f32"),
-        (57, "f32"),
-        (58, "f32"),
-        (89, "f32"),
-        (90, "f32"),
-        (185, "f32"),
-        (186, None),
-        (None, "f32"),
-    ):
+    for bins, lane in (*((bins, "f32") for bins in (31, 57, 58, 89, 90, 185, None)), (186, None)):
         assert lane_of("fix16f8", "nearest_even", np.float32, bins=bins) == lane
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
-from emu.backends.gathered import Gathered
+from emu.backends.gathered import Gathered, as_gathered
 from emu.backends.interface import FormatCode, Outcome, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba import single_column
@@ -75,7 +75,7 @@ def write_products(
         formats: formats of the three.
         write: output stage, random bits, register.
     """
-    left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+    left, right = as_gathered(a), as_gathered(b)
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
     values = empty(shape, carrier_of(write.stage.format))
     writer = Writer("quantize", (np.dtype(np.float64),), values, write)
@@ -110,7 +110,7 @@ def exact_sums(
         magnitudes: whether to sum |a| |b| + |addend| instead; a raw of -2**15 counts as 2**15 - 1, as int16 holds no
             more.
     """
-    left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+    left, right = as_gathered(a), as_gathered(b)
     product = _Product.of(left, right, addend, formats, magnitudes=magnitudes)
     sums = empty((product.batches, product.rows, product.columns), np.dtype(np.float64))
     _compute(product, _Copier(sums))
@@ -238,8 +238,7 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
     over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
     if magnitudes:  # ~x is -x - 1: of -2**15, whose negative int16 does not hold, it is 2**15 - 1
         np.maximum(raws, np.maximum(-raws, ~raws), out=raws)
-    stride = x.batch_stride if x.batches > 1 else 0
-    return Gathered(raws, x.batches, stride, x.rows, x.columns), max(largest)
+    return Gathered(raws, x.batches, x.step, x.rows, x.columns), max(largest)
 
 
 def _instructions(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:

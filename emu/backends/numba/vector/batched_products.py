@@ -30,10 +30,10 @@ from emu.backends.numba.vector.ordered_tiles import (
     MARK,
     ROWS,
     TOUCHING,
-    WORDS,
     add_listed,
     factor_of,
     finish_in_order,
+    line_dtype,
 )
 from emu.backends.numba.vector.transposing import spread, transpose_scaled
 
@@ -245,13 +245,12 @@ def add_batch(
         out: sums, (B, M, N).
         touched: uint8, where a limit was touched, (B, M, N); of other accumulators nothing, (1, 1, 1).
     """
-    lane = np.int32 if adder in WORDS else np.float32
     kernels = as_gathered(left)
     (_, count, depth), (batches, _, width) = left.shape, right.shape
     skips = bool(np.isfinite(kernels.data).all())
     panels, size = -(-batches // PANEL_COLUMNS), right.reach()
     assert size is not None
-    lines, kept = empty((panels, size, PANEL_COLUMNS), lane), empty((panels, size), np.uint8)
+    lines, kept = empty((panels, size, PANEL_COLUMNS), line_dtype(adder)), empty((panels, size), np.uint8)
     data, stride = only_read(right.data), right.batch_stride
     grain = GRAIN_ELEMENTS // (LANES * PANEL_COLUMNS)
     blocks = -(-size // LANES)

@@ -19,11 +19,12 @@ from emu.backends.numba.vector.ordered_tiles import (
     HALF,
     MARK,
     ROWS,
-    WORDS,
     add_in_order,
     as_halves,
+    factor_dtype,
     factor_of,
     finish_in_order,
+    line_dtype,
 )
 
 Array = NDArray[Any]
@@ -156,9 +157,9 @@ def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: i
 
 def room_for(adder: str, tiles: int, depth: int) -> tuple[Array, Array, Array]:
     """Return what loops of an adder work in: left factors of some tiles' rows, a tile's sums, and its hits."""
-    rows, lane = ROWS[adder], np.int32 if adder in WORDS else np.float32
-    left = np.zeros((tiles, depth, rows), np.int32 if adder in WORDS or adder in HALF else np.float32)
-    return left, np.empty(rows * PANEL_COLUMNS, lane), np.zeros(rows * PANEL_COLUMNS, np.uint32)
+    rows = ROWS[adder]
+    left = np.zeros((tiles, depth, rows), factor_dtype(adder))
+    return left, np.empty(rows * PANEL_COLUMNS, line_dtype(adder)), np.zeros(rows * PANEL_COLUMNS, np.uint32)
 
 
 @lru_cache(maxsize=16)

@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba import types
 
 from emu.backends.bounds import bounded
@@ -154,6 +155,16 @@ ROWS_OF_SHORT_VECTORS = {
     "words": 4,
     "marked": 8,
 }
+
+
+def line_dtype(adder: str) -> Any:
+    """Return the dtype of sums, and of lines of right factors, in memory."""
+    return np.int32 if adder in WORDS else np.float32
+
+
+def factor_dtype(adder: str) -> Any:
+    """Return the dtype of what `factor_of` returns."""
+    return np.int32 if adder in WORDS or adder in HALF else np.float32
 
 
 def parts(rows: int, together: int) -> list[tuple[range, tuple[int, ...]]]:
@@ -410,7 +421,7 @@ def factor_of(typing_context: Any, adder: Any, x: Any) -> Any:
             return builder.mul(builder.zext(pattern, I32), IR.Constant(I32, TWICE))
         return builder.fptrunc(args[1], F32)
 
-    kind = types.int32 if name in WORDS or name in HALF else types.float32
+    kind = types.int32 if factor_dtype(name) is np.int32 else types.float32
     return kind(adder, types.float64), generate
 
 

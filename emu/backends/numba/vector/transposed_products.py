@@ -26,11 +26,12 @@ from emu.backends.numba.vector.ordered_tiles import (
     MARK,
     ROWS,
     TOUCHING,
-    WORDS,
     add_gathered,
     as_halves,
+    factor_dtype,
     factor_of,
     finish_in_order,
+    line_dtype,
 )
 from emu.backends.numba.vector.transposing import spread, transpose_scaled
 
@@ -170,7 +171,7 @@ def _row_loops(adder: str) -> Any:
 
 def _room_for(adder: str, out: Array) -> tuple[Array, ...]:
     """Return the arrays in which the loop of an adder works."""
-    lane, most = np.int32 if adder in WORDS else np.float32, MOST_BLOCKS * LANES
+    lane, most = line_dtype(adder), MOST_BLOCKS * LANES
     lines, sums = np.empty((CHUNK_DEPTH, PANEL_COLUMNS), lane), np.empty((most, PANEL_COLUMNS), lane)
     hit = np.zeros((most if adder in COMPARING else 1, PANEL_COLUMNS), np.uint32)
     results, hits = np.empty((LANES, PANEL_COLUMNS), out.dtype), np.empty((LANES, PANEL_COLUMNS), np.uint8)
@@ -228,8 +229,8 @@ def add_transposed(
     """
     source, lines = as_gathered(right), as_gathered(left)
     factors = only_read(source.data)
-    if adder in WORDS or adder in HALF or scales[1] != 1.0:
-        data, factors = factors, empty(source.data.shape, np.int32 if adder in WORDS or adder in HALF else np.float32)
+    if factor_dtype(adder) != factors.dtype or scales[1] != 1.0:
+        data, factors = factors, empty(source.data.shape, factor_dtype(adder))
         make = _factor_loops(adder)
         over_ranges(lambda _, i, j: make(data, scales[1], factors, i, j), data.size, 1, GRAIN_ELEMENTS)
     loop, batches, width = _row_loops(adder), out.shape[0], out.shape[2]

@@ -76,10 +76,10 @@ def transpose_scaled(
 def _two_factors(e: Emitter, scale: Any) -> tuple[Vector, Vector]:
     """Return two float32 powers of two whose product is a float64 one: half of its exponent each."""
     builder = e.builder
-    exponent = builder.sub(builder.lshr(builder.bitcast(scale, I64), e.integer(FRACTION_BITS)), e.integer(BIAS))
-    half = builder.add(builder.ashr(exponent, e.integer(1)), e.integer(BIAS))
-    first = builder.bitcast(builder.shl(half, e.integer(FRACTION_BITS)), F64)
-    first, second = (e.splat(F32, builder.fptrunc(x, F32)) for x in (first, builder.fdiv(scale, first)))
+    field = builder.trunc(builder.lshr(builder.bitcast(scale, I64), e.integer(FRACTION_BITS)), I32)
+    exponent = builder.sub(field, e.integer(BIAS, I32))
+    half = builder.ashr(exponent, e.integer(1, I32))
+    first, second = (e.power_of_two(F32, e.splat(I32, x)) for x in (half, builder.sub(exponent, half)))
     return first, second
 
 

@@ -34,7 +34,7 @@ from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_dot_products, has_half_arithmetic, has_vectors
 from emu.backends.numba.vector import batched_products, transposed_products
 from emu.backends.numba.vector.ordered_products import as_lines_of, over_row_blocks, packed_panels, room_for, row_loops
-from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, HALF, ROWS, TOUCHING, WORDS
+from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, HALF, ROWS, TOUCHING, line_dtype
 from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import (
     FLOAT32_QUANTUM,
@@ -216,7 +216,7 @@ def _add_panels(
         touched: uint8, of their shape; (1, 1, 1) of units that touch nothing.
     """
     left, right = as_gathered(a), materialised(b) if isinstance(b, Gathered) else b
-    panels = packed_panels(right, np.int32 if unit.adder in WORDS else np.float32, unit.right_scale)
+    panels = packed_panels(right, line_dtype(unit.adder), unit.right_scale)
     panels = as_lines_of(unit.adder, panels)
     loop, height = row_loops(unit.adder), ROWS[unit.adder]
     data, step, place = only_read(left.data), left.step, (left.rows, left.columns, unit.left_scale)
