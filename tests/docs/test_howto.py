@@ -63,9 +63,9 @@ def no_repository(folder: Path) -> dict[str, str]:
     return {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
 
 
-def python_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on the copy of the package in a folder."""
-    environment = {**no_repository(folder), "PYTHONPATH": str(folder)}
+def python_in(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on the copy of the package in a folder, with variables of the environment."""
+    environment = {**no_repository(folder), "PYTHONPATH": str(folder), **variables}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -244,8 +244,10 @@ def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path)
     shutil.copytree(ROOT / "tests", package / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", package)
     page = ROOT / "docs" / "howto" / "rounding.md"
-    [command] = [shlex.split(block.text) for block in blocks_of(page) if block.language == "sh"]
-    done = python_in(package, "-m", *command, "-n", "0", "-k", "to_even or numbers", "-rp", "--no-header")
+    [[variable, *command]] = [shlex.split(block.text) for block in blocks_of(page) if block.language == "sh"]
+    assert variable == "EMU_CASES=all"
+    options = ["-n", "0", "-k", "to_even or numbers", "-rp", "--no-header"]
+    done = python_in(package, "-m", *command, *options, EMU_CASES="all")
     assert done.returncode == 0, done.stdout + done.stderr
     where = ["to_even-reference", "to_even-plain loops", "to_even-vector code"]
     kernels = ["source-to_even"] if shutil.which("g++") else []
