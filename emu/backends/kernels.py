@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emu.backends.codecs import CodecKernels
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, Outcome, Write
+from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, Write
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
 from emu.formats import Scaled
@@ -24,6 +24,20 @@ if TYPE_CHECKING:  # it takes long to load
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
+
+
+class SmallWrite(Protocol):
+    """Writes one elementwise operation of small arrays through one output stage."""
+
+    def __call__(self, operands: Sequence[Array], shape: tuple[int, ...], random: RandomCode) -> Outcome | None:
+        """Return what was written and counted; None if these numbers take `quantize` or `elementwise`.
+
+        Args:
+            operands: C-contiguous arrays of that shape, or of one element, which stands for all.
+            shape: of the result; not empty.
+            random: address of random bits.
+        """
+        ...
 
 
 class Kernels(CodecKernels, Protocol):
@@ -88,6 +102,25 @@ class Kernels(CodecKernels, Protocol):
         out: Array | None,
     ) -> Outcome:
         """Write an operation of operands of equal shape: add, ... sqrt, remainder, round_to_integral."""
+        ...
+
+    def small_write(
+        self,
+        operation: str,
+        sources: tuple[np.dtype[Any], ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        register: RegisterCode | None,
+    ) -> SmallWrite | None:
+        """Return what writes an operation of small arrays without asking again; None if the backend has no such thing.
+
+        Args:
+            operation: "quantize", or an operation of `elementwise`.
+            sources: dtypes of the operands.
+            formats: of the operands; None of plain floats.
+            stage: output stage.
+            register: positions of the register that observes exact results, or None.
+        """
         ...
 
     def columns(self, index: Indices, count: int) -> Columns:

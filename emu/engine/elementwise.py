@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,10 +12,11 @@ from emu.backends.arrays import namespace, on_host
 from emu.backends.interface import is_one_number, repeated
 from emu.engine.delivery import deliver, encode_write, require_out
 from emu.engine.description import Options, UnitDescription, call_of
+from emu.engine.exact_register import exact_register
 from emu.engine.operands import as_operand, codes_of
+from emu.engine.small import small_outcome
 from emu.errors import ShapeError
-from emu.formats import Fixed, Format, Value
-from emu.formats.fixed import MAX_WIDTH_BITS
+from emu.formats import Format, Value
 from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
@@ -80,6 +80,9 @@ def write_elementwise(
     Raises:
         ShapeError: the operands do not broadcast.
     """
+    outcome = small_outcome(unit, operation, arrays, formats) if out is None else None
+    if outcome is not None:
+        return deliver(unit, outcome)
     shape = arrays[0].shape
     for array in arrays:
         if array.shape != shape:
@@ -114,46 +117,6 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
         x if x.shape == shape else repeated(x, shape) if x.size == 1 else namespace(x).broadcast_to(x, shape)
         for x in arrays
     ]
-
-
-@lru_cache(maxsize=1024)
-def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
-    """Return the fixed-point register that holds every exact result of fixed operands, None if results are floats.
-
-    Quotients and roots have no last place; they are observed as floats.
-    """
-    fixed = [fmt for fmt in formats if isinstance(fmt, Fixed)]
-    if len(fixed) < len(formats) or operation in ("divide", "sqrt"):
-        return None
-    if operation == "round_to_integral":
-        return _integers_of(fixed[0])
-    if operation == "remainder":
-        return _remainders_of(*fixed)
-    terms = fixed if operation in ("add", "subtract") else [_product_of(*fixed[:2]), *fixed[2:]]
-    signed = operation == "subtract" or any(term.signed for term in terms)
-    frac_bits = max(term.frac_bits for term in terms)
-    # an unsigned term needs a sign beside its bits; the sum of two terms has a bit more than the larger one
-    integer_bits = max(term.width_bits - term.frac_bits + (signed and not term.signed) for term in terms)
-    width_bits = frac_bits + integer_bits + (len(terms) > 1)
-    return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)
-
-
-def _product_of(a: Fixed, b: Fixed) -> Fixed:
-    width_bits = min(a.width_bits + b.width_bits, MAX_WIDTH_BITS)
-    return Fixed(width_bits, a.frac_bits + b.frac_bits, a.signed or b.signed)
-
-
-def _integers_of(fmt: Fixed) -> Fixed:
-    """Return the register of values rounded to integers: upward, the largest one needs a bit more."""
-    dropped = min(max(fmt.frac_bits, 0), fmt.width_bits)
-    return fmt if fmt.frac_bits <= 0 else Fixed(min(fmt.width_bits - dropped + 1, MAX_WIDTH_BITS), 0, fmt.signed)
-
-
-def _remainders_of(a: Fixed, b: Fixed) -> Fixed:
-    """Return the register of remainders: no larger than the dividend, in units of the finer operand, of either sign."""
-    frac_bits = max(a.frac_bits, b.frac_bits)
-    width_bits = a.width_bits - a.frac_bits + frac_bits + (not a.signed)
-    return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits)
 
 
 def add(

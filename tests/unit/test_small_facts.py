@@ -14,7 +14,7 @@ from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format, encod
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.backends.reference.rounding import shift_right_to_odd
 from emu.datapath import Blocks, OutputStage
-from emu.engine.elementwise import exact_register
+from emu.engine.exact_register import exact_register
 from emu.engine.path import accumulator_of
 from emu.engine.planner import _Bound
 from emu.engine.reductions import one_of

@@ -26,13 +26,14 @@ from emu.backends.interface import (
     OPERATIONS,
     FormatCode,
     Outcome,
+    RegisterCode,
     StageCode,
     Write,
     carrier_of,
     encode_format,
     is_one_number,
 )
-from emu.backends.kernels import Result
+from emu.backends.kernels import Result, SmallWrite
 from emu.backends.modes import moves_exact
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats
@@ -263,6 +264,17 @@ class CudaKernels(CudaCodecs):
         arguments = (arrived, storages[0], seen, storages[1], out, np.int64(out.size))
         self._launcher.launch("selection", "relu_gradient", out.size, arguments)
         return self._launcher.returned(out.reshape(g.shape), g, x)
+
+    def small_write(
+        self,
+        operation: str,
+        sources: tuple[np.dtype[Any], ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        register: RegisterCode | None,
+    ) -> SmallWrite | None:
+        """Return None: a launch takes longer than all questions."""
+        return None
 
     def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
         """Return the largest magnitude in each array: two arrays by a launch, all of them by one read."""

@@ -69,6 +69,25 @@ def decides(
     return decides_in_float64(stage, leading)
 
 
+def decides_all(
+    operation: str, sources: tuple[np.dtype[Any], ...], formats: tuple[FormatCode | None, ...], stage: StageCode
+) -> bool:
+    """Return whether an operation of all numbers of these dtypes and formats is written as the exact result would be.
+
+    False if that depends on the numbers: then `decides` or `scales_exactly` looks at them.
+    """
+    if stage.overflow == k.WRAP:
+        return False
+    zeros = tuple([np.zeros(1, dtype) for dtype in sources])
+    if operation == "quantize":
+        return scales_exactly(zeros[0], stage)
+    for dtype, fmt in zip(sources, formats, strict=True):
+        if dtype != np.float32 and (fmt is None or not _is_central(fmt)):
+            return False
+    # of float64 numbers, a stage with a positive quantum makes `decides` look at the largest
+    return stage.format.quantum <= 0 and decides(operation, zeros, formats, stage)
+
+
 def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
     """Return an exponent whose power of two no finite result exceeds."""
     # Of operands below 2**(e + 1) each.

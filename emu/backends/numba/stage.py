@@ -58,7 +58,7 @@ class Writer:
         stage, random, register = write
         self.values = values
         self._target = values.reshape(-1)
-        code = _code_for(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
+        code = stage_writer(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
         self._code, self._counts = code, register is not None
         recorded = None if random.recorded is None else np.reshape(random.recorded, -1)
         number = k.OPERATIONS[operation]
@@ -117,7 +117,7 @@ class Writer:
         return Outcome(self.values, total[:TOP_INDEX], total[COUNTS_INDEX:] if self._counts else None, top)
 
 
-class _Code(NamedTuple):
+class StageWriter(NamedTuple):
     """What writes results of one kind.
 
     Attributes:
@@ -138,7 +138,7 @@ class _Code(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _code_for(
+def stage_writer(
     operation: str,
     sources: tuple[np.dtype[Any], ...],
     target: np.dtype[Any],
@@ -146,7 +146,8 @@ def _code_for(
     register: RegisterCode | None,
     is_recorded: bool,
     scale: float,
-) -> _Code:
+) -> StageWriter:
+    """Return what writes results of an operation; arguments as of `Writer`, dtypes and codes in place of arrays."""
     prepared = prepare(stage)
     # Raws are values over the last place.
     out_scale = math.ldexp(1.0, -stage.format.quantum) if target.kind == "i" else 1.0
@@ -157,11 +158,11 @@ def _code_for(
         shape = shape_for(operation, sources, target, stage, register, is_recorded)
     size = report_size(positions.bins)
     if shape is None:
-        return _Code(prepared, out_scale, positions, size, _NO_BITS, None)
+        return StageWriter(prepared, out_scale, positions, size, _NO_BITS, None)
     limits = (prepared.high, prepared.low, prepared.modulus, prepared.above, prepared.below)
     chunks, entry = chunk_code(shape)
     numbers = np.concatenate([parameters(shape, stage, limits, register, scale), loop_numbers(shape, entry)])
-    return _Code(prepared, out_scale, positions, size, numbers, chunks)
+    return StageWriter(prepared, out_scale, positions, size, numbers, chunks)
 
 
 def run_stage(

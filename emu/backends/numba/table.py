@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, Outcome, Write
+from emu.backends.interface import FormatCode, Outcome, RegisterCode, StageCode, Write
+from emu.backends.kernels import SmallWrite
 from emu.backends.memory import empty
 from emu.backends.numba import integers, scaled
 from emu.backends.numba.codecs import NumbaCodecs
@@ -26,6 +27,7 @@ from emu.backends.numba.selection import (
     write_relu,
     write_relu_gradient,
 )
+from emu.backends.numba.small import small_write
 from emu.backends.numba.stage import run_stage
 from emu.backends.numba.ways import (
     blas,
@@ -121,6 +123,17 @@ class NumbaKernels(NumbaCodecs, HostKernels):
             return self._reference.elementwise(operation, operands, formats, write, out)
         operands = tuple([flushed(x, fmt) for x, fmt in zip(operands, formats, strict=True)])
         return run_stage(operation, operands, write, out=out)
+
+    def small_write(
+        self,
+        operation: str,
+        sources: tuple[np.dtype[Any], ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        register: RegisterCode | None,
+    ) -> SmallWrite | None:
+        """Return what writes an operation of small arrays without asking again, if its numbers do not matter."""
+        return small_write(operation, sources, formats, stage, register)
 
     def columns(self, index: Indices, count: int) -> Columns:
         """Return which of `count` columns have entries."""

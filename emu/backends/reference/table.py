@@ -13,9 +13,11 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     FormatCode,
     Outcome,
+    RegisterCode,
+    StageCode,
     Write,
 )
-from emu.backends.kernels import Result
+from emu.backends.kernels import Result, SmallWrite
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
 from emu.backends.reference import arithmetic, scaled, sparse
@@ -41,6 +43,17 @@ class HostKernels:
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Return the results of tasks, computed one after the other."""
         return [task() for task in tasks]
+
+    def small_write(
+        self,
+        operation: str,
+        sources: tuple[np.dtype[Any], ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        register: RegisterCode | None,
+    ) -> SmallWrite | None:
+        """Return None: there is no shorter way."""
+        return None
 
     def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
         """Return the largest magnitude in each array."""

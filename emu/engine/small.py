@@ -1,0 +1,80 @@
+"""Elementwise operations of small arrays: everything but the numbers is asked once, then kept.
+
+    unit, operation, formats, dtypes ──► small_write of the backend (cached) ──► one kernel and its counts
+
+Training writes thousands of small arrays, each through the same few units. What an operation decides, from proofs to
+positions of registers, takes ten times as long as its arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import NO_QUANTUM, Outcome, RegisterCode, StageCode
+from emu.backends.kernels import Kernels, SmallWrite
+from emu.engine.description import UnitDescription
+from emu.engine.exact_register import exact_register
+from emu.engine.operands import codes_of
+from emu.formats import Format
+
+Array = NDArray[Any]
+#: Larger arrays may be worth a second thread, which `small_write` does not wake.
+MOST_ELEMENTS = 1 << 17
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def small_outcome(
+    unit: UnitDescription,
+    operation: str,
+    arrays: Sequence[Array],
+    formats: tuple[Format | None, ...],
+) -> Outcome | None:
+    """Return what a unit writes of small arrays; None if these operands need all questions.
+
+    Args:
+        unit: who computes and writes.
+        operation: "quantize", or an elementwise operation.
+        arrays: carriers; the first has the result's shape, others may be single numbers.
+        formats: of the operands; None of plain floats.
+    """
+    register, address = unit.register, unit.address
+    shape, size = arrays[0].shape, arrays[0].size
+    if not 0 < size < MOST_ELEMENTS or address is None:
+        return None
+    for x in arrays:
+        if type(x) is not np.ndarray or not x.flags.c_contiguous:
+            return None
+        if x.shape != shape and (x.size != 1 or x.ndim > len(shape)):
+            return None
+    lowest = bins = None
+    if register is not None:
+        lowest, bins = register.lowest, register.bins
+        if lowest is None or bins is None:
+            return None  # the usual way fixes open positions
+    sources = tuple([x.dtype for x in arrays])
+    write = _write_of(unit.kernels, operation, sources, formats, unit.code, lowest, bins)
+    return None if write is None else write(arrays, shape, address)
+
+
+@lru_cache(maxsize=4096)
+def _write_of(
+    kernels: Kernels,
+    operation: str,
+    sources: tuple[np.dtype[Any], ...],
+    formats: tuple[Format | None, ...],
+    stage: StageCode,
+    lowest: int | None,
+    bins: int | None,
+) -> SmallWrite | None:
+    if any(source not in _FLOATS for source in sources):
+        return None
+    register = None
+    if lowest is not None and bins is not None:
+        exact = exact_register(operation, formats)
+        register = RegisterCode(lowest, bins, NO_QUANTUM if exact is None else -exact.frac_bits)
+    return kernels.small_write(operation, sources, codes_of(formats), stage, register)
