@@ -26,11 +26,11 @@ from emu.backends.gathered import Gathered, as_gathered
 from emu.backends.interface import FormatCode, Outcome, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba import single_column
-from emu.backends.numba.compiling import only_read, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products, has_pair_products
 from emu.backends.numba.stage import Writer
 from emu.backends.numba.vector import integer_products as loops
-from emu.backends.numba.vector import packing
+from emu.backends.numba.vector import batched_products, packing, paired_products
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
 from emu.backends.numba.vector.writing import Sink
 from emu.backends.product import Formats
@@ -49,6 +49,8 @@ BYTE = 8
 WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
 #: The value 1 has 2**-quantum raws; from this exponent on, float32 does not hold that number.
 FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
+#: Binary points nearer to 0 than this leave sums of up to 24 bits among the normal float32 numbers.
+CENTRAL = bounded(50, 1, 51, "2**(24 + 2 * 51) and 2**(-2 * 51) are normal float32 numbers")
 #: Largest 8-bit left operand after `loops.OFFSET` was added.
 LARGEST_BYTE = bounded(255, 127 + loops.OFFSET, 255, "the instruction takes it unsigned")
 _NO_ADDEND = np.zeros((1, 1, 1))
@@ -78,6 +80,13 @@ def write_products(
     left, right = as_gathered(a), as_gathered(b)
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
     values = empty(shape, carrier_of(write.stage.format))
+    if isinstance(b, Gathered) and _is_paired(left, right, formats):
+        product = _batch_of(left, right, addend, formats)
+        if product is not None:
+            return _write_batch(product, values, write)
+        sums = _gathered_sums(left, right, addend, formats)
+        if sums is not None:
+            return _write_sums(sums, values, write)
     writer = Writer("quantize", (np.dtype(np.float64),), values, write)
     # One column would leave 31 of a panel's 32 columns empty.
     if single_column.applies(left, right):
@@ -86,6 +95,60 @@ def write_products(
     else:
         _compute(_Product.of(left, right, addend, formats), writer)
     return writer.outcome()
+
+
+def _is_paired(left: Gathered, right: Gathered, formats: Formats) -> bool:
+    """Return whether words of two elements can be made of both operands."""
+    is_central = all(abs(fmt.quantum) < CENTRAL for fmt in formats[:2])
+    return has_dot_products() and is_central and left.dtype == np.float32 and right.dtype == np.float32
+
+
+def _scales(formats: Formats) -> tuple[tuple[float, float], float]:
+    """Return what makes raws of both operands, and the value of 1 in sums of their products."""
+    quanta = formats[0].quantum, formats[1].quantum
+    return (math.ldexp(1.0, -quanta[0]), math.ldexp(1.0, -quanta[1])), math.ldexp(1.0, sum(quanta))
+
+
+def _batch_of(
+    left: Gathered, right: Gathered, addend: Array | None, formats: Formats
+) -> paired_products.BatchProduct | None:
+    """Return the product of one matrix with each of a batch, ready to be written; None of others."""
+    if not batched_products.applies(left, right, addend):
+        return None
+    scales, lsb = _scales(formats)
+    first = None
+    if addend is not None:
+        if addend.shape[2] > 1:
+            return None
+        first = addend[0].astype(np.float64) / lsb
+        if (np.abs(first) > loops.INT32_MAX).any() or (first != np.rint(first)).any():
+            return None
+    product = paired_products.BatchProduct(left, right, scales, lsb, first)
+    return product if product.fits else None
+
+
+def _write_batch(product: paired_products.BatchProduct, values: Array, write: Write) -> Outcome:
+    """Write a batch's results while their sums are in the cache; if the stage cannot, the sums first."""
+    writer = Writer("quantize", (product.dtype,), values, write)
+    if writer.takes_any_order and product.write(values, writer.sink):
+        return writer.outcome()
+    sums = empty(product.shape, product.dtype)
+    product.write(sums)
+    return _write_sums(sums, values, write)
+
+
+def _write_sums(sums: Array, values: Array, write: Write) -> Outcome:
+    writer, flat = Writer("quantize", (sums.dtype,), values, write), sums.reshape(-1)
+    over_ranges(lambda thread, i, j: writer.write(thread, (flat,), i, j), flat.size, BLOCK, writer.grain)
+    return writer.outcome()
+
+
+def _gathered_sums(left: Gathered, right: Gathered, addend: Array | None, formats: Formats) -> Array | None:
+    """Return the sums of a product whose right operand is read where it lies; None of others."""
+    if max(left.batches, right.batches) > 1 or not paired_products.gathered_applies(left, right):
+        return None
+    sums = paired_products.gathered_sums(left, right, *_scales(formats))
+    return sums if sums is None or addend is None else sums + addend.astype(np.float64)
 
 
 def _compute(product: _Product, writer: Writer | _Copier) -> None:

@@ -59,7 +59,7 @@ class Writer:
         self.values = values
         self._target = values.reshape(-1)
         code = stage_writer(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
-        self._code, self._counts = code, register is not None
+        self._code, self._counts, self._draws = code, register is not None, modes.draws(stage)
         recorded = None if random.recorded is None else np.reshape(random.recorded, -1)
         number = k.OPERATIONS[operation]
         self._passes = Passes(number, code.stage, code.positions, scale, code.out_scale, random, recorded)
@@ -76,6 +76,11 @@ class Writer:
     def grain(self) -> int:
         """Results below which a second thread is not worth waking."""
         return GRAIN if self._vector is None else VECTOR_GRAIN
+
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether loops may deliver results in pieces of any order: no random bit belongs to a place."""
+        return self._vector is not None and not self._draws
 
     def sink(self, thread: int) -> Sink:
         """Return where compiled loops on that thread deliver results to be quantized; valid while this writer lives."""

@@ -32,6 +32,7 @@ from emu.backends.numba.vector.ordered_tiles import (
     TOUCHING,
     add_listed,
     factor_of,
+    fill_line,
     finish_in_order,
     line_dtype,
 )
@@ -109,6 +110,7 @@ def _column_loops(adder: str) -> Any:
     @kernel
     def run(
         left: Any,
+        starts: Any,
         sums: Any,
         patterns: Any,
         hit: Any,
@@ -146,24 +148,27 @@ def _column_loops(adder: str) -> Any:
             lanes, apart = min(PANEL_COLUMNS, out.shape[0] - base), out.shape[1] * out.shape[2]
             for top in range(0, count, CHUNK_ROWS):
                 chunk = min(CHUNK_ROWS, count - top)
+                tiles = (chunk + height - 1) // height * height
                 for j in range(width):
-                    column, listed = (begin + j) % first_sums.shape[1], 0
+                    if j == 0 or first_sums.shape[1] > 1:
+                        _fill(starts, first_sums, top, tiles, (begin + j) % first_sums.shape[1], sum_scale, mark)
+                    listed = 0
                     for k in range(depth):
                         line = rows[k] + columns[begin + j]
                         lefts[listed], rights[listed] = k * height, line * PANEL_COLUMNS
                         listed += kept[panel, line] | (not skips)
                     tile = 0
                     while tile < chunk:
-                        _fill(sums, first_sums, top + tile, column, sum_scale, mark)
                         add_listed(
                             adder,
                             address(left) + left.itemsize * (top + tile) * depth,
                             address(lefts),
-                            address(lines[panel]),
+                            address(lines) + lines.itemsize * panel * lines.shape[1] * PANEL_COLUMNS,
                             address(rights),
                             listed,
                             low,
                             high,
+                            address(starts) + starts.itemsize * tile * PANEL_COLUMNS,
                             address(sums),
                             address(hit),
                         )
@@ -193,10 +198,11 @@ def _column_loops(adder: str) -> Any:
                             hit[:] = 0
                         tile += height
                 for i in range(chunk):
-                    to = (base * out.shape[1] + top + i) * out.shape[2] + begin
-                    spread(results[i], out, to, apart, lanes, width)
+                    to, square = (base * out.shape[1] + top + i) * out.shape[2] + begin, i * LANES * PANEL_COLUMNS
+                    source, target = address(results) + out.itemsize * square, address(out) + out.itemsize * to
+                    spread(out.dtype, source, target, apart, lanes, width)
                     if touching:
-                        spread(hits[i], touched, to, apart, lanes, width)
+                        spread(touched.dtype, address(hits) + square, address(touched) + to, apart, lanes, width)
 
     return run
 
@@ -207,20 +213,20 @@ def _room_for(adder: str, count: int, depth: int, out: Array) -> tuple[Array, ..
     lefts, rights = np.empty((2, depth + 1), np.int64)
     results = np.empty((CHUNK_ROWS, LANES, PANEL_COLUMNS), out.dtype)
     hits = np.zeros((CHUNK_ROWS if adder in TOUCHING else 1, LANES, PANEL_COLUMNS), np.uint8)
-    return left, sums, sums.view(np.int32), hit, lefts, rights, results, hits
+    starts = np.empty(-(-CHUNK_ROWS // ROWS[adder]) * ROWS[adder] * PANEL_COLUMNS, sums.dtype)
+    return left, starts, sums, sums.view(np.int32), hit, lefts, rights, results, hits
 
 
 @part
-def _fill(sums: Any, first_sums: Any, top: int, column: int, scale: float, mark: int) -> None:
-    """Write the first sums of a tile, rows from `top` on, at a column: the same of all 32 matrices."""
-    lane = sums.dtype.type
-    for i in range(sums.size // PANEL_COLUMNS):
-        # Rows beyond the last fill the tile, and are not written.
+def _fill(starts: Any, first_sums: Any, top: int, rows: int, column: int, scale: float, mark: int) -> None:
+    """Write the first sums of some tiles, rows from `top` on, at a column: the same of all 32 matrices."""
+    lane = starts.dtype.type
+    for i in range(rows):
+        # Rows beyond the last fill a tile, and are not written.
         first_sum = lane(first_sums[min(top + i, first_sums.shape[0] - 1), column] * scale)
         if mark:  # not of floats: -0 would become +0
             first_sum += lane(mark)
-        for n in range(PANEL_COLUMNS):
-            sums[np.uint64(i * PANEL_COLUMNS + n)] = first_sum
+        fill_line(address(starts) + starts.itemsize * i * PANEL_COLUMNS, first_sum)
 
 
 def add_batch(

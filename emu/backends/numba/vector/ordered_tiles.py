@@ -9,6 +9,7 @@
     saturating   acc = clamp(acc + a*b)             integers below 2**24 in float32
     words        acc = clamp(acc + a*b)             one instruction that saturates 32 bits
     marked       acc = clamp(acc + a*b)             the same, of at most 30 bits
+    pairs        acc = acc + a*b + a'*b'            integers of 16 bits, two along k side by side in 32 bits; exact
 
 Words: operands of together at most W bits are shifted left so that the top of a W-bit accumulator is the top of 32
 bits, where vpdpwssds saturates. It adds two products of 16-bit halves; the second is 0 * 0. Saturating adders compare
@@ -106,6 +107,12 @@ def _marked(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector,
     return s, s
 
 
+def _pairs(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+    factors = [x.reshaped(I16, 2 * LANES).value for x in (a, b)]
+    s = Vector(e, e.call("llvm.x86.avx512.vpdpwssd.512", acc.value.type, [acc.value, *factors]))
+    return s, s
+
+
 ADDERS: dict[str, Adder] = {
     "fused": _fused,
     "float32": _apart,
@@ -116,9 +123,15 @@ ADDERS: dict[str, Adder] = {
     "saturating": _saturating,
     "words": _words,
     "marked": _marked,
+    "pairs": _pairs,
+    "narrow_pairs": _pairs,
 }
 #: Adders that mark where a limit was touched; those that compare two sums for it; those on 32-bit words.
-TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "words"), ("words", "marked")
+TOUCHING, COMPARING = ("saturating", "words", "marked"), ("saturating", "words")
+WORDS = ("words", "marked", "pairs", "narrow_pairs")
+#: Adders whose factors are words of two integers, which callers make (`paired_products`); the second has sums for the
+#: first half of a line alone, of twice as many rows.
+PAIRS = ("pairs", "narrow_pairs")
 #: Adders of binary16 numbers.
 HALF = ("half", "fused_half")
 #: Fewest bits below a marked word.
@@ -126,7 +139,7 @@ FEWEST_MARK_BITS = bounded(2, 2, 31, "neither all zeros nor all ones is what the
 #: The value of these bits at first.
 MARK = bounded(1, 1, (1 << FEWEST_MARK_BITS) - 2, "saturation makes all of them ones or zeros")
 #: Of 32 bits, the lower 16; and what puts 16 bits into both halves.
-LOWER_HALF, TWICE = 0xFFFF, 0x10001
+LOWER_HALF, TWICE, HALF_BITS = 0xFFFF, 0x10001, 16
 #: Index of a float32's sign bit.
 SIGN_BIT = 31
 #: Rows of a tile: sums, and the hits of adders that compare, take 16 of the 32 registers of 512 bits; the others are
@@ -141,6 +154,8 @@ ROWS = {
     "saturating": 4,
     "words": 4,
     "marked": 8,
+    "pairs": 8,
+    "narrow_pairs": 16,
 }
 #: The same with half the columns of the panel, two registers each: 8 of 16 registers of 256 bits. Words and binary16
 #: numbers have only long vectors: theirs are not used.
@@ -154,6 +169,8 @@ ROWS_OF_SHORT_VECTORS = {
     "saturating": 2,
     "words": 4,
     "marked": 8,
+    "pairs": 8,
+    "narrow_pairs": 16,
 }
 
 
@@ -232,10 +249,11 @@ def add_listed(
     count: Any,
     low: Any,
     high: Any,
+    starts: Any,
     sums: Any,
     touched: Any,
 ) -> Any:
-    """Add the products of some rows and lines of 32 numbers to their sums, in the order of two lists.
+    """Add the products of some rows and lines of 32 numbers to first sums, in the order of two lists.
 
     Args:
         typing_context: Numba's.
@@ -247,23 +265,24 @@ def add_listed(
         count: products of each sum.
         low: smallest raw of a saturating accumulator, float64.
         high: its largest raw.
-        sums: address of rows * 32 sums.
+        starts: address of rows * 32 first sums.
+        sums: address of as many sums, which are written.
         touched: address of as many uint32, not 0 if a limit was touched; only of adders that compare.
     """
     i64, f64 = types.int64, types.float64
-    signature = types.void(adder, *[i64] * 5, f64, f64, i64, i64)
+    signature = types.void(adder, *[i64] * 5, f64, f64, i64, i64, i64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, name = Emitter(builder), adder.literal_value
-        a, lefts, lines, rights, sums, touched = (
-            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 8, 9)
+        a, lefts, lines, rights, starts, sums, touched = (
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 8, 9, 10)
         )
         rows = [e.at(a, e.integer(row), F32) for row in range(ROWS[name])]
 
         def listed(k: Any) -> tuple[Any, Any]:
             return e.load_scalar(I64, lefts, k), e.load_scalar(I64, rights, k)
 
-        _emit(e, name, rows, lines, args[5], listed, _limits(e, args[6], args[7]), sums, touched)
+        _emit(e, name, rows, lines, args[5], listed, _limits(e, args[6], args[7]), sums, touched, starts)
         return context.get_dummy_value()
 
     return signature, generate
@@ -336,9 +355,13 @@ def _emit(
     limits: tuple[Vector, Vector],
     sums: Any,
     touched: Any,
+    starts: Any = None,
 ) -> None:
-    for chosen, halves in parts(len(rows), ROWS_OF_SHORT_VECTORS[name]):
-        _emit_part(e, name, [(row, rows[row]) for row in chosen], halves, lines, count, places, limits, sums, touched)
+    """Emit the sums of all parts of a tile; `starts`: where first sums are read, None where sums are written."""
+    narrow = [(range(len(rows)), (0,))]
+    for chosen, halves in narrow if name == PAIRS[1] else parts(len(rows), ROWS_OF_SHORT_VECTORS[name]):
+        part = [(row, rows[row]) for row in chosen]
+        _emit_part(e, name, part, halves, lines, count, places, limits, sums if starts is None else starts, sums, touched)
 
 
 def _emit_part(
@@ -350,6 +373,7 @@ def _emit_part(
     count: Any,
     places: Places,
     limits: tuple[Vector, Vector],
+    starts: Any,
     sums: Any,
     touched: Any,
 ) -> None:
@@ -358,7 +382,7 @@ def _emit_part(
     room = F32 if is_half else kind  # of a sum in memory
     firsts = (0,) if is_half else tuple(half * LANES for half in halves)
     offsets = {(row, first): e.integer(row * PANEL_COLUMNS + first) for row, _ in rows for first in firsts}
-    accs = {at: e.variable(e.load(room, sums, offset, lanes).as_kind(kind)) for at, offset in offsets.items()}
+    accs = {at: e.variable(e.load(room, starts, offset, lanes).as_kind(kind)) for at, offset in offsets.items()}
     hit = {at: e.variable(e.splat(I32, 0)) for at in offsets} if comparing else {}
     with e.loop(count) as k:
         at, line = places(k)
@@ -380,6 +404,20 @@ def _emit_part(
         e.store(accs[at].now.as_kind(room), sums, offset)
         if comparing:
             e.store(e.load(I32, touched, offset) | hit[at].now, touched, offset)
+
+
+@intrinsic
+def fill_line(typing_context: Any, target: Any, number: Any) -> Any:
+    """Write a number 32 times from an address on: a float32 or an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, target = Emitter(builder), builder.inttoptr(args[0], IR.PointerType(I8))
+        kind = F32 if signature.args[1] == types.float32 else I32
+        for first in (0, LANES):
+            e.store(e.splat(kind, args[1]), target, e.integer(first))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, number), generate
 
 
 @intrinsic
@@ -464,6 +502,7 @@ def finish_in_order(
         sums, hits, out, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 6, 8))
         kind, target = I32 if name in WORDS else F32, F32 if out_kind.dtype == types.float32 else F64
         lsb, drop, numbers = e.splat(F64, args[4]), builder.trunc(args[3], I32), e.constants(I64, range(LANES))
+        narrow_lsb = e.splat(F32, builder.fptrunc(args[4], F32))
         below = e.splat(I32, builder.sub(builder.shl(e.integer(1, I32), drop), e.integer(1, I32)))
         for half in range(2):
             first = e.integer(half * LANES)
@@ -473,8 +512,11 @@ def finish_in_order(
                 acc = e.load(kind, sums, offset)
                 value = acc.shift_signed(e.splat(I32, drop)) if name in WORDS else acc
                 out_offset = builder.add(builder.mul(row, args[7]), first)
-                if name in TOUCHING:
+                if name in PAIRS and target is F32:  # which holds them, says the caller
+                    value = value.as_kind(F32) * narrow_lsb
+                elif name in TOUCHING or name in PAIRS:
                     value = value.as_kind(F64) * lsb
+                if name in TOUCHING:
                     hit = (e.load(I32, hits, offset) != 0) if name in COMPARING else ((acc & below) != MARK)
                     e.store_where(here, hit.as_kind(I8, signed=False), touched, out_offset)
                 e.store_where(here, value.as_kind(target), out, out_offset)
@@ -485,3 +527,27 @@ def finish_in_order(
 
 def _pattern(x: Vector) -> Vector:
     return x.bits() if x.is_float else x
+
+
+@intrinsic
+def move_sums(typing_context: Any, sums: Any, totals: Any, count: Any) -> Any:
+    """Add lines of 32 int32 sums to float64 totals, and set them to 0.
+
+    Args:
+        typing_context: Numba's.
+        sums: address of the first line.
+        totals: address of the first total.
+        count: how many lines.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        sums, totals = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1))
+        with e.loop(builder.mul(args[2], e.integer(2))) as i:
+            at = builder.mul(i, e.integer(LANES))
+            e.store(e.load(F64, totals, at) + e.load(I32, sums, at).as_kind(F64), totals, at)
+            e.store(e.splat(I32, 0), sums, at)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), generate
+

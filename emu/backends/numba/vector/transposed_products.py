@@ -159,9 +159,9 @@ def _row_loops(adder: str) -> Any:
                 )
                 column = block * LANES + i
                 to, written = (batch * out.shape[1] + first) * width + column, min(LANES, width - column)
-                spread(results, out, to, width, lanes, written)
+                spread(out.dtype, address(results), address(out) + out.itemsize * to, width, lanes, written)
                 if touching:
-                    spread(hits, touched, to, width, lanes, written)
+                    spread(touched.dtype, address(hits), address(touched) + to, width, lanes, written)
             if comparing:
                 hit[:] = 0
             item += together

@@ -7,10 +7,15 @@ from typing import Any
 from numba import types
 
 from emu.backends.numba.compiling import kernel
-from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, address, intrinsic
+from emu.backends.numba.vector.calling import array_at
+from emu.backends.numba.vector.lanes import F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 #: A float64 power of two is its exponent plus the bias, above the bits of its fraction.
 BIAS, FRACTION_BITS = 1023, 52
+#: Integers of 16 bits in a word of 32: the lower one, where the upper one begins, and where the sign of the word is.
+LOWER_HALF, HALF_BITS, SIGN_BIT = 0xFFFF, 16, 31
+#: Numbers of a row that `spread` writes as columns.
+ROW = 2 * LANES
 _KINDS = {types.float32: F32, types.float64: F64, types.int32: I32, types.uint8: I8}
 
 
@@ -60,17 +65,72 @@ def transpose_scaled(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, element = Emitter(builder), _KINDS[kind.dtype]
         source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 5))
-        factors, last = _two_factors(e, args[3]), builder.sub(args[2], e.integer(1))
-        picks = [e.call("llvm.smin.i64", I64, [e.integer(i), last]) for i in range(LANES)]
-        rows = [e.load(F32, source, builder.mul(args[1], pick)) for pick in picks]
-        seen = rows[0] != 0.0
-        for row in rows[1:]:
-            seen |= row != 0.0
-        for i, row in enumerate(_transposed([row * factors[0] * factors[1] for row in rows])):
-            e.store(row.as_kind(element), target, builder.mul(args[6], e.integer(i)))
+        columns, seen = _scaled_columns(e, source, args[1], args[2], args[3])
+        for i, column in enumerate(columns):
+            e.store(column.as_kind(element), target, builder.mul(args[6], e.integer(i)))
         return builder.zext(builder.bitcast(seen.value, I16), I64)
 
     return signature, generate
+
+
+@intrinsic
+def transpose_pairs(
+    typing_context: Any,
+    source: Any,
+    other: Any,
+    stride: Any,
+    count: Any,
+    scale: Any,
+    target: Any,
+    target_stride: Any,
+    bound: Any,
+) -> Any:
+    """Write two squares of 16 rows of float32, times `scale`, as columns of words: integers of 16 bits side by side.
+
+    Returns which of the columns are not all 0, a bit for each.
+
+    Args:
+        typing_context: Numba's.
+        source: address of the first row of what becomes the lower halves.
+        other: the same of the upper halves.
+        stride: elements from one row to the next.
+        count: rows, 1..16; the last one is repeated.
+        scale: a float64, a power of two, which makes integers of all numbers.
+        target: address of the first column that is written.
+        target_stride: words from one of these to the next.
+        bound: address of 16 int32: the or of x for each x >= 0, and of -x - 1 for the others, is added by or.
+    """
+    signature = types.int64(*[types.int64] * 4, types.float64, *[types.int64] * 3)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        source, other, target, bound = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1, 5, 7))
+        seen, bits = e.splat(I1, 0), e.load(I32, bound, e.integer(0))
+        halves: list[list[Vector]] = []
+        for square in (source, other):
+            columns, here = _scaled_columns(e, square, args[2], args[3], args[4])
+            halves.append([column.as_kind(I32) for column in columns])
+            seen |= here
+            for column in halves[-1]:
+                bits |= column ^ column.shift_signed(SIGN_BIT)
+        for i, (low, high) in enumerate(zip(*halves, strict=True)):
+            e.store((low & LOWER_HALF) | (high << HALF_BITS), target, builder.mul(args[6], e.integer(i)))
+        e.store(bits, bound, e.integer(0))
+        return builder.zext(builder.bitcast(seen.value, I16), I64)
+
+    return signature, generate
+
+
+def _scaled_columns(e: Emitter, source: Any, stride: Any, count: Any, scale: Any) -> tuple[list[Vector], Vector]:
+    """Return the columns of 16 rows of float32, times `scale`, and which of them are not all 0."""
+    builder = e.builder
+    factors, last = _two_factors(e, scale), builder.sub(count, e.integer(1))
+    picks = [e.call("llvm.smin.i64", I64, [e.integer(i), last]) for i in range(LANES)]
+    rows = [e.load(F32, source, builder.mul(stride, pick)) for pick in picks]
+    seen = rows[0] != 0.0
+    for row in rows[1:]:
+        seen |= row != 0.0
+    return _transposed([row * factors[0] * factors[1] for row in rows]), seen
 
 
 def _two_factors(e: Emitter, scale: Any) -> tuple[Vector, Vector]:
@@ -97,24 +157,23 @@ def _transposed(rows: list[Vector]) -> list[Vector]:
 
 
 @kernel
-def spread(results: Any, out: Any, to: int, apart: int, lanes: int, width: int) -> None:
-    """Write rows of numbers as columns.
+def spread(kind: Any, source: int, target: int, apart: int, lanes: int, width: int) -> None:
+    """Write 1..16 rows of 32 numbers as columns. Addresses, not arrays, as each array that is passed is counted.
 
     Args:
-        results: `width` rows, (16, 32); the first `lanes` numbers of each are written.
-        out: C-contiguous array.
-        to: element of it for the first number of the first row; those of the other rows follow it.
-        apart: how far apart in `out` the numbers of a row are written.
+        kind: dtype of the numbers.
+        source: address of the first row; the first `lanes` numbers of each are written.
+        target: address for the first number of the first row; those of the other rows follow it.
+        apart: how many numbers apart those of a row are written.
         lanes: 1..32.
-        width: 1..16.
+        width: rows.
     """
-    for half in range(2):
-        first = half * LANES
+    numbers = array_at(kind, source, LANES * ROW)
+    for first in range(0, ROW, LANES):
         if width == LANES and first + LANES <= lanes:
-            target = address(out) + out.itemsize * (to + first * apart)
-            transpose(out.dtype, address(results) + results.itemsize * first, results.shape[1], target, apart)
+            transpose(kind, source + numbers.itemsize * first, ROW, target + numbers.itemsize * first * apart, apart)
         else:
-            flat = out.reshape(-1)
             for n in range(first, min(first + LANES, lanes)):
+                written = array_at(kind, target + numbers.itemsize * n * apart, width)
                 for j in range(width):
-                    flat[to + n * apart + j] = results[j, n]
+                    written[j] = numbers[j * ROW + n]
