@@ -83,7 +83,7 @@ class Gathered:
     def of(cls, x: Array) -> Gathered:
         """Return a stack of matrices, (B, M, K), as offsets in its memory; copied only if that is not one block."""
         if is_lasting(x):
-            return _of_lasting(_Same(x))
+            return _of_lasting(Same(x))
         return cls._of(x)
 
     @classmethod
@@ -105,7 +105,7 @@ class Gathered:
 
     def joined(self) -> Gathered:
         """Return the matrices side by side as one: (1, M, B * K)."""
-        columns = _over_batches(_Same(self.columns), self.batches, self.batch_stride)
+        columns = _over_batches(Same(self.columns), self.batches, self.batch_stride)
         return Gathered(self.data, 1, 0, self.rows, columns)
 
     def transposed(self) -> Gathered:
@@ -113,7 +113,7 @@ class Gathered:
         return Gathered(self.data, self.batches, self.batch_stride, self.columns, self.rows)
 
 
-class _Same:
+class Same:
     """An array as a key of a cache: two are equal if they are the same object."""
 
     def __init__(self, array: Array) -> None:
@@ -123,17 +123,17 @@ class _Same:
         return id(self.array)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.array is other.array
+        return isinstance(other, Same) and self.array is other.array
 
 
 @lru_cache(maxsize=32)
-def _over_batches(offsets: _Same, batches: int, stride: int) -> NDArray[np.int64]:
+def _over_batches(offsets: Same, batches: int, stride: int) -> NDArray[np.int64]:
     """Return the offsets of every matrix, one after the other. They are shared: a device keeps a copy."""
     return lasting((np.arange(batches)[:, None] * stride + offsets.array).reshape(-1))
 
 
 @lru_cache(maxsize=64)
-def _of_lasting(x: _Same) -> Gathered:
+def _of_lasting(x: Same) -> Gathered:
     """Return the offsets in a stack that never changes; its data are lasting, too."""
     stack = Gathered._of(x.array)  # pyright: ignore[reportPrivateUsage]
     return replace(stack, data=lasting(stack.data))
@@ -141,11 +141,11 @@ def _of_lasting(x: _Same) -> Gathered:
 
 def _range_of(offsets: NDArray[np.int64]) -> tuple[int, int]:
     """Return the least and the largest offset."""
-    return _range_of_lasting(_Same(offsets)) if is_lasting(offsets) else (int(offsets.min()), int(offsets.max()))
+    return _range_of_lasting(Same(offsets)) if is_lasting(offsets) else (int(offsets.min()), int(offsets.max()))
 
 
 @lru_cache(maxsize=1024)
-def _range_of_lasting(offsets: _Same) -> tuple[int, int]:
+def _range_of_lasting(offsets: Same) -> tuple[int, int]:
     return int(offsets.array.min()), int(offsets.array.max())
 
 

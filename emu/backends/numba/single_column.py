@@ -6,13 +6,14 @@ any order.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.gathered import Gathered
+from emu.backends.arrays import is_lasting
+from emu.backends.gathered import Gathered, Same
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.vector.packing import find_runs
@@ -22,6 +23,8 @@ Array = NDArray[Any]
 FEWEST_NEIGHBOURS = 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 20
+#: Stands for a column of ones.
+_ONES = np.empty(0, np.float32)
 
 
 def applies(left: Gathered, right: Gathered) -> bool:
@@ -44,16 +47,52 @@ def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
         right: one matrix (K, 1).
         addend: float64, (1, 1 or M, 1).
     """
-    column = column_of(right)
     out, third, data = empty((left.rows.size,), np.float64), addend.reshape(-1), only_read(left.data)
+    grain = max(1, GRAIN_MACS // max(left.columns.size, 1))
     # Along the neighbours in memory, of a row or of a column.
-    add, align = (_add_rows, 1) if are_neighbours(left.columns) else (_add_columns, FEWEST_NEIGHBOURS)
-
-    def work(_: int, first: int, last: int) -> None:
-        add(data, left.rows, left.columns, column, third, first, last, out)
-
-    over_ranges(work, left.rows.size, align, max(1, GRAIN_MACS // max(left.columns.size, 1)))
+    if are_neighbours(left.columns):
+        starts = _runs_along(left.columns)
+        column = _ONES if _are_ones(right) else column_of(right)
+        over_ranges(
+            lambda _, i, j: _add_rows(data, left.rows, left.columns, starts, column, third, i, j, out),
+            left.rows.size,
+            1,
+            grain,
+        )
+        return out
+    column = column_of(right)
+    over_ranges(
+        lambda _, i, j: _add_columns(data, left.rows, left.columns, column, third, i, j, out),
+        left.rows.size,
+        FEWEST_NEIGHBOURS,
+        grain,
+    )
     return out
+
+
+def _runs_along(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where runs of neighbours begin, and the end."""
+    return _runs_along_lasting(Same(columns)) if is_lasting(columns) else _find_runs_along(columns)
+
+
+@lru_cache(maxsize=64)
+def _runs_along_lasting(columns: Same) -> NDArray[np.int64]:
+    return _find_runs_along(columns.array)
+
+
+def _find_runs_along(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    starts = np.empty(columns.size + 1, np.int64)
+    return starts[: find_runs(columns, 0, columns.size, starts) + 1].copy()
+
+
+def _are_ones(right: Gathered) -> bool:
+    """Return whether an operand is known to be all ones, as those of sums are."""
+    return is_lasting(right.data) and _are_lasting_ones(Same(right.data))
+
+
+@lru_cache(maxsize=64)
+def _are_lasting_ones(data: Same) -> bool:
+    return bool((data.array == 1).all())
 
 
 def column_of(right: Gathered) -> Array:
@@ -63,18 +102,23 @@ def column_of(right: Gathered) -> Array:
 
 # The sums are exact: LLVM may add them in lanes.
 @partial(kernel, any_order=True)
-def _add_rows(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
-    """Add up rows `first`..`last`, each along its runs."""
-    starts = np.empty(columns.size + 1, np.int64)
-    runs = find_runs(columns, np.int64(0), columns.size, starts)
+def _add_rows(
+    data: Any, rows: Any, columns: Any, starts: Any, column: Any, addend: Any, first: int, last: int, out: Any
+) -> None:
+    """Add up rows `first`..`last`, each along its runs; no column stands for ones."""
     for i in range(first, last):
         total = 0.0
-        for run in range(runs):
+        for run in range(starts.size - 1):
             at, count = starts[run], starts[run + 1] - starts[run]
             begin = rows[i] + columns[at]
-            row, factors = data[begin : begin + count], column[at : at + count]
-            for k in range(count):
-                total += np.float64(row[k]) * np.float64(factors[k])
+            row = data[begin : begin + count]
+            if not column.size:
+                for k in range(count):
+                    total += np.float64(row[k])
+            else:
+                factors = column[at : at + count]
+                for k in range(count):
+                    total += np.float64(row[k]) * np.float64(factors[k])
         out[i] = total + addend[i % addend.size]
 
 
