@@ -1,6 +1,6 @@
 """Ways in which the compiled kernels can run here: vector code or plain loops, and how work is shared among threads.
 
-alone           one thread
+alone           one thread; small arrays are written without questions (`emu.engine.small`)
 two threads     every piece of work split, however small, among two threads
 last first      split likewise, but the second part is done before the first: neither may need the other
 generic         plain loops (`EMU_CPU=generic`), last first
@@ -27,6 +27,7 @@ from emu.backends.numba.vector import choosing
 from emu.backends.numba.ways import blocks_in_tiles, in_tiles
 from emu.backends.product import choose
 from emu.engine import path as paths
+from emu.engine import small
 from emu.testing import assert_bits_equal
 
 
@@ -101,6 +102,7 @@ def running(name: str) -> Generator[None, None, None]:
             for module in _sharing_modules():
                 patch.setattr(module, "over_ranges", lambda work, size, align, _=1: share(work, size, align, 1))
             patch.setattr(integers, "GRAIN_MACS", 1)
+            patch.setattr(small, "MOST_ELEMENTS", 0)  # small arrays are written by one thread
         if variant.in_turn:
             patch.setattr(compiling, "_pool", _InTurn)
         _forget_choices()

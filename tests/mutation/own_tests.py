@@ -121,6 +121,8 @@ _BATCHED_PRODUCTS = ("tests/backends/test_batched_products.py",)
 _TRANSPOSED_PRODUCTS = ("tests/backends/test_transposed_products.py",)
 _IN_TILES = ("tests/backends/test_kernel_table_products.py", *_BATCHED_PRODUCTS, *_TRANSPOSED_PRODUCTS)
 _BLOCKS_IN_TILES = ("tests/backends/test_blocks_in_tiles.py", "tests/backends/test_scaled_products.py")
+_PAIRED_PRODUCTS = ("tests/backends/test_paired_products.py",)
+_SMALL_WRITES = ("tests/backends/test_small_writes.py",)
 _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
 _EXCHANGE = ("tests/cluster/test_layout.py", "tests/cluster/test_touched_rows.py", "tests/cluster/test_exchange.py")
 _CODECS = ("emu/cluster/codecs", "tests/cluster/test_codecs.py")
@@ -228,6 +230,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
     "emu/engine/operands.py": OwnTests((_NUMBERS, *_ENGINE, _ONE_NAN, "tests/cuda/test_device_operands.py", *_STAGE)),
     "emu/engine/casts.py": OwnTests(_CASTS),
+    "emu/engine/small.py": OwnTests(_SMALL_WRITES, kernels=(NATIVE,)),
     "emu/engine/integer_products.py": OwnTests(_INTEGERS, kernels=(HIDDEN, NATIVE)),
     "emu/engine/requantise.py": OwnTests(("emu/engine/requantise.py", *_INTEGERS)),
     "emu/engine/scaled_output.py": OwnTests(_INTEGERS),
@@ -337,8 +340,10 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/centred.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/members.py": OwnTests(("tests/backends/test_members.py",), kernels=(NATIVE,)),
     "emu/backends/numba/vector/batched_products.py": OwnTests(_BATCHED_PRODUCTS, kernels=(NATIVE,)),
+    "emu/backends/numba/vector/paired_products.py": OwnTests(_PAIRED_PRODUCTS, kernels=(NATIVE,)),
+    "emu/backends/numba/small.py": OwnTests(_SMALL_WRITES, kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposed_products.py": OwnTests(_TRANSPOSED_PRODUCTS, kernels=(NATIVE,)),
-    "emu/backends/numba/vector/transposing.py": OwnTests(_BATCHED_PRODUCTS, kernels=(NATIVE,)),
+    "emu/backends/numba/vector/transposing.py": OwnTests((*_BATCHED_PRODUCTS, *_PAIRED_PRODUCTS), kernels=(NATIVE,)),
     "emu/backends/numba/vector/block_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/vector/ordered_products.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/vector/ordered_tiles.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),

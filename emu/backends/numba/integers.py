@@ -29,8 +29,8 @@ from emu.backends.numba import single_column
 from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products, has_pair_products
 from emu.backends.numba.stage import Writer
-from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector import batched_products, packing, paired_products
+from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
 from emu.backends.numba.vector.writing import Sink
 from emu.backends.product import Formats

@@ -225,7 +225,7 @@ def _fill(starts: Any, first_sums: Any, top: int, rows: int, column: int, scale:
         # Rows beyond the last fill a tile, and are not written.
         first_sum = lane(first_sums[min(top + i, first_sums.shape[0] - 1), column] * scale)
         if mark:  # not of floats: -0 would become +0
-            first_sum += lane(mark)
+            first_sum = lane(first_sum + mark)
         fill_line(address(starts) + starts.itemsize * i * PANEL_COLUMNS, first_sum)
 
 

@@ -361,7 +361,9 @@ def _emit(
     narrow = [(range(len(rows)), (0,))]
     for chosen, halves in narrow if name == PAIRS[1] else parts(len(rows), ROWS_OF_SHORT_VECTORS[name]):
         part = [(row, rows[row]) for row in chosen]
-        _emit_part(e, name, part, halves, lines, count, places, limits, sums if starts is None else starts, sums, touched)
+        _emit_part(
+            e, name, part, halves, lines, count, places, limits, sums if starts is None else starts, sums, touched
+        )
 
 
 def _emit_part(
@@ -550,4 +552,3 @@ def move_sums(typing_context: Any, sums: Any, totals: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3), generate
-

@@ -12,8 +12,7 @@ they join float64 totals, which the planner has proved exact.
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,15 @@ from emu.backends.numba.vector.batched_products import CHUNK_ROWS, GRAIN_ELEMENT
 from emu.backends.numba.vector.calling import call_at
 from emu.backends.numba.vector.dot_tiles import CONVERTED, PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import LANES, address
-from emu.backends.numba.vector.ordered_tiles import PAIRS, ROWS, add_gathered, add_listed, fill_line, finish_in_order, move_sums
+from emu.backends.numba.vector.ordered_tiles import (
+    PAIRS,
+    ROWS,
+    add_gathered,
+    add_listed,
+    fill_line,
+    finish_in_order,
+    move_sums,
+)
 from emu.backends.numba.vector.packing import raws_range
 from emu.backends.numba.vector.transposed_products import CHUNK_DEPTH, MOST_BLOCKS
 from emu.backends.numba.vector.transposing import HALF_BITS, LOWER_HALF, spread, transpose, transpose_pairs
@@ -94,7 +101,7 @@ def paired(offsets: NDArray[np.int64]) -> Pairs:
 def _paired(key: _Offsets) -> Pairs:
     offsets = key.array
     head = offsets[:FIRST_OFFSETS]
-    distances = np.unique(head - head[0])
+    distances = np.unique(head - head.min())
     best = _pairs_at(offsets, 1)
     for distance in distances[distances > 0][:MOST_DISTANCES].tolist():
         if best.first.size == (offsets.size + 1) // 2:
@@ -119,7 +126,7 @@ def _pairs_at(offsets: NDArray[np.int64], distance: int) -> Pairs:
 @kernel
 def _join_factors(
     data: Any, rows: Any, columns: Any, scale: float, first: Any, second: Any, words: Any, low: int, bits: int
-) -> tuple[int, int]:
+) -> Any:
     """Write the words of a left matrix, (M, pairs).
 
     Returns:
@@ -141,7 +148,7 @@ def _join_factors(
 @kernel
 def _join_elements(
     data: Any, scale: float, distance: int, words: Any, low: int, bits: int, start: int, stop: int
-) -> int:
+) -> Any:
     """Write elements start..stop as words with the elements `distance` on; return the or of their magnitudes."""
     bound = np.int32(0)
     top = max(min(stop, data.size - distance), start)
@@ -404,7 +411,10 @@ class BatchProduct:
     def _make_lines(self, right: Gathered, scale: float) -> int:
         size = right.reach()
         assert size is not None
-        panels, blocks = -(-right.batches // PANEL_COLUMNS), _blocks_read(*map(_Offsets, (self._pairs.offsets, right.columns)))
+        panels, blocks = (
+            -(-right.batches // PANEL_COLUMNS),
+            _blocks_read(*map(_Offsets, (self._pairs.offsets, right.columns))),
+        )
         self._lines, self._kept = empty((panels, size, PANEL_COLUMNS), np.int32), empty((panels, size), np.uint8)
         bounds = np.zeros((panels, blocks.size, LANES), np.int32)
         given = (only_read(right.data), right.batch_stride, scale, self._pairs.distance, blocks)
@@ -617,7 +627,7 @@ class _Bound:
 
     @property
     def seen(self) -> int:
-        return reduce(or_, self._seen, 0)
+        return int(np.bitwise_or.reduce([0, *self._seen]))
 
 
 def _words_of_elements(data: Array, scale: float, distance: int) -> tuple[Array, int]:

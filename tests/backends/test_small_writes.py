@@ -1,0 +1,159 @@
+"""Small arrays: an operation that asks nothing gives the bits and counts of one that asks everything."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_inputs import random_values, reals
+from variants import needs_vectors
+
+import emu
+from emu.backends.interface import Outcome
+from emu.backends.numba.vector.arithmetic import ARITY
+from emu.datapath import Rounding
+from emu.engine import small
+from emu.engine.elementwise import OPERANDS
+from emu.testing import assert_bits_equal
+
+FORMATS = ("fix8f4", "fix16f8", "ufix8f6", "fp16", "fp8_e4m3", "fix24f30", "fix40f10", "bf16")
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[Outcome | None]:
+    """What each operation was answered: None if it needed all questions."""
+    answered: list[Outcome | None] = []
+    ask = small.small_outcome
+
+    def asked(*given: Any) -> Outcome | None:
+        answered.append(ask(*given))
+        return answered[-1]
+
+    for name in ("quantize", "elementwise"):  # modules, of which `emu.engine` has functions of the same names
+        monkeypatch.setattr(importlib.import_module(f"emu.engine.{name}"), "small_outcome", asked)
+    return answered
+
+
+def compare(operation: str, out: str, *operands: Any, **options: Any) -> None:
+    """Compare an operation on values with the reference: result, register and flags."""
+    results: list[tuple[Any, ...]] = []
+    for backend in ("reference", "numba"):
+        register, flags = emu.StatisticsRegister(), emu.Flags()
+        unit = emu.Unit(out, register=register, flags=flags, backend=backend, **options)
+        for _ in range(2):  # the first fixes the register's positions
+            value = getattr(unit, operation)(*operands)
+        results.append((value, register, flags))
+    (expected, *counts), (actual, *other_counts) = results
+    assert_bits_equal(actual.array, expected.array, emu.parse(out))
+    assert counts == other_counts
+    assert actual.shape == expected.shape
+
+
+@needs_vectors
+@pytest.mark.parametrize("operation", OPERANDS)
+def test_every_operation_of_every_format_is_the_same(operation: str, outcomes: list[Outcome | None]):
+    for seed, out in enumerate(FORMATS):
+        for shift, source in enumerate(FORMATS):
+            shape = ((1,), (3, 5), (16,), (255,), (2, 1, 400), (1024,), (5,), (33,))[(seed + shift) % 8]
+            given = [emu.value(random_values(source, shape, seed + k), source) for k in range(OPERANDS[operation])]
+            compare(operation, out, *given)
+    assert any(outcome is not None for outcome in outcomes) == (operation in ARITY)
+
+
+@needs_vectors
+@pytest.mark.parametrize("rounding", list(Rounding))
+def test_every_mode_is_the_same(rounding: Rounding, outcomes: list[Outcome | None]):
+    for out in ("fix8f4", "fp16"):
+        x = reals(out, 40, 3, np.float32)
+        options = {"random": emu.Philox(5, 6, 7)} if rounding.draws else {}
+        for overflow in ("saturate", "wrap") if "fix" in out else ("ieee", "satfinite"):
+            compare("quantize", out, x, rounding=rounding, overflow=overflow, **options)
+            compare(
+                "multiply", out, emu.value(x, "fp32"), emu.value(np.float32(0.75), "fp32"), rounding=rounding, **options
+            )
+
+
+@needs_vectors
+def test_one_number_stands_for_all_of_any_shape(outcomes: list[Outcome | None]):
+    x = emu.value(random_values("fix16f8", (7, 9), 1), "fix16f8")
+    for shape in ((), (1,), (1, 1)):
+        for number in (0.5, -0.0, -3.25):
+            other = emu.value(np.full(shape, number, np.float32), "fp32")
+            compare("multiply", "fix16f8", x, other)
+            compare("fma", "fix16f8", x, other, x)
+    assert outcomes[-1] is not None
+    before = len(outcomes)
+    compare("add", "fix16f8", emu.value(np.float32(1.0), "fp32"), x)  # a number that comes first is broadcast
+    compare("add", "fix16f8", x, emu.value(np.ones((1, 1, 1), np.float32), "fp32"))  # and one of more axes
+    compare("add", "fix16f8", x, emu.value(np.ones((1, 9), np.float32), "fp32"))
+    assert all(outcome is None for backend in outcomes[before:] for outcome in [backend])
+
+
+@needs_vectors
+def test_special_numbers_take_the_usual_way_and_are_counted_once(outcomes: list[Outcome | None]):
+    x = np.ones(600, np.float32)
+    x[[5, 300, 599]] = np.inf, np.nan, -np.inf
+    for out in ("fp16", "fix8f4"):
+        compare("quantize", out, x)
+        compare("add", out, emu.value(x, "fp32"), emu.value(x, "fp32"))
+
+
+@needs_vectors
+def test_what_depends_on_the_numbers_is_asked_each_time(outcomes: list[Outcome | None]):
+    """Sums that wrap, float64 without a format, operands whose subnormals are read as zeros, words of 64 bits."""
+    x = random_values("fix16f8", (50,), 1)
+    wide = emu.Unit("fix8f4", overflow="wrap")
+    wide.add(emu.value(x, "fix16f8"), emu.value(x, "fix16f8"))
+    emu.Unit("fix8f4").add(x.astype(np.float64) * 2.0**900, 1.0)
+    small_floats = emu.value(random_values("bf16 daz", (50,), 1), "bf16 daz")
+    emu.Unit("fp16").add(small_floats, small_floats)
+    emu.Unit("fix8f4").add(emu.value(x, "fix60f8"), emu.value(x, "fix60f8"))
+    assert outcomes == [None] * 4
+    compare("add", "fix8f4", emu.value(x, "fix16f8"), emu.value(x, "fix16f8"), overflow="wrap")
+    compare("add", "fp16", small_floats, small_floats)
+
+
+@needs_vectors
+def test_arrays_that_are_large_empty_apart_or_of_other_kinds_take_the_usual_way(outcomes: list[Outcome | None]):
+    unit = emu.Unit("fix16f8")
+    for size in (small.MOST_ELEMENTS - 1, small.MOST_ELEMENTS):
+        unit.quantize(np.zeros(size, np.float32))
+    assert [outcome is None for outcome in outcomes] == [False, True]
+    outcomes.clear()
+    unit.quantize(np.zeros(0, np.float32))
+    unit.quantize(np.zeros((8, 8), np.float32).T[1:])
+    unit.quantize(np.arange(5))
+    assert outcomes == [None] * 3
+
+
+def test_each_step_and_stream_has_random_bits_of_its_own():
+    x = np.full(100, 0.03, np.float32)
+    written = [
+        emu.Unit("fix8f4", rounding="stochastic", random=emu.Philox(1, stream, step), backend="numba").quantize(x)
+        for stream, step in ((0, 0), (0, 1), (1, 0), (0, 0))
+    ]
+    texts = [value.array.tobytes() for value in written]
+    assert len(set(texts)) == 3
+    assert texts[0] == texts[3]
+    recorded = emu.RecordedBits(np.arange(100) * 167_000)
+    values = [
+        emu.Unit("fix8f4", rounding="stochastic", random=recorded, backend=name).quantize(x)
+        for name in ("reference", "numba")
+    ]
+    assert_bits_equal(values[0].array, values[1].array, emu.parse("fix8f4"))
+
+
+def test_a_register_is_placed_by_the_first_operation_and_may_be_exchanged():
+    unit = emu.Unit("fix8f4", register=emu.StatisticsRegister(), backend="numba")
+    x = emu.value(np.float32([0.5, 1.0, 3.0]), "fix8f4")
+    unit.add(x, x)
+    unit.add(x, x)
+    assert unit.register is not None
+    assert unit.register.histogram() == {0: 2, 1: 2, 2: 2}
+    moved = emu.StatisticsRegister(lowest=-2, bins=4)
+    other = unit.replace(register=moved)
+    other.add(x, x)
+    assert moved.histogram() == {0: 1, 1: 1}
+    assert moved.above == 1
