@@ -30,7 +30,7 @@ END = bounded(96, 1, 126 - FP32.precision, "scales, and last places of what they
 #: What is measured of an operand: a row of int64 for each thread.
 LOW, HIGH, TOP, DIGITS = range(4)
 #: Numbers below these are not worth a second thread.
-GRAIN = 1 << 17
+GRAIN = 1 << 19
 #: Exponent of a zero, which does not count in an alignment.
 PLACELESS = bounded(-30000, -(1 << 24), -4 * FLOAT64_BIAS, "beside any exponent still below every floor")
 #: Beyond every exponent, and every difference of two.

@@ -13,7 +13,7 @@ from emu.backends.numba.compiling import kernel, only_read, over_ranges
 
 Array = NDArray[Any]
 #: Elements below which a second thread is not worth waking.
-GRAIN_ELEMENTS = 1 << 16
+GRAIN_ELEMENTS = 1 << 17
 
 
 @kernel

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 #: Elements and windows below which a second thread is not worth waking.
-GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 20, 1 << 16
+GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 20, 1 << 17
 #: The ways to compute a product, in the order in which they are asked.
 WAYS: tuple[Way[Product], ...] = (
     IntegerDot(),

@@ -29,7 +29,7 @@ from emu.formats import Float, Format
 
 Array = NDArray[Any]
 #: Elements below which a second thread is not worth waking.
-GRAIN = 1 << 16
+GRAIN = 1 << 17
 _NO_POSITIONS = np.zeros(1, np.int64)
 
 

@@ -48,7 +48,7 @@ CHUNK_ROWS = 64
 #: The pattern of a float32's -0.
 NEGATIVE_ZERO = -(2**31)
 #: Elements of matrices, and multiply-adds, below which a second thread is not worth waking.
-GRAIN_ELEMENTS, GRAIN_MACS = 1 << 16, 1 << 19
+GRAIN_ELEMENTS, GRAIN_MACS = 1 << 19, 1 << 23
 
 
 def applies(left: Array | Gathered, right: Array | Gathered, addend: Array | None) -> bool:

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 #: How many k are packed for one panel, then for the next: whole cache lines of either storage order, and few pages.
 PACKED = 16
 #: Packed numbers below this are not worth a second thread.
-GRAIN_PACKED = 1 << 16
+GRAIN_PACKED = 1 << 19
 
 
 @kernel

@@ -41,7 +41,7 @@ SAVED = 2
 #: How many k, and blocks of 16 columns, are added up together: their lines and sums stay in a second-level cache.
 CHUNK_DEPTH, MOST_BLOCKS = 1024, 64
 #: Elements, and multiply-adds, below which a second thread is not worth waking.
-GRAIN_ELEMENTS, GRAIN_MACS = 1 << 16, 1 << 19
+GRAIN_ELEMENTS, GRAIN_MACS = 1 << 19, 1 << 23
 
 
 def applies(left: Array | Gathered, right: Array | Gathered) -> bool:

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 #: Paths, and the float that holds each partial sum.
 DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(np.float64)}
 #: Multiply-adds of a product below which a second thread is not worth waking.
-BLAS_GRAIN_MACS = 1 << 22
+BLAS_GRAIN_MACS = 1 << 23
 
 
 @lru_cache(maxsize=1)

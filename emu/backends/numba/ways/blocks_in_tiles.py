@@ -42,7 +42,7 @@ FLOAT32_EXPONENT_BITS = 8
 #: The largest sum of int32.
 LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
-GRAIN_MACS = 1 << 17
+GRAIN_MACS = 1 << 22
 
 
 class TileBlockAdder(NamedTuple):

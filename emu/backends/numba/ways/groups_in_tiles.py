@@ -36,7 +36,7 @@ Array = NDArray[Any]
 #: Products of a group: a word has a bit for each.
 LARGEST_GROUP = bounded(32, 1, 32, "which numbers of a group are not 0 is told by the bits of an int32")
 #: Multiply-adds below this are not worth a second thread.
-GRAIN_MACS = 1 << 18
+GRAIN_MACS = 1 << 21
 
 
 class Step(NamedTuple):

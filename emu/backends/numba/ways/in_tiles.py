@@ -61,7 +61,7 @@ ADDEND_BITS = bounded(52, 1, 53, "float64 holds the addend's integer")
 #: Numbers from here on are beyond float32.
 FLOAT32_END = 2.0**128
 #: Multiply-adds below this are not worth a second thread.
-GRAIN_MACS = 1 << 19
+GRAIN_MACS = 1 << 23
 
 
 class TileAccumulator(NamedTuple):

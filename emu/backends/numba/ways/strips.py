@@ -38,7 +38,7 @@ Array = NDArray[Any]
 #: Columns of a strip of float32, and of float64; narrower strips are multiples of the lanes.
 WIDE, NARROW, LANES = 64, 32, 16
 #: Multiply-adds below which a second thread is not worth waking.
-GRAIN_MACS = 1 << 17
+GRAIN_MACS = 1 << 21
 WAY = "entry by entry, in storage order, in strips of columns"
 
 
