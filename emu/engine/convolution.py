@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.datapath.stage import require_placed
+from emu.engine.advice import plan_of
 from emu.engine.delivery import written_to
 from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, call_of
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
-from emu.engine.path import path_of
 from emu.engine.planner import Plan
 from emu.engine.products import as_addend_operand, write_product, write_scaled_matrices
 from emu.engine.scaled_products import scaled_patches
@@ -125,7 +125,7 @@ def _plan_conv2d(
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[1] if out_format is None else out_format
     unit = call_of("conv2d", written, options, CONVOLUTION_OPTIONS)[0]
-    return path_of(unit, matrices._replace(formats=formats)).plan
+    return plan_of(unit, matrices._replace(formats=formats))
 
 
 setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010 - read by explain

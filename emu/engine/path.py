@@ -70,6 +70,13 @@ def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Path
 
     Of a unit that promotes sums it is the path of each run of products.
     """
+    return path_of_terms(*terms_of(unit, matrices, divisor))
+
+
+def terms_of(
+    unit: UnitDescription, matrices: Matrices, divisor: int = 1
+) -> tuple[UnitDescription, Terms, Callable[[], tuple[float, float]]]:
+    """Return the arguments of `path_of_terms` for a product of matrices."""
 
     def maxima() -> tuple[float, float]:
         elements = [x.data if isinstance(x, Gathered) else x for x in (matrices.left, matrices.right)]
@@ -79,7 +86,7 @@ def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Path
     is_aligned = matrices.alignment is not None
     terms = Terms(matrices.formats, matrices.left.shape[-1], divisor, is_aligned=is_aligned)
     inner = unit.mac.inner
-    return path_of_terms(unit if inner is unit.mac else unit._replace(mac=inner), terms, maxima)
+    return unit if inner is unit.mac else unit._replace(mac=inner), terms, maxima
 
 
 def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Path:

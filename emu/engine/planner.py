@@ -16,8 +16,8 @@ Source: docs/concepts/fast-paths.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,35 @@ from emu.datapath.order import Blocks, Sequential
 from emu.formats import Fixed, Float, Format
 
 Array = NDArray[Any]
+#: A plan says how long a product takes from here on.
+SHOWN_SECONDS = 0.01
+#: From here on times are whole seconds.
+ROUND_SECONDS = 10
 #: A type with p significant bits holds every integer up to 2**p, the end included. If K*max|a|*max|b| + max|addend| is
 #: no larger, so is every partial sum, whatever the order: no add rounds, fused or not.
 FLOAT32_INTEGERS, FLOAT64_INTEGERS = 24, 53
 #: Fraction bits f between which integers of p bits, times 2**-f, are normal numbers: 2**(p-f) is at most 2**127, the
 #: largest power of two of float32 (2**1023 of float64), and 2**-f at least 2**-126 (2**-1022).
 FLOAT32_SCALES, FLOAT64_SCALES = (24 - 127, 126), (53 - 1023, 1022)
+
+
+class Faster(NamedTuple):
+    """What would make a product faster.
+
+    Attributes:
+        change: what is changed, in words that follow "with".
+        times: about how many times as fast the product is then.
+        keeps_bits: whether results stay as they are; other changes give other results.
+    """
+
+    change: str
+    times: float
+    keeps_bits: bool = False
+
+    def __str__(self) -> str:
+        digits = 10 ** max(len(str(int(self.times))) - 1, 0)
+        bits = "the same bits" if self.keeps_bits else "other results"
+        return f"about {round(self.times / digits) * digits} times as fast with {self.change} ({bits})"
 
 
 @dataclass(frozen=True)
@@ -47,6 +70,9 @@ class Plan(Drawn):
         mac: the unit to emulate; exact if the proof shows that the given one never rounds or saturates.
         fallback: why the backend leaves this path to the reference; empty if it computes it itself.
         addend: format into which the unit rounds a finer addend first; None leaves an addend as it is given.
+        seconds: about how long the product takes here, by the speeds that were measured of its way on another processor
+            with AVX-512; None if nobody asked, or knows.
+        faster: of a slow way, what would be much faster, the fastest first.
     """
 
     path: str
@@ -54,10 +80,22 @@ class Plan(Drawn):
     mac: Mac
     fallback: str = ""
     addend: Fixed | None = None
+    seconds: float | None = field(default=None, compare=False)
+    faster: tuple[Faster, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
+        """Return path and proof, and of a slow product why it is slow and how long it takes."""
         fallback = f"; left to the reference: {self.fallback}" if self.fallback else ""
-        return f"{self.path}: {self.proof}{fallback}"
+        text = f"{self.path}: {self.proof}{fallback}"
+        time = [] if self.shown_time is None else [f"takes about {self.shown_time}"]
+        return "; ".join([text, *time, *(["slow"] if self.faster else []), *map(str, self.faster)])
+
+    @property
+    def shown_time(self) -> str | None:
+        """How long the product takes, as text; None if that is short, or not known."""
+        if self.seconds is None or self.seconds < SHOWN_SECONDS:
+            return None
+        return f"{self.seconds:.{'0f' if self.seconds >= ROUND_SECONDS else '2g'}} s"
 
 
 def plan_product(

@@ -20,6 +20,7 @@ from emu.backends.interface import Write, encode_format, encode_mac
 from emu.backends.product import Product
 from emu.datapath.order import Promote
 from emu.datapath.stage import require_placed
+from emu.engine.advice import plan_of
 from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.elementwise import write_elementwise
@@ -227,12 +228,12 @@ def _plan_matmul(
     if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
         unit = call_of("matmul", "fp32" if out_format is None else out_format, options, PRODUCT_OPTIONS)[0]
         given = as_addend_operand(addend, addend_format, "addend", check=False)
-        return path_of(unit, scaled_matrices(unit.mac, a, b, given).matrices).plan
+        return plan_of(unit, scaled_matrices(unit.mac, a, b, given).matrices)
     matrices = matrices_of((on_host(a), a_format), (on_host(b), b_format), check=False)
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[0] if out_format is None else out_format
-    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS)[0], matrices._replace(formats=formats)).plan
+    return plan_of(call_of("matmul", written, options, PRODUCT_OPTIONS)[0], matrices._replace(formats=formats))
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain

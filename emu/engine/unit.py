@@ -20,12 +20,12 @@ from emu.datapath import (
     StatisticsRegister,
 )
 from emu.datapath.stage import require_placed
+from emu.engine.advice import plan_of
 from emu.engine.convolution import patches_and_kernels
 from emu.engine.description import EXACT, UNIT_OPTIONS, UnitDescription, UnitOptions
 from emu.engine.elementwise import OPERANDS, write_elementwise
 from emu.engine.functions import carrier_of_function, write_function
 from emu.engine.operands import as_operand, in_format
-from emu.engine.path import path_of
 from emu.engine.planner import Plan
 from emu.engine.products import (
     as_addend_operand,
@@ -515,7 +515,7 @@ def _described(kind: type[Unit], parts: dict[str, Any]) -> Unit:
 
 def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:
     given = unit.of_host(a), unit.of_host(b), unit.of_host(addend)
-    return path_of(unit.description, matrices_of(*given, check=False)).plan
+    return plan_of(unit.description, matrices_of(*given, check=False))
 
 
 def _plan_conv2d(
@@ -526,7 +526,7 @@ def _plan_conv2d(
     **slide: Unpack[Slides],
 ) -> Plan:
     given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
-    return path_of(unit.description, patches_and_kernels(*given, Sliding.of(**slide), check=False)).plan
+    return plan_of(unit.description, patches_and_kernels(*given, Sliding.of(**slide), check=False))
 
 
 for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):

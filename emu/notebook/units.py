@@ -38,5 +38,7 @@ def _(plan: Plan) -> Html:
         ("path", plan.path),
         ("proof", plan.proof),
         *([("left to the reference", plan.fallback)] if plan.fallback else []),
+        *([] if plan.shown_time is None else [("takes about", plan.shown_time)]),
+        *[("slow", str(faster)) for faster in plan.faster],
     ]
     return column(title("plan", plan.path), facts(described), mac_drawing(plan.mac))

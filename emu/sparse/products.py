@@ -18,6 +18,7 @@ from emu.backends.pattern import Pattern
 from emu.backends.product import SparseProduct
 from emu.datapath.stage import require_placed
 from emu.engine import Plan, ProductOptions
+from emu.engine.advice import advised
 from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UnitDescription, call_of
 from emu.engine.matrices import as_addend
@@ -187,12 +188,23 @@ def _path(
     formats: tuple[Format, Format, Format | None],
 ) -> Path:
     """Return the path of a product whose results have at most `pattern.longest` terms."""
+    return path_of_terms(*_terms(unit, x, dense, pattern, formats))
+
+
+def _terms(
+    unit: UnitDescription,
+    x: CSR,
+    dense: Array,
+    pattern: Pattern,
+    formats: tuple[Format, Format, Format | None],
+) -> tuple[UnitDescription, Terms, Callable[[], tuple[float, float]]]:
+    """Return the arguments of `path_of_terms`."""
 
     def maxima() -> tuple[float, float]:
         a, b = unit.kernels.largest_magnitudes([x.data, dense])
         return a, b
 
-    return path_of_terms(unit, Terms(formats, pattern.longest, is_sparse=True), maxima)
+    return unit, Terms(formats, pattern.longest, is_sparse=True), maxima
 
 
 def _require_sparse(x: object) -> None:
@@ -226,7 +238,10 @@ def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -
         unit = call_of("sparse product", out_format, options, _OPTIONS)[0]
         addend, fmt = options.get("addend"), options.get("addend_format")
         third = addend.format if isinstance(addend, Value) else None if fmt is None else require_placed(parse(fmt))
-        return _path(unit, x, right.array, pattern_of(x, unit.backend), (x.format, right.format, third)).plan
+        pattern = pattern_of(x, unit.backend)
+        return advised(
+            *_terms(unit, x, right.array, pattern, (x.format, right.format, third)), x.nnz * right.array.shape[1]
+        )
 
     return plan
 

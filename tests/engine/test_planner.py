@@ -229,7 +229,8 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
     ],
 )  # fmt: skip
 def test_explain_gives_path_and_proof(options: dict, text: str):
-    assert str(emu.explain(emu.matmul, A, B, out_format="fix8f4", **options)) == text
+    plan = emu.explain(emu.matmul, A, B, out_format="fix8f4", **options)
+    assert str(plan).partition("; slow")[0] == text  # what would be faster: test_advice.py
 
 
 def test_explain_knows_the_depth_of_a_convolution():

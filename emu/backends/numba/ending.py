@@ -47,7 +47,7 @@ class _Ended(Way[Given]):
             reads_alignment: whether operands may have their exponents beside them.
         """
         self.loops, self.words, self.is_partial, self.divides = loops, words, is_partial, divides
-        self.reads_alignment = reads_alignment
+        self.reads_alignment, self.speed = reads_alignment, getattr(loops, "SPEED", None)
 
     @override
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:

@@ -43,6 +43,8 @@ FLOAT32_EXPONENT_BITS = 8
 LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 22
+#: See `Way.speed`.
+SPEED = 8.0
 
 
 class TileBlockAdder(NamedTuple):

@@ -46,6 +46,8 @@ NOWHERE = bounded(
 TILE = 256
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 15
+#: See `Way.speed`.
+SPEED = 0.5
 
 
 class BlockAdder(NamedTuple):

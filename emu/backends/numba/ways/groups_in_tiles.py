@@ -37,6 +37,8 @@ Array = NDArray[Any]
 LARGEST_GROUP = bounded(32, 1, 32, "which numbers of a group are not 0 is told by the bits of an int32")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 21
+#: See `Way.speed`.
+SPEED = 8.0
 
 
 class Step(NamedTuple):

@@ -37,6 +37,8 @@ MOST_TERMS = bounded(
 ADDEND_BITS = bounded(51, 1, 52, "with 2**21 products of at most 2**30 it stays below 2**53")
 #: Results below which a second thread is not worth waking.
 GRAIN = 1 << 16
+#: See `Way.speed`.
+SPEED = 12.0
 _HALF = encode_format(Fixed(HALF_BITS, 0))
 
 

@@ -57,6 +57,8 @@ NARROW_TAIL = bounded(29, 53 - 24, 52, "float32 has 24 bits")
 NARROW_EMIN = bounded(-120, -126, 0, "down to the last place of this exponent, float32 has 24 bits")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
+#: See `Way.speed`.
+SPEED = 0.7
 
 
 class Accumulator(NamedTuple):

@@ -62,6 +62,8 @@ ADDEND_BITS = bounded(52, 1, 53, "float64 holds the addend's integer")
 FLOAT32_END = 2.0**128
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 23
+#: See `Way.speed`.
+SPEED = 35.0
 
 
 class TileAccumulator(NamedTuple):

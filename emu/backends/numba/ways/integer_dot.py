@@ -12,6 +12,8 @@ from emu.backends.product import Product, ProductCode, Way
 class IntegerDot(Way[Product]):
     """Exact products whose rows pass the output stage while they are in the cache."""
 
+    speed = 60.0
+
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
         """Return "" for other paths, or why results would not be written as the exact ones."""
         if product.path != "integer_dot":

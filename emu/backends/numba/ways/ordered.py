@@ -49,6 +49,8 @@ Array = NDArray[Any]
 FLOOR = k.FLOOR
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 15
+#: See `Way.speed`.
+SPEED = 0.2
 
 
 class RoundedSums(NamedTuple):

@@ -39,6 +39,8 @@ assert CHUNK & (CHUNK - 1) == 0
 ABREAST = 64
 #: Terms below which a second thread is not worth waking.
 GRAIN_TERMS = 1 << 17
+#: See `Way.speed`.
+SPEED = 0.3
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:

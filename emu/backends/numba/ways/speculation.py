@@ -45,6 +45,8 @@ EXACT_BITS = bounded(52, 1, 52, "an accumulator and a product of so many bits ad
 CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbers")
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
+#: See `Way.speed`.
+SPEED = 25.0
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:

@@ -54,6 +54,8 @@ MAX_DIVIDED_WINDOW_BITS = bounded(38, 1, 62 - MAX_DIVISOR_BITS, "a remainder and
 QUOTIENT_BITS = bounded(80, 53 + MAX_DIVISOR_BITS, 400, "a divisor's, and a float64's; the lowest is a normal number")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 16
+#: See `Way.speed`.
+SPEED = 0.5
 #: Outputs times windows of a tile: as float64, 16 KiB of a first-level cache.
 TILE_WINDOWS = 2048
 
