@@ -12,6 +12,8 @@ from variants import assert_same_everywhere, needs_dots, running
 
 import emu
 from emu.backends.gathered import Gathered
+from emu.backends.numba import integers
+from emu.backends.numba.integers import FLOAT32_INTEGERS
 from emu.backends.numba.vector import paired_products
 from emu.backends.numba.vector.batched_products import CHUNK_ROWS
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
@@ -19,7 +21,6 @@ from emu.backends.numba.vector.lanes import LANES
 from emu.backends.numba.vector.ordered_tiles import ADDERS, PAIRS, ROWS
 from emu.backends.numba.vector.paired_products import (
     FEWEST_PAIRS,
-    FLOAT32_INTEGERS,
     INT32_MAX,
     POURED,
     BatchProduct,
@@ -29,6 +30,7 @@ from emu.backends.numba.vector.paired_products import (
 from emu.backends.numba.vector.transposed_products import CHUNK_DEPTH, MOST_BLOCKS
 from emu.engine.description import call_of
 from emu.engine.matrices import Matrices
+from emu.engine.path import codes_of_terms
 from emu.engine.products import write_product
 from emu.engine.sliding import Sliding
 
@@ -69,9 +71,9 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
     write, sums = BatchProduct.write, gathered_sums
 
-    def written(self: BatchProduct, out: np.ndarray, sink_of: Any = None) -> bool:
+    def written(self: BatchProduct, out: np.ndarray, sink_of: Any = None, first: int = 0) -> bool:
         taken.append("sums" if sink_of is None else "poured")
-        return write(self, out, sink_of)
+        return write(self, out, sink_of, first)
 
     def summed(*given: Any) -> np.ndarray | None:
         result = sums(*given)
@@ -181,8 +183,8 @@ def test_what_the_stage_leaves_to_plain_loops_is_counted_once(monkeypatch: pytes
     """A stage that stops in the middle has counted some results: all are written anew."""
     write = BatchProduct.write
 
-    def stopped(self: BatchProduct, out: np.ndarray, sink_of: Any = None) -> bool:
-        return write(self, out, sink_of) and sink_of is None
+    def stopped(self: BatchProduct, out: np.ndarray, sink_of: Any = None, first: int = 0) -> bool:
+        return write(self, out, sink_of, first) and sink_of is None
 
     monkeypatch.setattr(BatchProduct, "write", stopped)
     x, w = random_values("ufix8f6", (33, 2, 5, 5), 1), random_values("fix8f4", (3, 2, 2, 2), 2)
@@ -214,7 +216,9 @@ def test_sums_up_to_the_largest_of_32_bits_are_added_up_and_larger_ones_are_not(
     row = np.array([32767, -32767, 1, rest - 65535], np.float32)
     images = np.full((16, 4, 1, 2), 32767, np.float32)
     images[:, 1] = -32767
-    product = BatchProduct(Gathered.of(row[None, None]), Sliding().patches(images, (1, 1)), (1.0, 1.0), 1.0, None)
+    product = BatchProduct(
+        Gathered.of(row[None, None]), Sliding().patches(images, (1, 1)), (1.0, 1.0), 1.0, None, np.dtype(float)
+    )
     assert product.fits is fits
     assert product.bound == rest * 2**15
     assert product.bound <= INT32_MAX or not fits
@@ -224,16 +228,19 @@ def test_sums_up_to_the_largest_of_32_bits_are_added_up_and_larger_ones_are_not(
 
 
 @needs_dots
-@pytest.mark.parametrize(("first", "dtype"), [(0, np.float32), (1, np.float64)])
-def test_sums_beyond_the_integers_of_float32_are_float64(first: int, dtype: type):
-    row, images = np.full((1, 1, 2), 2.0**8, np.float32), np.full((16, 2, 1, 1), 2.0**15 - 1, np.float32)
-    patches = Sliding().patches(images, (1, 1))
-    product = BatchProduct(Gathered.of(row), patches, (1.0, 1.0), 1.0, np.full((1, 1), float(first)))
-    assert product.bound == FLOAT32_INTEGERS + first
+@pytest.mark.parametrize(("width", "rest", "dtype"), [(13, 0, np.float32), (13, 1, np.float64), (14, 0, np.float64)])
+def test_sums_beyond_the_integers_of_float32_are_float64(width: int, rest: int, dtype: type):
+    """Two products of words of 13 and 12 bits, of which one is the sign, are at most 2 * 2**(12 + 11)."""
+    row, images = np.full((1, 1, 2), -(2.0**11), np.float32), np.full((16, 2, 1, 1), -(2.0**12), np.float32)
+    formats = codes_of_terms((emu.parse("fix12f0"), emu.parse(f"fix{width}f0"), emu.parse("fix8f0")))
+    addend = np.full((1, 1, 1), float(rest))
+    product = integers._batch_of(Gathered.of(row), Sliding().patches(images, (1, 1)), addend, formats)
+    assert product is not None
+    assert 2 * 2 ** (11 + width - 1) + rest <= FLOAT32_INTEGERS or product.dtype == np.float64
     assert product.dtype == dtype
     sums = np.empty(product.shape, product.dtype)
     assert product.write(sums)
-    assert (sums == 2.0**9 * (2.0**15 - 1) + first).all()
+    assert (sums == 2.0**24 + rest).all()
 
 
 @needs_dots

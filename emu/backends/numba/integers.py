@@ -51,6 +51,8 @@ WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
 FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
 #: Binary points nearer to 0 than this leave sums of up to 24 bits among the normal float32 numbers.
 CENTRAL = bounded(50, 1, 51, "2**(24 + 2 * 51) and 2**(-2 * 51) are normal float32 numbers")
+#: Integers up to 2**24 are exact in float32.
+FLOAT32_INTEGERS = bounded(1 << 24, 1, 1 << 24, "float32 holds each integer up to it")
 #: Largest 8-bit left operand after `loops.OFFSET` was added.
 LARGEST_BYTE = bounded(255, 127 + loops.OFFSET, 255, "the instruction takes it unsigned")
 _NO_ADDEND = np.zeros((1, 1, 1))
@@ -86,7 +88,9 @@ def write_products(
             return _write_batch(product, values, write)
         sums = _gathered_sums(left, right, addend, formats)
         if sums is not None:
-            return _write_sums(sums, values, write)
+            writer = Writer("quantize", (sums.dtype,), values, write)
+            _write_sums(writer, sums)
+            return writer.outcome()
     writer = Writer("quantize", (np.dtype(np.float64),), values, write)
     # One column would leave 31 of a panel's 32 columns empty.
     if single_column.applies(left, right):
@@ -123,24 +127,37 @@ def _batch_of(
         first = addend[0].astype(np.float64) / lsb
         if (np.abs(first) > loops.INT32_MAX).any() or (first != np.rint(first)).any():
             return None
-    product = paired_products.BatchProduct(left, right, scales, lsb, first)
+    # by the formats, not by the numbers: the same stage is compiled for every batch
+    bits = [fmt.width_bits - fmt.signed for fmt in formats[:2]]
+    bound = left.columns.size * 2 ** sum(bits) + (0 if first is None else float(np.abs(first).max()))
+    dtype = np.dtype(np.float32 if bound <= FLOAT32_INTEGERS else np.float64)
+    product = paired_products.BatchProduct(left, right, scales, lsb, first, dtype)
     return product if product.fits else None
 
 
 def _write_batch(product: paired_products.BatchProduct, values: Array, write: Write) -> Outcome:
-    """Write a batch's results while their sums are in the cache; if the stage cannot, the sums first."""
+    """Write a batch's results, of whole panels while their sums are in the cache."""
     writer = Writer("quantize", (product.dtype,), values, write)
-    if writer.takes_any_order and product.write(values, writer.sink):
-        return writer.outcome()
-    sums = empty(product.shape, product.dtype)
-    product.write(sums)
-    return _write_sums(sums, values, write)
-
-
-def _write_sums(sums: Array, values: Array, write: Write) -> Outcome:
-    writer, flat = Writer("quantize", (sums.dtype,), values, write), sums.reshape(-1)
-    over_ranges(lambda thread, i, j: writer.write(thread, (flat,), i, j), flat.size, BLOCK, writer.grain)
+    panels = product.shape[0] // PANEL_COLUMNS
+    whole = panels * PANEL_COLUMNS if writer.takes_any_order else 0
+    if whole and not product.write(values[:whole], writer.sink):  # some have been counted
+        writer, whole = Writer("quantize", (product.dtype,), values, write), 0
+    rest = values[whole:]
+    if rest.size:
+        sums = empty(rest.shape, product.dtype)
+        product.write(sums, first=whole // PANEL_COLUMNS)
+        _write_sums(writer, sums, values.size - rest.size)
     return writer.outcome()
+
+
+def _write_sums(writer: Writer, sums: Array, origin: int = 0) -> None:
+    """Write sums through the output stage: results from `origin` on."""
+    flat = sums.reshape(-1)
+
+    def work(thread: int, start: int, stop: int) -> None:
+        writer.write(thread, (flat,), origin + start, origin + stop, origin)
+
+    over_ranges(work, flat.size, BLOCK, writer.grain)
 
 
 def _gathered_sums(left: Gathered, right: Gathered, addend: Array | None, formats: Formats) -> Array | None:

@@ -42,7 +42,7 @@ from numba import types
 from emu.backends.bounds import bounded
 from emu.backends.numba.machine import has_directed_rounding, has_long_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
-from emu.backends.numba.vector.lanes import F16, F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.vector.lanes import F16, F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 #: One add: emitter, accumulator, left and right factor, low and high limit -> new accumulator, unlimited sum.
 Adder = Callable[[Emitter, Vector, Vector, Vector, tuple[Vector, Vector]], tuple[Vector, Vector]]
@@ -532,7 +532,7 @@ def _pattern(x: Vector) -> Vector:
 
 
 @intrinsic
-def move_sums(typing_context: Any, sums: Any, totals: Any, count: Any) -> Any:
+def move_sums(typing_context: Any, sums: Any, totals: Any, count: Any, first: Any) -> Any:
     """Add lines of 32 int32 sums to float64 totals, and set them to 0.
 
     Args:
@@ -540,15 +540,18 @@ def move_sums(typing_context: Any, sums: Any, totals: Any, count: Any) -> Any:
         sums: address of the first line.
         totals: address of the first total.
         count: how many lines.
+        first: whether they are the first ones: totals have been anything before.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         sums, totals = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1))
+        fresh = e.splat(I1, args[3])
         with e.loop(builder.mul(args[2], e.integer(2))) as i:
             at = builder.mul(i, e.integer(LANES))
-            e.store(e.load(F64, totals, at) + e.load(I32, sums, at).as_kind(F64), totals, at)
+            before = fresh.choose(e.splat(F64, 0.0), e.load(F64, totals, at))
+            e.store(before + e.load(I32, sums, at).as_kind(F64), totals, at)
             e.store(e.splat(I32, 0), sums, at)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 3), generate
+    return types.void(*[types.int64] * 3, types.boolean), generate

@@ -32,7 +32,6 @@ from emu.backends.numba.vector.ordered_tiles import (
     ROWS,
     add_gathered,
     add_listed,
-    fill_line,
     finish_in_order,
     move_sums,
 )
@@ -43,8 +42,6 @@ from emu.backends.numba.vector.writing import Sink
 
 Array = NDArray[Any]
 INT32_MAX = 2**31 - 1
-#: Integers up to 2**24 are exact in float32.
-FLOAT32_INTEGERS = bounded(1 << 24, 1, 1 << 24, "float32 holds each integer up to it")
 #: Offsets from the first one that are tried as distances of pairs, and offsets among which they are looked for.
 MOST_DISTANCES, FIRST_OFFSETS = 64, 1024
 #: Fewest pairs between two moves of sums to float64 totals; with fewer these would take as long as the products.
@@ -321,59 +318,44 @@ def _write_batch(
                         0,
                         lsb,
                         results.dtype,
-                        address(results) + results.itemsize * (tile * together + j) * PANEL_COLUMNS,
-                        together * PANEL_COLUMNS,
+                        address(results) + results.itemsize * (tile * here + j) * PANEL_COLUMNS,
+                        here * PANEL_COLUMNS,
                         address(sums),
                         min(HEIGHT, chunk - tile),
                         PANEL_COLUMNS,
                     )
-            source, item_bytes = address(results), out.itemsize
+            source = address(results)
             if entry:
-                size = _compact(results, chunk, here, lanes)
+                size = chunk * here * PANEL_COLUMNS
                 three = (source, source, source, results.itemsize, results.itemsize, results.itemsize)
                 if call_at(entry, (*three, address(written), 0, size, 0, parameters, report)) < size:
                     return False
                 source = address(written)
-            row_items, line_items = (here * lanes, lanes) if entry else (together * PANEL_COLUMNS, PANEL_COLUMNS)
             for i in range(chunk):
                 for j in range(0, here, LANES):
-                    to = (base * count + top + i) * width + begin + j
-                    square = source + item_bytes * (i * row_items + j * line_items)
-                    if line_items == PANEL_COLUMNS:
-                        spread(out.dtype, square, address(out) + item_bytes * to, apart, lanes, min(LANES, here - j))
-                    else:
-                        for column in range(min(LANES, here - j)):
-                            for n in range(lanes):
-                                at = (i * here + j + column) * lanes + n
-                                out[base + n, top + i, begin + j + column] = written[at]
+                    to = address(out) + out.itemsize * ((base * count + top + i) * width + begin + j)
+                    square = source + out.itemsize * (i * here + j) * PANEL_COLUMNS
+                    spread(out.dtype, square, to, apart, lanes, min(LANES, here - j))
     return True
-
-
-@part
-def _compact(results: Any, rows: int, columns: int, lanes: int) -> int:
-    """Move results so that nothing lies between those of matrices and columns that exist; return how many there are."""
-    if lanes == PANEL_COLUMNS and columns == results.shape[1]:
-        return rows * columns * lanes
-    flat, at = results.reshape(-1), 0
-    for i in range(rows):
-        for j in range(columns):
-            source = (i * results.shape[1] + j) * PANEL_COLUMNS
-            for n in range(lanes):
-                flat[at + n] = flat[source + n]
-            at += lanes
-    return at
 
 
 class BatchProduct:
     """A product of one matrix with each of a batch whose sums 32 bits hold.
 
     Attributes:
-        dtype: float32 if that holds all sums, else float64.
+        dtype: of the sums: float32 or float64.
         shape: (B, M, N).
+        bound: on the magnitudes of all sums, in any order.
     """
 
     def __init__(
-        self, left: Gathered, right: Gathered, scales: tuple[float, float], lsb: float, first: Array | None
+        self,
+        left: Gathered,
+        right: Gathered,
+        scales: tuple[float, float],
+        lsb: float,
+        first: Array | None,
+        dtype: np.dtype[Any],
     ) -> None:
         """Make words of both operands.
 
@@ -383,6 +365,7 @@ class BatchProduct:
             scales: what makes integers of both.
             lsb: the value of 1 in the sums.
             first: integers that are added, (M or 1, 1); None for none.
+            dtype: of the sums: float32 if that is known to hold them, else float64.
         """
         count, self._pairs = left.rows.size, paired(right.rows)
         self.shape, self._lsb, self._columns = (right.batches, count, right.columns.size), lsb, right.columns
@@ -398,7 +381,7 @@ class BatchProduct:
         # largest magnitudes are known when the lines are made; before that, a row's sum alone may show too much
         right_bound = self._make_lines(right, scales[1])
         self.bound = int(row_sum) * (right_bound + 1) + largest_first
-        self.dtype = np.dtype(np.float32 if self.bound <= FLOAT32_INTEGERS else np.float64)
+        self.dtype = dtype
         self._starts = np.zeros((tiles * HEIGHT, PANEL_COLUMNS), np.int32)
         if first is not None and self.fits:
             self._starts[:count] = first
@@ -426,17 +409,21 @@ class BatchProduct:
         over_ranges(work, panels * blocks.size, 1, GRAIN_ELEMENTS // (LANES * PANEL_COLUMNS))
         return int(np.bitwise_or.reduce(bounds, axis=None))
 
-    def write(self, out: Array, sink_of: Any = None) -> bool:
+    def write(self, out: Array, sink_of: Any = None, first: int = 0) -> bool:
         """Write the sums, or what an output stage makes of them; return False if it leaves some to plain loops.
 
         Args:
-            out: (B, M, N): of `dtype`, or carriers that the stage writes.
-            sink_of: returns where a thread delivers results; None writes the sums themselves.
+            out: (matrices, M, N): of `dtype`, or carriers that the stage writes.
+            sink_of: returns where a thread delivers results, of whole panels of 32 matrices, as those of lanes without
+                a matrix would be counted; None writes the sums themselves.
+            first: panel of which `out` has the first matrix.
         """
-        batches, count, width = self.shape
-        pairs, panels = self._pairs.first.size, len(self._lines)
+        batches, count, width = out.shape
+        pairs, panels = self._pairs.first.size, -(-batches // PANEL_COLUMNS)
+        assert sink_of is None or batches % PANEL_COLUMNS == 0
         rows = min(count, CHUNK_ROWS)
         together = LANES * max(min(-(-width // LANES), POURED // (rows * LANES * PANEL_COLUMNS)), 1)
+        lines, kept = self._lines[first : first + panels], self._kept[first : first + panels]
         took: list[bool] = []
 
         def work(thread: int, start: int, stop: int) -> None:
@@ -444,7 +431,7 @@ class BatchProduct:
             results = empty((rows, together, PANEL_COLUMNS), self.dtype)
             written = empty((results.size if sink_of is not None else 1,), out.dtype)
             room = (*places, self._starts, sums, results, written)
-            given = (self._left, self._lines, self._kept, self._pairs.offsets, self._columns, self._lsb, batches, out)
+            given = (self._left, lines, kept, self._pairs.offsets, self._columns, self._lsb, batches, out)
             sink = _NO_SINK if sink_of is None else sink_of(thread)
             took.append(_write_batch(*room, *given, sink, start, stop))
 
@@ -499,14 +486,12 @@ def _gathered_loop(adder: str) -> Any:
         sums: Any,
         totals: Any,
         places: Any,
-        results: Any,
         factors: Any,
         right_rows: Any,
         right_columns: Any,
         data: Any,
         left_rows: Any,
         left_columns: Any,
-        lsb: float,
         chunk: int,
         out: Any,
         start: int,
@@ -520,8 +505,6 @@ def _gathered_loop(adder: str) -> Any:
             lanes = min(lanes_at_once, out.shape[0] - first)
             for i in range(together * LANES):
                 places[i] = right_columns[min(block * LANES + i, width - 1)]  # those beyond the last fill a tile
-                fill_line(address(sums) + 4 * i * PANEL_COLUMNS, np.int32(0))
-            totals[: together * LANES] = 0.0
             for k in range(0, depth, CHUNK_DEPTH):
                 count = min(CHUNK_DEPTH, depth - k)
                 _pack(data, left_rows[first : first + lanes], left_columns[k : k + count], lanes_at_once, lines)
@@ -540,14 +523,11 @@ def _gathered_loop(adder: str) -> Any:
                             address(sums) + tile,
                             address(sums),
                         )
-                        move_sums(address(sums) + tile, address(totals) + 2 * tile, height)
+                        move_sums(address(sums) + tile, address(totals) + 2 * tile, height, k + part_k == 0)
             for i in range(0, together * LANES, LANES):
-                for j in range(LANES):
-                    for n in range(PANEL_COLUMNS):
-                        results[j, n] = totals[i + j, n] * lsb
                 column = block * LANES + i
                 to, wide = address(out) + 8 * (first * width + column), min(LANES, width - column)
-                spread(out.dtype, address(results), to, width, lanes, wide)
+                spread(out.dtype, address(totals) + 8 * i * PANEL_COLUMNS, to, width, lanes, wide)
             item += together
 
     return run
@@ -573,16 +553,17 @@ def gathered_sums(left: Gathered, right: Gathered, scales: tuple[float, float], 
     rows, width = left.rows.size, right.columns.size
     adder = NARROW if rows <= LANES else WIDE
     loop, sums = _gathered_loop(adder), np.empty((rows, width))
-    given = (words, pairs.offsets, right.columns, ours.data, ours.rows, ours.columns, lsb, chunk, sums)
+    given = (words, pairs.offsets, right.columns, ours.data, ours.rows, ours.columns, chunk, sums)
     most = min(MOST_BLOCKS, -(-width // LANES)) * LANES
 
     def work(_: int, start: int, stop: int) -> None:
-        lines, its_sums = (empty((count, PANEL_COLUMNS), np.int32) for count in (CHUNK_DEPTH, most))
-        room = lines, its_sums, empty((most, PANEL_COLUMNS), np.float64), np.empty(most, np.int64)
-        loop(*room, np.empty((LANES, PANEL_COLUMNS)), *given, start, stop)
+        lines, totals = empty((CHUNK_DEPTH, PANEL_COLUMNS), np.int32), empty((most, PANEL_COLUMNS), np.float64)
+        its_sums = np.zeros((most, PANEL_COLUMNS), np.int32)  # and 0 again behind each move to totals
+        loop(lines, its_sums, totals, np.empty(most, np.int64), *given, start, stop)
 
     grain = max(1, GRAIN_MACS // max(pairs.first.size * LANES * PANEL_COLUMNS, 1))
     over_ranges(work, -(-rows // (PANEL_COLUMNS if rows > LANES else LANES)) * -(-width // LANES), 1, grain)
+    sums *= lsb
     return sums[None]
 
 
