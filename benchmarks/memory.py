@@ -1,10 +1,15 @@
-"""Peak memory of a lenet training step against the same step in plain NumPy float32.
+"""Peak memory: of a lenet training step beside plain NumPy float32, of a whole run, and of a product.
 
     python benchmarks/memory.py [--device fixed16] [--batch 32]
+    python benchmarks/memory.py --product int8 [--size 2048]
 
 Each side runs in its own process. The first figure is the peak of everything allocated by Python and
 NumPy during three steps (tracemalloc): the memory of the step. The second is the peak of the whole
-process, libraries and compiled kernels included.
+process, libraries and compiled kernels included. A run is all steps of the recipe with its report.
+
+A product's figure is the peak of the whole process (float32 arrays as a user has them, checked), less
+what stood before: operands, libraries, and the kernels, which a small product has compiled. Beside it
+stands what the result alone needs. It reads Linux's /proc.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -26,13 +32,13 @@ MOMENTUM = 0.9
 
 def measured(step: Callable[[], None]) -> dict[str, float]:
     step()  # compiles, fills caches
+    _release()
     tracemalloc.start()
     for _ in range(STEPS):
         step()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"step_mib": peak / 2**20, "process_mib": whole / 2**10}
+    return {"step_mib": peak / 2**20, "process_mib": _peak_mib()}
 
 
 def emulated(device: str, batch: int) -> dict[str, float]:
@@ -43,6 +49,65 @@ def emulated(device: str, batch: int) -> dict[str, float]:
     recipe = emu.model("lenet").with_settings({"training.batch": batch})
     loop = Loop(Workbench.of(recipe, emu.device(device), "numba"))
     return measured(loop.advance)
+
+
+def of_run(device: str) -> dict[str, float]:
+    """Train lenet in whole."""
+    import tempfile
+
+    import emu
+
+    with tempfile.TemporaryDirectory() as folder:
+        emu.train("lenet", device=device, out=f"{folder}/run")
+    return {"process_mib": _peak_mib()}
+
+
+#: Formats of operands and result, and the accumulator; None sums exactly.
+PRODUCTS = {
+    "int8": ("fix8f4", "fix8f4", None),
+    "int16": ("fix16f8", "fix16f8", None),
+    "fp16": ("fp16", "fp16", "fp32"),
+    "fp8": ("fp8_e4m3", "fp16", "fp32"),
+}
+
+
+def of_product(kind: str, size: int) -> dict[str, float]:
+    """Multiply square matrices, small ones first: that compiles the kernels."""
+    import emu
+
+    operands, out, accumulator = PRODUCTS[kind]
+    mac = emu.Mac() if accumulator is None else emu.Mac(accumulator=accumulator)
+    formats = {"a_format": operands, "b_format": operands, "out_format": out, "mac": mac}
+    rng = np.random.default_rng(0)
+
+    def pair(n: int) -> list[np.ndarray]:
+        drawn = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+        return [np.asarray(emu.quantize(x, operands), np.float32) for x in drawn]
+
+    for n in (64, 600):
+        emu.matmul(*pair(n), **formats)
+    a, b = pair(size)
+    _release()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from now on
+    before = _status_mib("VmRSS")
+    result = emu.matmul(a, b, **formats)
+    return {"beyond_mib": _status_mib("VmHWM") - before, "result_mib": result.nbytes / 2**20}
+
+
+def _status_mib(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [found] = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(found) / 2**10
+
+
+def _release() -> None:
+    """Give back what emu keeps to use again, if this process has loaded it."""
+    if (memory := sys.modules.get("emu.backends.memory")) is not None:
+        memory.release()
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 class PlainLenet:
@@ -121,22 +186,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="fixed16")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--side", choices=("emu", "numpy"), help=argparse.SUPPRESS)
+    parser.add_argument("--product", choices=PRODUCTS, help="measure a product of matrices instead")
+    parser.add_argument("--size", type=int, default=2048, help="of the product's matrices")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.side == "emu":
-        print(json.dumps(emulated(arguments.device, arguments.batch)))
+    if arguments.side is not None:
+        print(json.dumps(SIDES[arguments.side](arguments)))
         return
-    if arguments.side == "numpy":
-        print(json.dumps(measured(PlainLenet(arguments.batch).step)))
+    options = ["--device", arguments.device, "--batch", str(arguments.batch), "--size", str(arguments.size)]
+
+    def side(name: str, *more: str) -> dict[str, float]:
+        command = [sys.executable, __file__, *options, *more, "--side", name]
+        return json.loads(subprocess.check_output(command).splitlines()[-1])
+
+    if arguments.product:
+        found = side("product", "--product", arguments.product)
+        beyond, result = found["beyond_mib"], found["result_mib"]
+        print(f"{arguments.product} {arguments.size}: {beyond:.1f} MiB beyond the operands, the result is {result:.1f}")
         return
-    options = ["--device", arguments.device, "--batch", str(arguments.batch)]
-    sides = {
-        side: json.loads(subprocess.check_output([sys.executable, __file__, *options, "--side", side]))
-        for side in ("emu", "numpy")
-    }
+    ours, plain = side("emu"), side("numpy")
     for name in ("step_mib", "process_mib"):
-        ours, plain = sides["emu"][name], sides["numpy"][name]
-        print(f"{name}: emu {arguments.device} {ours:.1f}, NumPy float32 {plain:.1f}, ratio {ours / plain:.2f}")
+        ratio = ours[name] / plain[name]
+        print(f"{name}: emu {arguments.device} {ours[name]:.1f}, NumPy float32 {plain[name]:.1f}, ratio {ratio:.2f}")
+    print(f"whole run: {side('run')['process_mib']:.1f} MiB")
+
+
+SIDES: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+    "emu": lambda given: emulated(given.device, given.batch),
+    "numpy": lambda given: measured(PlainLenet(given.batch).step),
+    "run": lambda given: of_run(given.device),
+    "product": lambda given: of_product(given.product, given.size),
+}
 
 
 if __name__ == "__main__":

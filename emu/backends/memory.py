@@ -38,6 +38,12 @@ class _Block:
             free.setdefault(self._room.size, []).append(self._room)
 
 
+def release() -> None:
+    """Give all rooms that are kept back to the system."""
+    _free.clear()
+    _kept[0] = 0
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any]) -> Array:
     """Return an array without content; a large one is aligned to 64 bytes, in room used before if there is some."""
     kind = np.dtype(dtype)
