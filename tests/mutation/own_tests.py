@@ -230,6 +230,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
     "emu/engine/operands.py": OwnTests((_NUMBERS, *_ENGINE, _ONE_NAN, "tests/cuda/test_device_operands.py", *_STAGE)),
     "emu/engine/casts.py": OwnTests(_CASTS),
+    "emu/engine/advice.py": OwnTests(("tests/engine/test_advice.py",)),
     "emu/engine/small.py": OwnTests(_SMALL_WRITES, kernels=(NATIVE,)),
     "emu/engine/integer_products.py": OwnTests(_INTEGERS, kernels=(HIDDEN, NATIVE)),
     "emu/engine/requantise.py": OwnTests(("emu/engine/requantise.py", *_INTEGERS)),
