@@ -27,6 +27,8 @@ from emu.formats import Fixed, Float, Format
 SLOW = 2.0
 #: How many times as fast something must be to be worth saying, and how much is said.
 LEAST_GAIN, MOST_SAID = 3.0, 3
+#: Seconds of work for which a thread is woken (`emu.backends.numba.compiling`).
+LEAST_PART = 150e-6
 Described = tuple[UnitDescription, Terms]
 
 
@@ -51,17 +53,18 @@ def advised(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[floa
     speed = path.choice.speed
     if speed is None:
         return path.plan
-    seconds = multiply_adds / (speed * 1e9 * _threads_of(unit, multiply_adds))
-    faster = _faster(path, unit, terms, maxima) if speed < SLOW else ()
-    return replace(path.plan, seconds=seconds, faster=faster)
+    seconds = multiply_adds / (speed * 1e9)
+    faster = _faster(path, unit, terms, maxima) if speed < SLOW and multiply_adds else ()
+    return replace(path.plan, seconds=seconds / _threads_of(unit, seconds), faster=faster)
 
 
-def _threads_of(unit: UnitDescription, multiply_adds: int) -> int:
+def _threads_of(unit: UnitDescription, seconds: float) -> int:
+    """Return how many threads are woken for work of so many seconds on one."""
     if unit.kernels.name != "numba":
         return 1
     from emu.backends.numba.compiling import thread_count
 
-    return thread_count()
+    return max(min(thread_count(), int(seconds / LEAST_PART)), 1)
 
 
 def _faster(

@@ -34,6 +34,8 @@ from emu.engine.path import codes_of_terms
 from emu.engine.products import write_product
 from emu.engine.sliding import Sliding
 
+#: As it is without a patch.
+GATHERED_APPLIES = paired_products.gathered_applies
 #: Formats of kernels, images and results: of 16 bits, of fewer, without a sign, with points far from the middle.
 FORMATS = {
     "sixteen bits": ("fix16f8", "fix16f8", "fix16f8"),
@@ -63,6 +65,14 @@ def gradient(formats: str, shape: tuple[int, ...], outputs: int, seed: int, slid
         return write_product(call_of("matmul", out, where)[0], matrices)
 
     return assert_same_everywhere(product, out, (formats, shape, outputs, slide))
+
+
+@pytest.fixture(autouse=True)
+def _whatever_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pairs compute all that they can: small products would take another way."""
+    monkeypatch.setattr(paired_products, "LEAST_DEPTH", 1)
+    monkeypatch.setattr(paired_products, "MOST_LANES", PANEL_COLUMNS)
+    monkeypatch.setattr(paired_products, "gathered_applies", lambda left, right: True)
 
 
 @pytest.fixture
@@ -232,11 +242,11 @@ def test_sums_up_to_the_largest_of_32_bits_are_added_up_and_larger_ones_are_not(
 def test_sums_beyond_the_integers_of_float32_are_float64(width: int, rest: int, dtype: type):
     """Two products of words of 13 and 12 bits, of which one is the sign, are at most 2 * 2**(12 + 11)."""
     row, images = np.full((1, 1, 2), -(2.0**11), np.float32), np.full((16, 2, 1, 1), -(2.0**12), np.float32)
-    formats = codes_of_terms((emu.parse("fix12f0"), emu.parse(f"fix{width}f0"), emu.parse("fix8f0")))
-    addend = np.full((1, 1, 1), float(rest))
+    third, addend = (emu.parse("fix8f0"), np.full((1, 1, 1), float(rest))) if rest else (None, None)
+    formats = codes_of_terms((emu.parse("fix12f0"), emu.parse(f"fix{width}f0"), third))
     product = integers._batch_of(Gathered.of(row), Sliding().patches(images, (1, 1)), addend, formats)
     assert product is not None
-    assert 2 * 2 ** (11 + width - 1) + rest <= FLOAT32_INTEGERS or product.dtype == np.float64
+    assert (2 * 2 ** (11 + width - 1) + rest <= FLOAT32_INTEGERS) == (dtype == np.float32)
     assert product.dtype == dtype
     sums = np.empty(product.shape, product.dtype)
     assert product.write(sums)
@@ -246,12 +256,12 @@ def test_sums_beyond_the_integers_of_float32_are_float64(width: int, rest: int, 
 @needs_dots
 def test_lanes_without_an_image_are_neither_written_nor_counted():
     """The numbers behind the images would be seen in register and flags."""
-    x = np.full((20, 1, 2, 2), 0.25, np.float32)
-    register, flags = emu.StatisticsRegister(), emu.Flags()
     given = {"x_format": "fix8f4", "w_format": "fix8f4", "out_format": "fix8f1", "backend": "numba"}
-    emu.conv2d(x, np.ones((3, 1, 1, 1), np.float32), register=register, flags=flags, **given)
-    assert register.total == 20 * 3 * 4
-    assert flags.inexact == 20 * 3 * 4
+    for images in (20, 40):  # of the second, a whole panel passes the stage at once
+        x, register, flags = np.full((images, 1, 2, 2), 0.25, np.float32), emu.StatisticsRegister(), emu.Flags()
+        emu.conv2d(x, np.ones((3, 1, 1, 1), np.float32), register=register, flags=flags, **given)
+        assert register.total == images * 3 * 4
+        assert flags.inexact == images * 3 * 4
 
 
 @needs_dots
@@ -312,12 +322,55 @@ def test_the_lowest_integers_are_the_same():
     assert (result == 8 * 2.0**30).all()
 
 
+@pytest.mark.parametrize(
+    ("images", "kernels"),
+    [((1, 0, 5, 5), (3, 0, 2, 2)), ((20, 0, 5, 5), (3, 0, 2, 2)), ((20, 2, 5, 5), (0, 2, 2, 2))],
+)
+def test_empty_operands_are_the_same(images: tuple[int, ...], kernels: tuple[int, ...]):
+    x, w = np.ones(images, np.float32), np.ones(kernels, np.float32)
+    for bias in (None, np.ones(kernels[0], np.float32)):
+        convolve("sixteen bits", x, w, "empty", bias=bias, bias_format=None if bias is None else "fix8f4")
+
+
+def test_gradients_of_kernels_over_no_image_are_zeros():
+    assert not gradient("sixteen bits", (0, 2, 5, 5), 3, 1, Sliding(), (2, 2)).any()
+
+
+def test_offsets_that_change_later_are_other_offsets():
+    offsets = np.arange(64)
+    pairs = paired(offsets)
+    offsets[[5, 6]] = 1000, 1003
+    assert paired(offsets).first.size > pairs.first.size
+
+
 def test_the_tiles_of_pairs_are_among_those_of_the_adders():
     assert set(PAIRS) <= set(ADDERS)
     assert ROWS[PAIRS[1]] == 2 * ROWS[PAIRS[0]]
 
 
 @needs_dots
+@needs_dots
+def test_short_sums_empty_lanes_and_few_rows_take_another_way(monkeypatch: pytest.MonkeyPatch, ways: list[str]):
+    monkeypatch.undo()
+    taken: list[Any] = []
+    monkeypatch.setattr(BatchProduct, "write", lambda *given, **more: taken.append(given))
+
+    def convolved(images: int, channels: int) -> int:
+        x, w = np.ones((images, channels, 5, 5), np.float32), np.ones((3, channels, 3, 3), np.float32)
+        emu.conv2d(x, w, x_format="fix8f4", w_format="fix8f4", out_format="fix8f4", backend="numba")
+        return len(taken)
+
+    assert convolved(32, 2) == 0  # 18 products a sum
+    assert convolved(20, 3) == 0  # 12 of 32 lanes are empty
+    assert convolved(24, 3) > 0
+    few, many = Gathered.of(np.ones((1, 1, 40), np.float32)), Gathered.of(np.ones((1, 2, 40), np.float32))
+    right = Gathered.of(np.ones((1, 40, 41), np.float32))
+    monkeypatch.undo()
+    assert not GATHERED_APPLIES(few, Gathered.of(np.ones((1, 40, 40), np.float32)))  # 1 of 16 lanes
+    assert GATHERED_APPLIES(many, Gathered.of(np.ones((1, 40, 40), np.float32)))
+    assert not GATHERED_APPLIES(many, right)  # more columns than products a sum
+
+
 def test_without_integer_instructions_nothing_is_paired(ways: list[str]):
     x, w = random_values("fix8f4", (20, 2, 5, 5), 1), random_values("fix8f4", (3, 2, 2, 2), 2)
     with running("generic"):

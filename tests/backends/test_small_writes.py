@@ -12,6 +12,7 @@ from variants import needs_vectors
 
 import emu
 from emu.backends.interface import Outcome
+from emu.backends.modes import HAND_WRITTEN
 from emu.backends.numba.vector.arithmetic import ARITY
 from emu.datapath import Rounding
 from emu.engine import small
@@ -73,6 +74,9 @@ def test_every_mode_is_the_same(rounding: Rounding, outcomes: list[Outcome | Non
             compare(
                 "multiply", out, emu.value(x, "fp32"), emu.value(np.float32(0.75), "fp32"), rounding=rounding, **options
             )
+    options = {"random": emu.Philox(5, 6, 7)} if rounding.draws else {}
+    compare("quantize", "fix8f4", np.linspace(-3, 3, 40, dtype=np.float32), rounding=rounding, **options)
+    assert (outcomes[-1] is not None) == (rounding.number < HAND_WRITTEN)
 
 
 @needs_vectors
@@ -97,7 +101,10 @@ def test_special_numbers_take_the_usual_way_and_are_counted_once(outcomes: list[
     x[[5, 300, 599]] = np.inf, np.nan, -np.inf
     for out in ("fp16", "fix8f4"):
         compare("quantize", out, x)
+        is_left = outcomes[-1] is None
         compare("add", out, emu.value(x, "fp32"), emu.value(x, "fp32"))
+        assert is_left
+        assert outcomes[-1] is None
 
 
 @needs_vectors

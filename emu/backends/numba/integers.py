@@ -50,7 +50,7 @@ WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
 #: The value 1 has 2**-quantum raws; from this exponent on, float32 does not hold that number.
 FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
 #: Binary points nearer to 0 than this leave sums of up to 24 bits among the normal float32 numbers.
-CENTRAL = bounded(50, 1, 51, "2**(24 + 2 * 51) and 2**(-2 * 51) are normal float32 numbers")
+CENTRAL = bounded(50, 1, 51, "a last place, and a sum of 24 bits, lie within the exponents -126 to 127")
 #: Integers up to 2**24 are exact in float32.
 FLOAT32_INTEGERS = bounded(1 << 24, 1, 1 << 24, "float32 holds each integer up to it")
 #: Largest 8-bit left operand after `loops.OFFSET` was added.
@@ -102,7 +102,9 @@ def write_products(
 
 
 def _is_paired(left: Gathered, right: Gathered, formats: Formats) -> bool:
-    """Return whether words of two elements can be made of both operands."""
+    """Return whether words of two elements can be made of both operands, and there are any."""
+    if 0 in left.shape or 0 in right.shape:
+        return False
     is_central = all(abs(fmt.quantum) < CENTRAL for fmt in formats[:2])
     return has_dot_products() and is_central and left.dtype == np.float32 and right.dtype == np.float32
 
@@ -117,7 +119,7 @@ def _batch_of(
     left: Gathered, right: Gathered, addend: Array | None, formats: Formats
 ) -> paired_products.BatchProduct | None:
     """Return the product of one matrix with each of a batch, ready to be written; None of others."""
-    if not batched_products.applies(left, right, addend):
+    if not batched_products.applies(left, right, addend) or not paired_products.batch_applies(right):
         return None
     scales, lsb = _scales(formats)
     first = None
@@ -127,10 +129,12 @@ def _batch_of(
         first = addend[0].astype(np.float64) / lsb
         if (np.abs(first) > loops.INT32_MAX).any() or (first != np.rint(first)).any():
             return None
-    # by the formats, not by the numbers: the same stage is compiled for every batch
-    bits = [fmt.width_bits - fmt.signed for fmt in formats[:2]]
-    bound = left.columns.size * 2 ** sum(bits) + (0 if first is None else float(np.abs(first).max()))
-    dtype = np.dtype(np.float32 if bound <= FLOAT32_INTEGERS else np.float64)
+    # By the formats, not by the numbers: the same stage is compiled for every batch.
+    largest = left.columns.size * math.ldexp(1.0, sum(fmt.width_bits - fmt.signed for fmt in formats[:2]))
+    third = formats[2]
+    if addend is not None and third is not None:
+        largest += math.ldexp(1.0, third.width_bits - third.signed + third.quantum) / lsb
+    dtype = np.dtype(np.float32 if largest <= FLOAT32_INTEGERS else np.float64)
     product = paired_products.BatchProduct(left, right, scales, lsb, first, dtype)
     return product if product.fits else None
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import modes
+from emu.backends.arrays import frozen
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.in_doubles import decides_all
@@ -81,7 +82,7 @@ class SmallWrite:
 @lru_cache(maxsize=256)
 def _chunk_of(number: bytes, dtype: np.dtype[Any]) -> Array:
     """Return a chunk filled with one number, as vector code reads it. It is shared; nobody writes to it."""
-    return np.full(CHUNK, np.frombuffer(number, dtype)[0])
+    return frozen(np.full(CHUNK, np.frombuffer(number, dtype)[0]))
 
 
 def small_write(

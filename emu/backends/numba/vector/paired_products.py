@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import lasting
+from emu.backends.arrays import frozen, is_lasting, lasting
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
 from emu.backends.memory import empty
@@ -50,6 +50,8 @@ FEWEST_PAIRS = bounded(32, 1, INT32_MAX, "a sum of 32 bits takes at least one pa
 POURED = 1 << 13
 #: How much more than is needed lanes without a row may compute: copying and packing patches takes longer.
 SAVED = 8
+#: Fewest products of a sum, and most lanes for each matrix of a batch: the measured limits of what is faster so.
+LEAST_DEPTH, MOST_LANES = 24, 1.35
 #: The adders of whole lines and of their first halves, and the rows of their tiles.
 WIDE, NARROW = PAIRS
 HEIGHT = ROWS[WIDE]
@@ -76,7 +78,8 @@ class _Offsets:
     """Offsets as a key of a cache: equal if their numbers are."""
 
     def __init__(self, array: NDArray[np.int64]) -> None:
-        self.array = array
+        # a key must stay as it is; those of the engine do
+        self.array = array if is_lasting(array) else frozen(array.copy())
         # few numbers tell most apart; `==` compares all
         self._hash = hash((array.size, *array[[0, array.size // 3, array.size // 2, -1]].tolist()))
 
@@ -90,21 +93,23 @@ class _Offsets:
 
 
 def paired(offsets: NDArray[np.int64]) -> Pairs:
-    """Return the fewest pairs of k, by the offsets of their elements."""
+    """Return few pairs of k, by the offsets of their elements: at the distance that leaves fewest alone, of those tried."""
     return _paired(_Offsets(offsets))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _paired(key: _Offsets) -> Pairs:
-    offsets = key.array
-    head = offsets[:FIRST_OFFSETS]
+    head = key.array[:FIRST_OFFSETS]
     distances = np.unique(head - head.min())
-    best = _pairs_at(offsets, 1)
+    fewest, best = _pairs_at(head, 1).first.size, 1
     for distance in distances[distances > 0][:MOST_DISTANCES].tolist():
-        if best.first.size == (offsets.size + 1) // 2:
+        if fewest == (head.size + 1) // 2:
             break
-        best = min(best, _pairs_at(offsets, distance), key=lambda pairs: pairs.first.size)
-    return Pairs(lasting(best.first), lasting(best.second), best.distance, lasting(best.offsets))
+        count = _pairs_at(head, distance).first.size
+        if count < fewest:
+            fewest, best = count, distance
+    pairs = _pairs_at(key.array, best)
+    return Pairs(lasting(pairs.first), lasting(pairs.second), pairs.distance, lasting(pairs.offsets))
 
 
 def _pairs_at(offsets: NDArray[np.int64], distance: int) -> Pairs:
@@ -127,7 +132,7 @@ def _join_factors(
     """Write the words of a left matrix, (M, pairs).
 
     Returns:
-        The largest sum of magnitudes of a row; the or of x for each x >= 0, and of -x - 1 for the others.
+        The largest sum of magnitudes of a row, and a bound on all magnitudes, below twice the largest.
     """
     largest, bound = np.int64(0), np.int32(0)
     for i in range(rows.size):
@@ -139,14 +144,14 @@ def _join_factors(
             total += abs(np.int64(a)) + abs(np.int64(b))
             bound |= (a ^ (a >> 31)) | (b ^ (b >> 31))
         largest = max(largest, total)
-    return largest, bound
+    return largest, np.int64(bound) + 1
 
 
 @kernel
 def _join_elements(
     data: Any, scale: float, distance: int, words: Any, low: int, bits: int, start: int, stop: int
 ) -> Any:
-    """Write elements start..stop as words with the elements `distance` on; return the or of their magnitudes."""
+    """Write elements start..stop as words with the elements `distance` on; return a bound on their magnitudes."""
     bound = np.int32(0)
     top = max(min(stop, data.size - distance), start)
     source, other, target = data[start:top], data[start + distance : top + distance], words[start:top]
@@ -158,13 +163,19 @@ def _join_elements(
         a = np.int32(data[i] * scale)
         bound |= a ^ (a >> 31)
         words[i] = a & low
-    return bound
+    return np.int64(bound) + 1
 
 
 # ---- one matrix with each of a batch --------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
+def batch_applies(right: Gathered) -> bool:
+    """Return whether sums are long enough, and matrices of a batch fill lanes well enough, to be worth their lines."""
+    lanes = -(-right.batches // PANEL_COLUMNS) * PANEL_COLUMNS
+    return right.rows.size >= LEAST_DEPTH and lanes <= MOST_LANES * right.batches
+
+
+@lru_cache(maxsize=32)
 def _blocks_read(offsets: _Offsets, columns: _Offsets) -> NDArray[np.int64]:
     """Return the blocks of 16 lines of which one is read."""
     blocks = np.zeros((int(offsets.array.max()) + int(columns.array.max())) // LANES + 1, bool)
@@ -444,9 +455,9 @@ class BatchProduct:
 
 
 def gathered_applies(left: Gathered, right: Gathered) -> bool:
-    """Return whether rows of one left matrix fill lanes well enough."""
-    rows = left.rows.size
-    return bool(rows) and -(-rows // LANES) * LANES <= SAVED * rows
+    """Return whether sums are long, and rows of one left matrix fill lanes well enough."""
+    rows, columns = left.rows.size, right.columns.size
+    return right.rows.size >= columns and -(-rows // LANES) * LANES <= SAVED * rows
 
 
 @part
@@ -547,7 +558,7 @@ def gathered_sums(left: Gathered, right: Gathered, scales: tuple[float, float], 
     pairs = paired(right.rows)
     ours, left_bound = _words_of_rows(left, pairs, scales[0])
     words, right_bound = _words_of_elements(right.data, scales[1], pairs.distance)
-    chunk = min(INT32_MAX // (2 * (left_bound + 1) * (right_bound + 1)), CHUNK_DEPTH)
+    chunk = min(INT32_MAX // (2 * left_bound * right_bound), CHUNK_DEPTH)
     if chunk < min(FEWEST_PAIRS, pairs.first.size):
         return None
     rows, width = left.rows.size, right.columns.size
@@ -567,7 +578,7 @@ def gathered_sums(left: Gathered, right: Gathered, scales: tuple[float, float], 
     return sums[None]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _as_words(
     rows: _Offsets, columns: _Offsets, first: _Offsets, second: _Offsets
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -585,44 +596,30 @@ def _words_of_rows(left: Gathered, pairs: Pairs, scale: float) -> tuple[Gathered
     data = only_read(left.data)
     offsets = _as_words(*map(_Offsets, (left.rows, left.columns, pairs.first, pairs.second)))
     if offsets is not None:
-        raws, bound = empty((data.size + data.size % 2,), np.int16), _Bound()
+        raws, bounds = empty((data.size + data.size % 2,), np.int16), [1]
 
         def work(_: int, start: int, stop: int) -> None:
-            bound.add(raws_range(data, data.dtype.type(scale), raws, start, stop))
+            bounds.append(int(raws_range(data, data.dtype.type(scale), raws, start, stop)))
 
         over_ranges(work, data.size, CONVERTED, GRAIN_ELEMENTS)
-        return Gathered(raws.view(np.int32), 1, 0, *offsets), bound.seen
+        return Gathered(raws.view(np.int32), 1, 0, *offsets), max(bounds)
     words = empty((1, left.rows.size, pairs.first.size), np.int32)
     place, its_pairs = (data, left.rows, left.columns, scale), (pairs.first, pairs.second)
     return Gathered.of(words), int(_join_factors(*place, *its_pairs, words[0], LOWER_HALF, HALF_BITS)[1])
 
 
-class _Bound:
-    """The or of what threads have seen."""
-
-    def __init__(self) -> None:
-        self._seen: list[int] = []  # threads append at once
-
-    def add(self, seen: int) -> None:
-        self._seen.append(int(seen))
-
-    @property
-    def seen(self) -> int:
-        return int(np.bitwise_or.reduce([0, *self._seen]))
-
-
 def _words_of_elements(data: Array, scale: float, distance: int) -> tuple[Array, int]:
-    """Return each element as a word with the element `distance` on, and the or of all magnitudes.
+    """Return each element as a word with the element `distance` on, and a bound on all magnitudes.
 
     Args:
         data: float32.
         scale: what makes integers of it.
         distance: positive.
     """
-    words, source, bound = empty((data.size,), np.int32), only_read(data), _Bound()
+    words, source, bounds = empty((data.size,), np.int32), only_read(data), [1]
 
     def work(_: int, start: int, stop: int) -> None:
-        bound.add(_join_elements(source, scale, distance, words, LOWER_HALF, HALF_BITS, start, stop))
+        bounds.append(int(_join_elements(source, scale, distance, words, LOWER_HALF, HALF_BITS, start, stop)))
 
     over_ranges(work, data.size, 1, GRAIN_ELEMENTS)
-    return words, bound.seen
+    return words, max(bounds)
