@@ -93,7 +93,7 @@ class _Offsets:
 
 
 def paired(offsets: NDArray[np.int64]) -> Pairs:
-    """Return few pairs of k, by the offsets of their elements: at the distance that leaves fewest alone, of those tried."""
+    """Return few pairs of k, by the offsets of their elements, at the distance that leaves the fewest alone."""
     return _paired(_Offsets(offsets))
 
 
