@@ -7,7 +7,7 @@ Two take an object: `tabled` the function's table, with its formats, `quantize_b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,24 @@ if TYPE_CHECKING:  # it takes long to load
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
+
+
+class SmallOperation(NamedTuple):
+    """An elementwise operation of small arrays, without its numbers.
+
+    Attributes:
+        operation: "quantize", or an operation of `elementwise`.
+        sources: dtypes of the operands.
+        formats: of the operands; None of plain floats.
+        stage: output stage.
+        register: positions of the register that observes exact results, or None.
+    """
+
+    operation: str
+    sources: tuple[np.dtype[Any], ...]
+    formats: tuple[FormatCode | None, ...]
+    stage: StageCode
+    register: RegisterCode | None
 
 
 class SmallWrite(Protocol):
@@ -104,23 +122,8 @@ class Kernels(CodecKernels, Protocol):
         """Write an operation of operands of equal shape: add, ... sqrt, remainder, round_to_integral."""
         ...
 
-    def small_write(
-        self,
-        operation: str,
-        sources: tuple[np.dtype[Any], ...],
-        formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        register: RegisterCode | None,
-    ) -> SmallWrite | None:
-        """Return what writes an operation of small arrays without asking again; None if the backend has no such thing.
-
-        Args:
-            operation: "quantize", or an operation of `elementwise`.
-            sources: dtypes of the operands.
-            formats: of the operands; None of plain floats.
-            stage: output stage.
-            register: positions of the register that observes exact results, or None.
-        """
+    def small_write(self, asked: SmallOperation) -> SmallWrite | None:
+        """Return what writes an operation of small arrays without asking again; None if the backend has nothing such."""
         ...
 
     def columns(self, index: Indices, count: int) -> Columns:

@@ -28,7 +28,8 @@ from emu.formats.numbers import as_floats, as_fraction, as_numbers, as_words, sh
 Array = NDArray[Any]
 #: Numbers from which compiled code checks whether they belong to a format.
 COMPILED_FROM = 1 << 10
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+#: Dtypes of carriers that are floats.
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Array, Format | None]:
@@ -69,7 +70,7 @@ def _require_members(array: Array, fmt: Format, name: str) -> bool:
     """Raise FormatError unless all numbers belong to a format; return whether one of them may be -0."""
     # Compiled code reads large arrays ten times as fast as NumPy. It is used only where Numba is loaded already: the
     # reference does without.
-    if array.size >= COMPILED_FROM and array.dtype in _FLOATS and "emu.backends.numba" in sys.modules:
+    if array.size >= COMPILED_FROM and array.dtype in FLOATS and "emu.backends.numba" in sys.modules:
         from emu.backends.numba.members import are_members
 
         are_inside, has_negative_zeros = are_members(array, fmt)
@@ -165,7 +166,7 @@ def as_native(x: Any, name: str) -> Array:
         return array.astype(np.float32)
     if array.dtype.kind in "iub":
         return array.astype(np.uint64 if array.dtype == np.uint64 else np.int64, copy=False)
-    if array.dtype in _FLOATS:
+    if array.dtype in FLOATS:
         return array
     raise FormatError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 first")
 
@@ -223,7 +224,7 @@ def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
 
 def _converted(x: Any, carrier: np.dtype[Any]) -> Array:
     """Return a device's array in another carrier; floats by kernels, since CuPy takes float32 subnormals for 0."""
-    if x.dtype not in _FLOATS or carrier not in _FLOATS:
+    if x.dtype not in FLOATS or carrier not in FLOATS:
         return x.astype(carrier)
     stage = encode_stage(OutputStage(PRESETS["fp64" if carrier == np.float64 else "fp32"], overflow=Overflow.IEEE))
     return load("cuda").quantize(x, None, Write(stage, RandomCode(0, 0, 0, 0, None), None), None).values

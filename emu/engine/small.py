@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import NO_QUANTUM, Outcome, RegisterCode, StageCode
-from emu.backends.kernels import Kernels, SmallWrite
+from emu.backends.kernels import Kernels, SmallOperation, SmallWrite
 from emu.engine.description import UnitDescription
 from emu.engine.exact_register import exact_register
-from emu.engine.operands import codes_of
+from emu.engine.operands import FLOATS, codes_of
 from emu.formats import Format
 
 Array = NDArray[Any]
 #: Larger arrays may be worth a second thread, which `small_write` does not wake.
 MOST_ELEMENTS = 1 << 17
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def small_outcome(
@@ -71,10 +70,10 @@ def _write_of(
     lowest: int | None,
     bins: int | None,
 ) -> SmallWrite | None:
-    if any(source not in _FLOATS for source in sources):
+    if any(source not in FLOATS for source in sources):
         return None
     register = None
     if lowest is not None and bins is not None:
         exact = exact_register(operation, formats)
         register = RegisterCode(lowest, bins, NO_QUANTUM if exact is None else -exact.frac_bits)
-    return kernels.small_write(operation, sources, codes_of(formats), stage, register)
+    return kernels.small_write(SmallOperation(operation, sources, codes_of(formats), stage, register))

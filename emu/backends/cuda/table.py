@@ -26,14 +26,13 @@ from emu.backends.interface import (
     OPERATIONS,
     FormatCode,
     Outcome,
-    RegisterCode,
     StageCode,
     Write,
     carrier_of,
     encode_format,
     is_one_number,
 )
-from emu.backends.kernels import Result, SmallWrite
+from emu.backends.kernels import Result, SmallOperation, SmallWrite
 from emu.backends.modes import moves_exact
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats
@@ -265,14 +264,7 @@ class CudaKernels(CudaCodecs):
         self._launcher.launch("selection", "relu_gradient", out.size, arguments)
         return self._launcher.returned(out.reshape(g.shape), g, x)
 
-    def small_write(
-        self,
-        operation: str,
-        sources: tuple[np.dtype[Any], ...],
-        formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        register: RegisterCode | None,
-    ) -> SmallWrite | None:
+    def small_write(self, asked: SmallOperation) -> SmallWrite | None:
         """Return None: a launch takes longer than all questions."""
         return None
 

@@ -309,20 +309,13 @@ class _Product:
 
 def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple[Gathered, int]:
     """Return the same matrices of raws, or of their magnitudes, and a bound on the magnitudes."""
-    raws = empty((x.data.size + packing.SLACK,), np.int8 if bits == BYTE else np.int16)
-    raws[x.data.size :] = 0
     # Raws of at most 16 bits are exact in float32; only their scale may be beyond it.
     data = only_read(x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64))
-    scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
-    largest = [0] * (thread_count() + 1)
-
-    def work(thread: int, start: int, stop: int) -> None:
-        largest[thread] = int(packing.raws_range(data, scale, raws, start, stop))
-
-    over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
+    kind = np.dtype(np.int8 if bits == BYTE else np.int16)
+    raws, largest = packing.raws_of(data, math.ldexp(1.0, -fmt.quantum), kind, packing.SLACK)
     if magnitudes:  # ~x is -x - 1: of -2**15, whose negative int16 does not hold, it is 2**15 - 1
         np.maximum(raws, np.maximum(-raws, ~raws), out=raws)
-    return Gathered(raws, x.batches, x.step, x.rows, x.columns), max(largest)
+    return Gathered(raws, x.batches, x.step, x.rows, x.columns), largest
 
 
 def _instructions(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from emu.backends import modes
 from emu.backends.arrays import frozen
-from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.interface import Outcome, RandomCode, carrier_of
+from emu.backends.kernels import SmallOperation
 from emu.backends.memory import empty
 from emu.backends.numba.in_doubles import decides_all
 from emu.backends.numba.prepared import supports
@@ -85,22 +86,9 @@ def _chunk_of(number: bytes, dtype: np.dtype[Any]) -> Array:
     return frozen(np.full(CHUNK, np.frombuffer(number, dtype)[0]))
 
 
-def small_write(
-    operation: str,
-    sources: tuple[np.dtype[Any], ...],
-    formats: tuple[FormatCode | None, ...],
-    stage: StageCode,
-    register: RegisterCode | None,
-) -> SmallWrite | None:
-    """Return what writes an operation of any numbers of these formats; None if that depends on the numbers.
-
-    Args:
-        operation: a key of `interface.OPERATIONS`.
-        sources: dtypes of the operands.
-        formats: of the operands; None of plain floats.
-        stage: output stage.
-        register: positions of the statistics register, or None.
-    """
+def small_write(asked: SmallOperation) -> SmallWrite | None:
+    """Return what writes an operation of any numbers of its formats; None if that depends on the numbers."""
+    operation, sources, formats, stage, register = asked
     if any(fmt is not None and fmt.daz for fmt in formats) or not supports(stage):
         return None
     if not decides_all(operation, sources, formats, stage):

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, Outcome, RegisterCode, StageCode, Write
-from emu.backends.kernels import SmallWrite
+from emu.backends.interface import FormatCode, Outcome, Write
+from emu.backends.kernels import SmallOperation, SmallWrite
 from emu.backends.memory import empty
 from emu.backends.numba import integers, scaled
 from emu.backends.numba.codecs import NumbaCodecs
@@ -124,16 +124,9 @@ class NumbaKernels(NumbaCodecs, HostKernels):
         operands = tuple([flushed(x, fmt) for x, fmt in zip(operands, formats, strict=True)])
         return run_stage(operation, operands, write, out=out)
 
-    def small_write(
-        self,
-        operation: str,
-        sources: tuple[np.dtype[Any], ...],
-        formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        register: RegisterCode | None,
-    ) -> SmallWrite | None:
+    def small_write(self, asked: SmallOperation) -> SmallWrite | None:
         """Return what writes an operation of small arrays without asking again, if its numbers do not matter."""
-        return small_write(operation, sources, formats, stage, register)
+        return small_write(asked)
 
     def columns(self, index: Indices, count: int) -> Columns:
         """Return which of `count` columns have entries."""

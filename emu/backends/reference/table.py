@@ -13,11 +13,9 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     FormatCode,
     Outcome,
-    RegisterCode,
-    StageCode,
     Write,
 )
-from emu.backends.kernels import Result, SmallWrite
+from emu.backends.kernels import Result, SmallOperation, SmallWrite
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
 from emu.backends.reference import arithmetic, scaled, sparse
@@ -44,14 +42,7 @@ class HostKernels:
         """Return the results of tasks, computed one after the other."""
         return [task() for task in tasks]
 
-    def small_write(
-        self,
-        operation: str,
-        sources: tuple[np.dtype[Any], ...],
-        formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        register: RegisterCode | None,
-    ) -> SmallWrite | None:
+    def small_write(self, asked: SmallOperation) -> SmallWrite | None:
         """Return None: there is no shorter way."""
         return None
 

@@ -28,6 +28,8 @@ _CODE: Any = cgutils
 #: kernel leave out; the cast tells a type checker so.
 intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
 LANES = 16
+#: Of a word of 32 bits: the lower half, where the upper one begins, and the sign bit.
+LOWER_HALF, HALF_BITS, SIGN_BIT = 0xFFFF, 16, 31
 #: Float64 lanes of one AVX-512 instruction, and its operand that says how to round: 1 down, 2 up, 3 toward zero, plus 8
 #: to suppress exceptions.
 AVX512_LANES, ROUND_DOWN, ROUND_UP, ROUND_TOWARD_ZERO = 8, 9, 10, 11

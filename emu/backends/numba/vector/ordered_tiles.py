@@ -42,7 +42,23 @@ from numba import types
 from emu.backends.bounds import bounded
 from emu.backends.numba.machine import has_directed_rounding, has_long_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
-from emu.backends.numba.vector.lanes import F16, F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.vector.lanes import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    IR,
+    LANES,
+    LOWER_HALF,
+    SIGN_BIT,
+    Emitter,
+    Vector,
+    intrinsic,
+)
 
 #: One add: emitter, accumulator, left and right factor, low and high limit -> new accumulator, unlimited sum.
 Adder = Callable[[Emitter, Vector, Vector, Vector, tuple[Vector, Vector]], tuple[Vector, Vector]]
@@ -138,10 +154,8 @@ HALF = ("half", "fused_half")
 FEWEST_MARK_BITS = bounded(2, 2, 31, "neither all zeros nor all ones is what they are at first")
 #: The value of these bits at first.
 MARK = bounded(1, 1, (1 << FEWEST_MARK_BITS) - 2, "saturation makes all of them ones or zeros")
-#: Of 32 bits, the lower 16; and what puts 16 bits into both halves.
-LOWER_HALF, TWICE, HALF_BITS = 0xFFFF, 0x10001, 16
-#: Index of a float32's sign bit.
-SIGN_BIT = 31
+#: What puts 16 bits into both halves of a word.
+TWICE = 0x10001
 #: Rows of a tile: sums, and the hits of adders that compare, take 16 of the 32 registers of 512 bits; the others are
 #: for the panel, factors, limits and what an add needs on the way.
 ROWS = {

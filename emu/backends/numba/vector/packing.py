@@ -13,8 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from emu.backends.numba.compiling import kernel, part
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import kernel, over_ranges, part
 from emu.backends.numba.vector.dot_tiles import (
     CONVERTED,
     PANEL_COLUMNS,
@@ -34,6 +36,8 @@ MOST_RUNS = 12
 FEW_RUNS = 4
 #: Elements that must follow an operand (zeros), packed rows and panels: a vector may begin at the last of theirs.
 SLACK = 2 * PANEL_COLUMNS
+#: Elements below which a second thread is not worth waking.
+GRAIN_ELEMENTS = 1 << 20
 
 
 @kernel
@@ -49,6 +53,26 @@ def raws_range(x: Any, scale: float, raws: Any, start: int, stop: int) -> Any:
         raws[i] = raw
         bits |= raw ^ (raw >> 63)  # x, or -x - 1 if it is negative
     return bits + 1  # the or of such numbers is at least the largest, and below twice as much
+
+
+def raws_of(data: NDArray[Any], scale: float, kind: np.dtype[Any], rest: int) -> tuple[NDArray[Any], int]:
+    """Return carriers times `scale` as integers, and a bound on their magnitudes, below twice the largest.
+
+    Args:
+        data: float32 or float64, as `only_read` returns them.
+        scale: a power of two.
+        kind: int8 or int16.
+        rest: how many zeros follow.
+    """
+    raws, factor = empty((data.size + rest,), kind), data.dtype.type(scale)
+    raws[data.size :] = 0
+    bounds = [0]  # threads append at once
+
+    def work(_: int, start: int, stop: int) -> None:
+        bounds.append(int(raws_range(data, factor, raws, start, stop)))
+
+    over_ranges(work, data.size, 2 * CONVERTED, GRAIN_ELEMENTS)
+    return raws, max(bounds)
 
 
 @kernel

@@ -25,8 +25,9 @@ from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, only_read, over_ranges, part
 from emu.backends.numba.vector.batched_products import CHUNK_ROWS, GRAIN_ELEMENTS, GRAIN_MACS
 from emu.backends.numba.vector.calling import call_at
-from emu.backends.numba.vector.dot_tiles import CONVERTED, PANEL_COLUMNS
-from emu.backends.numba.vector.lanes import LANES, address
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.integer_products import INT32_MAX
+from emu.backends.numba.vector.lanes import HALF_BITS, LANES, LOWER_HALF, address
 from emu.backends.numba.vector.ordered_tiles import (
     PAIRS,
     ROWS,
@@ -35,13 +36,12 @@ from emu.backends.numba.vector.ordered_tiles import (
     finish_in_order,
     move_sums,
 )
-from emu.backends.numba.vector.packing import raws_range
+from emu.backends.numba.vector.packing import raws_of
 from emu.backends.numba.vector.transposed_products import CHUNK_DEPTH, MOST_BLOCKS
-from emu.backends.numba.vector.transposing import HALF_BITS, LOWER_HALF, spread, transpose, transpose_pairs
+from emu.backends.numba.vector.transposing import are_apart, spread, transpose, transpose_pairs
 from emu.backends.numba.vector.writing import Sink
 
 Array = NDArray[Any]
-INT32_MAX = 2**31 - 1
 #: Offsets from the first one that are tried as distances of pairs, and offsets among which they are looked for.
 MOST_DISTANCES, FIRST_OFFSETS = 64, 1024
 #: Fewest pairs between two moves of sums to float64 totals; with fewer these would take as long as the products.
@@ -380,14 +380,12 @@ class BatchProduct:
         """
         count, self._pairs = left.rows.size, paired(right.rows)
         self.shape, self._lsb, self._columns = (right.batches, count, right.columns.size), lsb, right.columns
-        words, place = empty((count, self._pairs.first.size), np.int32), (left.rows, left.columns, scales[0])
+        tiles, place = -(-count // HEIGHT), (left.rows, left.columns, scales[0])
+        words = np.zeros((tiles * HEIGHT, self._pairs.first.size), np.int32)  # rows beyond the last are 0
         row_sum, _ = _join_factors(
             only_read(left.data), *place, self._pairs.first, self._pairs.second, words, LOWER_HALF, HALF_BITS
         )
-        tiles = -(-count // HEIGHT)
-        whole = np.zeros((tiles * HEIGHT, words.shape[1]), np.int32)
-        whole[:count] = words
-        self._left = np.ascontiguousarray(whole.reshape(tiles, HEIGHT, -1).transpose(0, 2, 1))
+        self._left = np.ascontiguousarray(words.reshape(tiles, HEIGHT, -1).transpose(0, 2, 1))
         largest_first = 0 if first is None else int(np.abs(first).max())
         # largest magnitudes are known when the lines are made; before that, a row's sum alone may show too much
         right_bound = self._make_lines(right, scales[1])
@@ -464,14 +462,10 @@ def gathered_applies(left: Gathered, right: Gathered) -> bool:
 def _pack(data: Any, rows: Any, columns: Any, lanes: int, lines: Any) -> None:
     """Write words of 1..32 rows beside each other: a line for each column. The last is repeated."""
     apart = (rows[rows.size - 1] - rows[0]) // (rows.size - 1) if rows.size > 1 else 0
-    is_even = True
-    for n in range(rows.size):
-        is_even &= rows[n] == rows[0] + n * apart
+    is_even = are_apart(rows, apart)
     for first in range(0, columns.size, LANES):
         ks = columns[first : first + LANES]
-        in_squares = is_even and ks.size == LANES
-        for k in range(ks.size):
-            in_squares &= ks[k] == ks[0] + k
+        in_squares = is_even and ks.size == LANES and are_apart(ks, 1)
         for half in range(0, lanes, LANES):
             whole = in_squares and half + LANES <= rows.size
             if whole:
@@ -596,13 +590,8 @@ def _words_of_rows(left: Gathered, pairs: Pairs, scale: float) -> tuple[Gathered
     data = only_read(left.data)
     offsets = _as_words(*map(_Offsets, (left.rows, left.columns, pairs.first, pairs.second)))
     if offsets is not None:
-        raws, bounds = empty((data.size + data.size % 2,), np.int16), [1]
-
-        def work(_: int, start: int, stop: int) -> None:
-            bounds.append(int(raws_range(data, data.dtype.type(scale), raws, start, stop)))
-
-        over_ranges(work, data.size, CONVERTED, GRAIN_ELEMENTS)
-        return Gathered(raws.view(np.int32), 1, 0, *offsets), max(bounds)
+        raws, bound = raws_of(data, scale, np.dtype(np.int16), data.size % 2)  # whole words
+        return Gathered(raws.view(np.int32), 1, 0, *offsets), bound
     words = empty((1, left.rows.size, pairs.first.size), np.int32)
     place, its_pairs = (data, left.rows, left.columns, scale), (pairs.first, pairs.second)
     return Gathered.of(words), int(_join_factors(*place, *its_pairs, words[0], LOWER_HALF, HALF_BITS)[1])

@@ -33,7 +33,7 @@ from emu.backends.numba.vector.ordered_tiles import (
     finish_in_order,
     line_dtype,
 )
-from emu.backends.numba.vector.transposing import spread, transpose_scaled
+from emu.backends.numba.vector.transposing import are_apart, spread, transpose_scaled
 
 Array = NDArray[Any]
 #: A product that copies no patches may compute so many times as much; any other must compute so many times less.
@@ -183,14 +183,10 @@ def _pack(data: Any, base: int, rows: Any, columns: Any, scale: float, lines: An
     """Write elements of 1..32 rows, times `scale`, beside each other: a line for each column. The last is repeated."""
     lane, apart = lines.dtype.type, rows[rows.size - 1] - rows[0]
     apart = apart // (rows.size - 1) if rows.size > 1 else 0
-    is_even = True
-    for n in range(rows.size):
-        is_even &= rows[n] == rows[0] + n * apart
+    is_even = are_apart(rows, apart)
     for first in range(0, columns.size, LANES):
         ks = columns[first : first + LANES]
-        in_squares = is_even and ks.size == LANES
-        for k in range(ks.size):
-            in_squares &= ks[k] == ks[0] + k
+        in_squares = is_even and ks.size == LANES and are_apart(ks, 1)
         for half in range(0, PANEL_COLUMNS, LANES):
             top = min(half, rows.size - 1)
             if in_squares:

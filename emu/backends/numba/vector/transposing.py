@@ -6,14 +6,28 @@ from typing import Any
 
 from numba import types
 
-from emu.backends.numba.compiling import kernel
+from emu.backends.numba.compiling import kernel, part
 from emu.backends.numba.vector.calling import array_at
-from emu.backends.numba.vector.lanes import F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.vector.lanes import (
+    F32,
+    F64,
+    HALF_BITS,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    IR,
+    LANES,
+    LOWER_HALF,
+    SIGN_BIT,
+    Emitter,
+    Vector,
+    intrinsic,
+)
 
 #: A float64 power of two is its exponent plus the bias, above the bits of its fraction.
 BIAS, FRACTION_BITS = 1023, 52
-#: Integers of 16 bits in a word of 32: the lower one, where the upper one begins, and where the sign of the word is.
-LOWER_HALF, HALF_BITS, SIGN_BIT = 0xFFFF, 16, 31
 #: Numbers of a row that `spread` writes as columns.
 ROW = 2 * LANES
 _KINDS = {types.float32: F32, types.float64: F64, types.int32: I32, types.uint8: I8}
@@ -154,6 +168,15 @@ def _transposed(rows: list[Vector]) -> list[Vector]:
                 above, below = rows[i], rows[i + size]
                 rows[i], rows[i + size] = above.shuffled(below, upper), above.shuffled(below, lower)
     return rows
+
+
+@part
+def are_apart(offsets: Any, apart: int) -> bool:
+    """Return whether each offset lies that far behind the one before it."""
+    even = True
+    for n in range(offsets.size):
+        even &= offsets[n] == offsets[0] + n * apart
+    return even
 
 
 @kernel

@@ -23,7 +23,7 @@ DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(np.floa
 #: Multiply-adds of a product below which a second thread is not worth waking.
 BLAS_GRAIN_MACS = 1 << 23
 #: See `Way.speed`.
-SPEED = 15.0
+SPEED = 13.0
 
 
 @lru_cache(maxsize=1)

@@ -63,7 +63,7 @@ FLOAT32_END = 2.0**128
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 23
 #: See `Way.speed`.
-SPEED = 35.0
+SPEED = 30.0
 
 
 class TileAccumulator(NamedTuple):

@@ -12,7 +12,7 @@ from emu.backends.product import Product, ProductCode, Way
 class IntegerDot(Way[Product]):
     """Exact products whose rows pass the output stage while they are in the cache."""
 
-    speed = 60.0
+    speed = 30.0
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
         """Return "" for other paths, or why results would not be written as the exact ones."""

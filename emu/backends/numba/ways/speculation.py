@@ -46,7 +46,7 @@ CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbe
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
 #: See `Way.speed`.
-SPEED = 25.0
+SPEED = 15.0
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:

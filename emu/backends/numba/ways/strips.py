@@ -40,7 +40,7 @@ WIDE, NARROW, LANES = 64, 32, 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 21
 #: See `Way.speed`.
-SPEED = 5.0
+SPEED = 7.0
 WAY = "entry by entry, in storage order, in strips of columns"
 
 
