@@ -123,7 +123,7 @@ class Kernels(CodecKernels, Protocol):
         ...
 
     def small_write(self, asked: SmallOperation) -> SmallWrite | None:
-        """Return what writes an operation of small arrays without asking again; None if the backend has nothing such."""
+        """Return what writes an operation of small arrays at once; None if the backend has no such thing."""
         ...
 
     def columns(self, index: Indices, count: int) -> Columns:
