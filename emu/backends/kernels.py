@@ -7,6 +7,7 @@ Two take an object: `tabled` the function's table, with its formats, `quantize_b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -82,6 +83,13 @@ class Kernels(CodecKernels, Protocol):
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run independent tasks, which may overlap, and return their results; later kernels find all of them done."""
+        ...
+
+    def compiling_ahead(self) -> AbstractContextManager[None]:
+        """Return a context in which copies of this process may run what it runs, and compile what it has not reached.
+
+        The block must change this process's memory alone.
+        """
         ...
 
     def quantize(

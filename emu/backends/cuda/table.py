@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,6 +98,10 @@ class CudaKernels(CudaCodecs):
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run independent tasks, which may overlap on the device, and return their results."""
         return self._launcher.device.together(tasks)
+
+    def compiling_ahead(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: a driver of a device survives no fork."""
+        return nullcontext()
 
     def _narrow(self, x: Array, write: Write, out: Array | None) -> Outcome:
         """Write float32 as float32, fast."""

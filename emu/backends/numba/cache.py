@@ -22,6 +22,7 @@ import numpy as np
 from numba.core import serialize  # pyright: ignore[reportMissingTypeStubs]
 
 from emu import _paths
+from emu.backends.numba.claims import CLAIMS, PassedOver
 
 # LLVM and Numba say little about their types.
 _LLVM: Any = llvmlite.binding
@@ -74,10 +75,21 @@ class Versions:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+        finally:
+            CLAIMS.give_up(path)
 
     def load(self, key: object) -> Any:
-        """Return what was compiled for `key`; None if nothing was, or the file is damaged."""
+        """Return what was compiled for `key`; None if this process is to compile it.
+
+        Raises:
+            PassedOver: another process compiles it, and this one need not have it.
+        """
         text = repr(key)
+        saved = self._read(text)
+        return saved if saved is not None else CLAIMS.claim(self._path(text), lambda: self._read(text))
+
+    def _read(self, text: str) -> Any:
+        """Return what was compiled for a key; None if nothing was, or the file is damaged."""
         try:
             saved_for, data = pickle.loads(self._path(text).read_bytes())
         except (OSError, EOFError, ValueError, TypeError, pickle.UnpicklingError):
@@ -99,4 +111,25 @@ def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[...
             return compile_as(cache=False, **options)(function)
     files = made._cache
     files._cache_file = Versions(files._cache_path, files._impl.filename_base)
+    made._compile_for_args = _passing_over(made._compile_for_args)  # the first call of a version looks it up there
     return made
+
+
+def _passing_over(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what compiles a function for a call, and has the call do nothing if another process compiles it."""
+
+    def compile_or_pass(*args: Any, **keywords: Any) -> Any:
+        try:
+            return compile_for(*args, **keywords)
+        except PassedOver:
+            return _nothing
+        except BaseException:
+            CLAIMS.give_up_all()  # what cannot be compiled is claimed by nobody
+            raise
+
+    return compile_or_pass
+
+
+def _nothing(*args: Any) -> int:
+    """Stand for a kernel that is passed over: write nothing, count nothing."""
+    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from emu.backends.interface import FormatCode, Outcome, Write
 from emu.backends.kernels import SmallOperation, SmallWrite
 from emu.backends.memory import empty
 from emu.backends.numba import integers, scaled
+from emu.backends.numba.ahead import compiling_ahead
 from emu.backends.numba.codecs import NumbaCodecs
 from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.ending import Ended, EndedSparse
@@ -90,6 +92,10 @@ class NumbaKernels(NumbaCodecs, HostKernels):
     def __init__(self) -> None:
         self._reference = ReferenceKernels()
         thread_count()  # a wrong EMU_THREADS raises here, before anything is computed or written
+
+    def compiling_ahead(self) -> AbstractContextManager[None]:
+        """Return a context in which copies of this process compile ahead, if it comes to a kernel to be compiled."""
+        return compiling_ahead()
 
     def quantize(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,10 @@ class HostKernels:
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Return the results of tasks, computed one after the other."""
         return [task() for task in tasks]
+
+    def compiling_ahead(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: nothing is compiled."""
+        return nullcontext()
 
     def small_write(self, asked: SmallOperation) -> SmallWrite | None:
         """Return None: there is no shorter way."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 
+from emu.backends.registry import load
 from emu.training.folders.history import rates
 from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.loop.loop import Loop
@@ -33,10 +35,13 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
     folder.write_json(RUN, described(loop, "running"))
     if progress:
         progress.start(steps.done, steps.planned)
-    before, saved_at = time.perf_counter(), time.perf_counter()
+    before = saved_at = time.perf_counter()
+    surroundings = _around_first_step(loop)
     shown, shown_at = (0.0, 0.0), -math.inf
     while not steps.are_over:
-        loss, accuracy = loop.advance()
+        with surroundings:
+            loss, accuracy = loop.advance()
+        surroundings = nullcontext()
         if progress:
             if before - shown_at > SHOWN_SECONDS:
                 shown, shown_at = rates(counters)[:2], before
@@ -57,3 +62,9 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
     info = described(loop, "finished")
     folder.write_json(RUN, info)
     return Run(folder.path, info)
+
+
+def _around_first_step(loop: Loop) -> AbstractContextManager[None]:
+    """Return the context of a first step, which compiles what it uses; a step of ranks is joint, and is not copied."""
+    bench = loop.bench
+    return load(bench.runners.backend).compiling_ahead() if not bench.ranks.several else nullcontext()

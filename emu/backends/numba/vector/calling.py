@@ -10,6 +10,7 @@ from typing import Any
 import numba
 from numba import types
 
+from emu.backends.numba.claims import PassedOver
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import I64, IR, address, intrinsic
 
@@ -54,12 +55,20 @@ def array_at(kind: Any, start: int, count: int) -> Any:
     return _CARRAY(_pointer_to(kind, start), (count,))
 
 
+@kernel
+def _nothing() -> int:
+    return 0
+
+
 def entry_of(function: Any, arguments: int) -> int:
     """Return the address at which compiled code calls a kernel of that many int64 arguments and an int64 result.
 
     Compiles the kernel if need be. Keep a reference to it as long as it may be called.
     """
     signature = (types.int64,) * arguments
-    function.compile(signature)
+    try:
+        function.compile(signature)
+    except PassedOver:  # called with any arguments, code that takes none does nothing
+        return entry_of(_nothing, 0)
     compiled = function.overloads[signature]
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))

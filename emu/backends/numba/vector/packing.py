@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.bounds import bounded
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, part
 from emu.backends.numba.vector.dot_tiles import (
@@ -36,6 +37,8 @@ MOST_RUNS = 12
 FEW_RUNS = 4
 #: Elements that must follow an operand (zeros), packed rows and panels: a vector may begin at the last of theirs.
 SLACK = 2 * PANEL_COLUMNS
+#: Words along k whose numbers are added up in 32 bits before the sum moves to 64: four numbers of at most 128 each.
+MOST_WORDS = bounded(1 << 22, 1, 1 << 22, "2**22 * 4 * -128 is the lowest int32")
 #: Elements below which a second thread is not worth waking.
 GRAIN_ELEMENTS = 1 << 20
 
@@ -107,7 +110,10 @@ def pack_panels(right: Any, batch: int, panels: Any, first: int, last: int, star
         column = p * PANEL_COLUMNS
         _pack_panel(data, batch * stride, rows, columns, column, panels[p], start, stop, starts)
         words = (stop - start + WORD_BYTES - 1) // WORD_BYTES
-        add_columns(data.dtype, address(panels[p]) + start * PANEL_COLUMNS, words, address(sums) + 8 * column)
+        packed = address(panels[p]) + start * PANEL_COLUMNS
+        for word in range(0, words, MOST_WORDS):
+            several = min(words - word, MOST_WORDS)
+            add_columns(data.dtype, packed + word * WORD_BYTES * PANEL_COLUMNS, several, address(sums) + 8 * column)
 
 
 @part

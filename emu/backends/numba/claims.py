@@ -1,0 +1,103 @@
+"""Who compiles what, if several processes take the same step: see `ahead.py`.
+
+A process that misses a kernel in the cache claims it, compiles it, saves it, and gives the claim up. A claim is a
+`flock` on a file beside the kernel's: the system gives it up if its process ends in any way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: nobody forks there, and nothing is claimed
+    fcntl: Any = None
+
+#: Seconds between two tries to claim what another process compiles.
+TRY_S = 0.005
+#: Seconds after which a process no longer waits for another, and compiles itself. Ten times the longest compilation:
+#: a process that was stopped while it compiled must not stop the others.
+PATIENCE_S = 60.0
+
+
+class PassedOver(Exception):
+    """Another process compiles this kernel, and this one need not have it."""
+
+
+@dataclass
+class Claims:
+    """What this process has claimed.
+
+    Attributes:
+        before_first: called once, at the first miss, before anything is claimed; None if nothing is to be shared.
+        are_shared: other processes compile the same kernels.
+        passes_over: this process need not have a kernel that another compiles.
+    """
+
+    before_first: Callable[[], None] | None = None
+    are_shared: bool = False
+    passes_over: bool = False
+    _files: dict[Path, BinaryIO] = field(default_factory=dict[Path, BinaryIO])
+
+    def claim(self, path: Path, read: Callable[[], Any]) -> Any:
+        """Return the kernel that another process saves at `path`, or None: then this process is to compile it.
+
+        Args:
+            path: file of the kernel.
+            read: reads it; None if it is not there.
+
+        Raises:
+            PassedOver: another process compiles it, and this one need not have it.
+        """
+        if self.before_first is not None:
+            before_first, self.before_first = self.before_first, None
+            before_first()
+        if not self.are_shared or path in self._files:
+            return None
+        # what a claimed kernel calls is compiled within it: it is waited for. As no kernel calls itself, not even by
+        # way of others, processes never wait for each other in a circle
+        may_pass = self.passes_over and not self._files
+        file, waits_until = path.with_suffix(".claim").open("wb"), time.monotonic() + PATIENCE_S
+        while not _lock(file):
+            if may_pass:
+                file.close()
+                raise PassedOver
+            if time.monotonic() > waits_until:
+                file.close()
+                return None
+            time.sleep(TRY_S)
+        self._files[path] = file
+        kernel = read()
+        if kernel is not None:  # saved between the miss and the claim
+            self.give_up(path)
+        return kernel
+
+    def give_up(self, path: Path) -> None:
+        """Give up the claim on a kernel, if there is one."""
+        file = self._files.pop(path, None)
+        if file is not None:
+            # removed while it is locked: whoever has opened it meanwhile finds the kernel saved
+            path.with_suffix(".claim").unlink(missing_ok=True)
+            file.close()
+
+    def give_up_all(self) -> None:
+        """Give up every claim: a compilation has failed, or has ended."""
+        for path in list(self._files):
+            self.give_up(path)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock a file; return False if another process has it locked."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+#: The claims of this process.
+CLAIMS = Claims()
