@@ -2,6 +2,7 @@
 
     reference   NumPy, vectorised over outputs: the executable definition
     numba       compiled loops on the CPU's cores
+    cuda        CUDA C++, compiled for the GPU at hand
 
 The package is callable: `emu.backends()` tells which are ready, and why the others are not. Nothing is loaded before
 it is used.
@@ -20,4 +21,5 @@ class _Backends(ModuleType):
         return backends()
 
 
+# a module is callable only by its class
 sys.modules[__name__].__class__ = _Backends

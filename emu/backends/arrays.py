@@ -33,6 +33,7 @@ def namespace(x: Array) -> Any:
 
 def lasting(x: NDArray[Any]) -> NDArray[Any]:
     """Declare that nobody writes to an array of the host from now on, so that a device copies it once; return it."""
+    # weakly: the array can still be freed
     _LASTING[id(x)] = x
     return x
 
@@ -56,8 +57,10 @@ def negated(x: Array) -> Array:
     if not is_on_device(x) or x.dtype.kind != "f":
         return 0 - x
     sign = 1 << (8 * x.itemsize - 1)
+    # the sign bit is a float's highest
     xp, bits = namespace(x), x.view(np.dtype(f"u{x.itemsize}"))
     dtype = bits.dtype.type
+    # 0 of either sign becomes +0, all others change their sign, NaN included
     return xp.where((bits & dtype(sign - 1)) != dtype(0), bits ^ dtype(sign), dtype(0)).view(x.dtype)
 
 
@@ -66,6 +69,7 @@ def largest_magnitude(x: Array) -> float:
     if not x.size:
         return 0.0
     if x.dtype.kind == "f":
+        # NaN is the first argument if there is a NaN: Python's `max` keeps it, since no comparison with it is true
         return float(max(x.max(), -x.min(), 0))
     return float(max(int(x.max()), -int(x.min())))  # of Python: -x would overflow at the smallest int64
 

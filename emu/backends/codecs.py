@@ -29,7 +29,7 @@ class ColumnsCode(NamedTuple):
 
     `deviations`: the range of more than two steps reaches so many standard deviations to both sides of the mean;
     `outliers`: values farther from the mean than so many standard deviations decide no level; 0 lets all values decide;
-    `low`, `high`: both ends of the range, float32, in place of deviations; it has none of its own if they are equal.
+    `low`, `high`: both ends of the range, float32, in place of deviations; if they are equal, the deviations decide.
     """
 
     steps: int

@@ -51,6 +51,7 @@ class Gathered:
         """Raise ShapeError unless every element lies in the data: compiled loops would read beyond its end."""
         if 0 in self.shape:
             return
+        # a negative stride puts the last matrix before the first
         last, size = (self.batches - 1) * self.batch_stride, self.data.size
         (first_row, last_row), (first_column, last_column) = _range_of(self.rows), _range_of(self.columns)
         least, most = min(last, 0) + first_row + first_column, max(last, 0) + last_row + last_column
@@ -62,18 +63,21 @@ class Gathered:
 
     @property
     def step(self) -> int:
-        """How many elements a matrix begins behind the one before; 0 if one stands for all."""
+        """By how many elements a matrix begins after the one before; 0 if a single matrix stands for all."""
+        # the stride of one matrix means nothing
         return self.batch_stride if self.batches > 1 else 0
 
     def reach(self) -> int | None:
-        """Return how many elements from its first on a matrix may read; None if it reads before that, or nothing."""
+        """Return how many elements a matrix may read, from its first on; None if it reads earlier ones, or nothing."""
         if 0 in self.shape:
             return None
         (first_row, last_row), (first_column, last_column) = _range_of(self.rows), _range_of(self.columns)
+        # a matrix that reads before its first element has no reach
         return None if first_row + first_column < 0 else last_row + last_column + 1
 
     def array(self) -> Array:
         """Return the matrices themselves, (B, M, K), C-contiguous."""
+        # (M, K) places of the first matrix
         places = self.rows[:, None] + self.columns
         if self.batches == 1:  # the usual case needs no offsets of three axes
             return self.data[places][None]
@@ -83,6 +87,7 @@ class Gathered:
     def of(cls, x: Array) -> Gathered:
         """Return a stack of matrices, (B, M, K), as offsets in its memory; copied only if that is not one block."""
         if is_lasting(x):
+            # the key is the object, which the cache keeps alive, so that its `id` stays its own
             return _of_lasting(Same(x))
         return cls._of(x)
 
@@ -105,6 +110,7 @@ class Gathered:
 
     def joined(self) -> Gathered:
         """Return the matrices side by side as one: (1, M, B * K)."""
+        # the columns of each matrix follow those of the one before
         columns = _over_batches(Same(self.columns), self.batches, self.batch_stride)
         return Gathered(self.data, 1, 0, self.rows, columns)
 
@@ -157,6 +163,7 @@ def _steps(size: int, stride: int) -> NDArray[np.int64]:
 
 def _in_one_block(x: Array) -> tuple[Array, Array]:
     """Return an array whose elements fill one block of memory, first element first, and that block."""
+    # positive strides alone: a reversed axis is no permutation of memory
     if not x.flags.c_contiguous and x.size and min(x.strides) > 0:
         # by falling strides the axes lie as in memory: a transposed array is then in C order
         memory = x.transpose(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
@@ -171,6 +178,7 @@ def _offsets(axes: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
     """Return the offsets of axes of some sizes and strides, in C order. They are shared, as those of `_steps`."""
     places = np.zeros(1, np.int64)
     for size, stride in axes:
+        # the last axis is contiguous in the result: C order
         places = (places[:, None] + np.arange(size) * stride).reshape(-1)
     return lasting(places)
 

@@ -44,6 +44,7 @@ EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 
 def is_one_number(array: Array) -> bool:
     """Return whether one element of an operand stands for all: kernels read it once."""
+    # an array of one element is read once anyway
     return array.size > 1 and not any(array.strides)
 
 
@@ -51,6 +52,7 @@ def repeated(number: Array, shape: tuple[int, ...]) -> Array:
     """Return an array of one element in any shape, with all strides 0, so that it stands for all elements."""
     if is_on_device(number):
         return namespace(number).broadcast_to(number.reshape((1,) * len(shape)), shape)
+    # the buffer of `number` serves every index
     return np.ndarray(shape, number.dtype, number, strides=(0,) * len(shape))
 
 
@@ -224,15 +226,17 @@ class Outcome:
 
 
 class _PendingOutcome(Outcome):
-    """An outcome whose counts are fetched when one is read: until then, they are no attributes."""
+    """An outcome whose counts are fetched when any of them is read; until then it lacks these attributes."""
 
     def __init__(self, values: Array, pending: PendingCounts) -> None:
+        # the counts stay unset, so that reading them comes to `__getattr__`
         self.values, self.pending = values, pending
 
     def __getattr__(self, name: str) -> Any:
         if name not in Counted._fields:
             raise AttributeError(name)
         assert self.pending is not None
+        # all at once: from here on the names are ordinary attributes
         for field, value in self.pending.collect(())._asdict().items():
             setattr(self, field, value)
         return self.__dict__[name]
@@ -268,6 +272,7 @@ def encode_format(fmt: Format) -> FormatCode:
     quantum = fmt.emin - fmt.fraction_bits
     # exponent field and significand of the largest value; subnormals (field 0) have the exponent of field 1
     field = max(fmt.max_index >> fmt.fraction_bits, 1)
+    # without normal values even the largest one is subnormal, and has no hidden bit
     hidden = 1 << fmt.fraction_bits if fmt.has_normals else 0
     return FormatCode(
         is_float=1,
@@ -277,6 +282,7 @@ def encode_format(fmt: Format) -> FormatCode:
         precision=fmt.significand_bits,
         emin=fmt.emin,
         max_significand=(fmt.max_index & ((1 << fmt.fraction_bits) - 1)) + hidden,
+        # field 1 has the last place `quantum`, each field after it one more
         max_exponent=quantum + field - 1,
         has_infinity=int(fmt.infinities),
         has_nan=int(fmt.nans != "none"),
@@ -293,11 +299,12 @@ def encode_format(fmt: Format) -> FormatCode:
 def encode_stage(stage: OutputStage) -> StageCode:
     """Return the integers of an output stage.
 
-    What saturates into a word of sign and magnitude writes what two's complement does that saturates symmetrically, if
-    the mode treats both alike. So it is given to the kernels as that, and each of them writes it.
+    If the mode treats both alike, saturation into a word of sign and magnitude writes the same values as symmetric
+    saturation into two's complement. Kernels are given the latter, so that each of them can write it.
     """
     fmt, overflow, meaning = encode_format(stage.format), stage.overflow.number, stage.rounding.meaning
     if fmt.sign_magnitude and overflow in (SATURATE, SATURATE_SYMMETRIC) and meaning.is_alike:
+        # the same limits, and both write a 0 without sign
         fmt, overflow = fmt._replace(sign_magnitude=0), SATURATE_SYMMETRIC
     return StageCode(fmt, stage.rounding.number, overflow, stage.n_rbits)
 
@@ -312,6 +319,7 @@ def encode_mac(mac: Mac) -> MacCode:
         return MacCode(product, accumulator, LANES, mac.order.count)
     if isinstance(mac.order, Blocks):
         return MacCode(product, accumulator, BLOCKS, 1, _encode_blocks(mac.order))
+    # the number of lanes matters for LANES alone
     return MacCode(product, accumulator, PAIRWISE if isinstance(mac.order, Pairwise) else SEQUENTIAL, 1)
 
 
@@ -330,6 +338,7 @@ def encode_random(source: RandomSource) -> RandomCode:
     if isinstance(source, RecordedBits):
         return RandomCode(0, 0, 0, 0, source.bits)
     assert isinstance(source, Philox)
+    # kernels take 64 bits of the seed, and 32 of the others
     return RandomCode(source.seed % 2**64, source.stream % 2**32, source.step % 2**32, source.draw, None)
 
 
@@ -346,6 +355,7 @@ def carrier_of(fmt: FormatCode) -> np.dtype[Any]:
     if fmt.carries_raws:
         return np.dtype(np.int64 if fmt.signed else np.uint64)
     significant = fmt.precision if fmt.is_float else fmt.width_bits - fmt.signed
+    # of fixed point the most negative value, a power of two, is the largest magnitude
     top = fmt.max_exponent + (fmt.precision - 1 if fmt.is_float else significant)
     # as `Float.carrier` and `Fixed.carrier` decide: precision, smallest subnormal and largest exponent of float32
     narrow = significant <= 24 and fmt.quantum >= -149 and top <= 127

@@ -33,6 +33,7 @@ class _Block:
 
     # default arguments: when the interpreter ends, the module's names may be gone before the last array
     def __del__(self, free: dict[int, list[Array]] = _free, kept: list[int] = _kept) -> None:
+        # a room beyond the limit is not kept, and so freed
         if kept[0] + self._room.size <= KEPT_BYTES:
             kept[0] += self._room.size
             free.setdefault(self._room.size, []).append(self._room)
@@ -50,12 +51,15 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any]) -> Array:
     size = math.prod(shape) * kind.itemsize
     if size < FEWEST_BYTES:
         return np.empty(shape, kind)
+    # room for the alignment comes on top; rooms are kept by this size
     whole = -(-size // PAGE) * PAGE + ALIGNMENT
     try:  # no test beforehand: another thread may take the last room in between
         room = _free[whole].pop()
         _kept[0] -= whole
     except (KeyError, IndexError):
         room = np.empty(whole, np.uint8)
+    # the spare bytes let the start move up to a multiple of ALIGNMENT
     start = room.__array_interface__["data"][0]
+    # NumPy keeps `_Block` as the base of the array, and of each view of it
     block = np.asarray(_Block(room, start + -start % ALIGNMENT))
     return block[:size].view(kind).reshape(shape)

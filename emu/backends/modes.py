@@ -46,6 +46,7 @@ def step_mask(stage: StageCode) -> int:
     """Return the mask of a stage's steps, and where its overflow stays."""
     meaning = meaning_of(stage)
     above, below = meaning.stays
+    # each flag is a bit of its own above the 32 of the steps
     return meaning.steps(is_float=stage.format.rounds_magnitudes).mask | above << STAYS_ABOVE | below << STAYS_BELOW
 
 

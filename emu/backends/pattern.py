@@ -57,6 +57,7 @@ class Pattern:
     @cached_property
     def row_of(self) -> Indices:
         """Stored row of each entry."""
+        # one number for each stored row, in the dtype of the index
         rows = np.arange(self.starts.size - 1, dtype=self.index.dtype)
         return np.repeat(rows, np.diff(self.starts))
 
@@ -76,6 +77,7 @@ class Pattern:
         if not self.by_columns:
             return Segments(self.starts, np.arange(self.index.size), self.index)
         starts = np.zeros(self.results + 1, np.int64)
+        # how many entries each result has, summed up: where each one begins
         np.cumsum(np.bincount(self.index, minlength=self.results), out=starts[1:])
         entries = np.argsort(self.index, kind="stable")  # stable: the entries of a result stay in storage order
         return Segments(starts, entries, self.row_of[entries])

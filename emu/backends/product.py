@@ -101,6 +101,7 @@ class Product:
         Args:
             materialised: how a gathered operand becomes an array.
         """
+        # kept: the copies serve the next way, if this one leaves these numbers to it
         self.left, self.right = stacks = stacks_of(self.left, self.right, materialised)
         return stacks
 
@@ -198,6 +199,7 @@ def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Cho
         stage: what writes it.
     """
     stages = (stage, product.mac.product, product.mac.accumulator)
+    # no compiled code for such codes: all ways but the last decline
     if any(written is not None and written.format.is_only_defined for written in stages):
         answers: list[str | None] = ["only the reference writes such codes"] * (len(ways) - 1) + [None]
     else:

@@ -50,8 +50,11 @@ def becomes_infinite(stage: StageCode | None) -> bool:
 def decides_in_float64(stage: StageCode, leading: int) -> bool:
     """Return whether `stage` rounds a result below 2**(leading+1), rounded to odd in float64, as the exact one."""
     fmt = stage.format
+    # of fixed point the bits from the leading one down to the last place
     precision = fmt.precision if fmt.is_float else max(leading + 1 - fmt.quantum, 1)
+    # an exponent that the largest number does not reach
     top = fmt.max_exponent + fmt.precision if fmt.is_float else leading
+    # far from the ends of float64, so that rounding to odd meets no subnormal or infinite number
     in_range = fmt.quantum - deciding_bits(stage) > -2 * SAFE_EXPONENT and max(top, leading) < 2 * SAFE_EXPONENT
     return precision + deciding_bits(stage) + 1 <= ODD_BITS and in_range
 
@@ -59,6 +62,7 @@ def decides_in_float64(stage: StageCode, leading: int) -> bool:
 def leading_bound(x: NDArray[Any]) -> int:
     """Return the exponent of the largest finite magnitude in a float array, -SAFE_EXPONENT if there is none."""
     magnitude = np.abs(x)
+    # infinities and NaN are left out
     largest = float(np.max(magnitude, initial=0.0, where=magnitude < np.inf))
     return max(math.frexp(largest)[1] - 1, -SAFE_EXPONENT) if largest else -SAFE_EXPONENT
 
@@ -75,4 +79,5 @@ def has_normals(fmt: FormatCode) -> bool:
 
 def largest_exponent(fmt: FormatCode) -> int:
     """Return a bound e such that every finite magnitude of the format is at most 2**e."""
+    # max_exponent is that of the largest value's last place
     return fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits - fmt.signed)

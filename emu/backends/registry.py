@@ -37,6 +37,7 @@ def _status(name: str) -> str:
 
 
 def _status_of_numba() -> str:
+    # looked up, not imported: importing Numba takes long
     return "ready" if importlib.util.find_spec("numba") is not None else "numba is not installed: pip install numba"
 
 
@@ -65,6 +66,7 @@ def load(name: str = "auto") -> Kernels:
 @lru_cache(maxsize=8)
 def _loaded(name: str) -> Kernels:
     if name == "auto":
+        # the name that "auto" stands for; this table is kept under "auto" as well
         name = next(candidate for candidate in PREFERENCE if _status(candidate) == "ready")
     if name not in _TABLES:
         raise _unknown(name)

@@ -32,12 +32,15 @@ class CudaCodecs:
     ) -> Coded:
         """Return columns as codes; what codes do not stand for is written into the residual."""
         launcher, xp, (columns, rows) = self._launcher, self._launcher.xp, gradients.shape
+        # MIDDLES have two ends for a column, others a level for each code
         per_column, fresh = 2 if code.levels == MIDDLES else 1 << code.bits, levels is None
+        # a view of the device's residual, which is contiguous, or a copy of the host's, written back below
         left = launcher.taken(residual)
         means, words = xp.empty(columns, gradients.dtype), xp.zeros(columns * code_words(rows, code.bits), np.uint32)
         used = xp.zeros(columns * per_column, np.float32) if levels is None else launcher.taken(levels)
         numbers = [columns, rows, code.steps, code.bits, code.threshold, code.levels, int(fresh), int(settles)]
         floats = code.deviations, code.outliers, code.low, code.high
+        # floats travel as their bits
         numbers += [layout.bits_of(np.array([number])) for number in floats]
         arguments = (
             layout.task(numbers),
@@ -46,6 +49,7 @@ class CudaCodecs:
             *(None if x is None else launcher.taken(x) for x in (limits, counted)),
             *(used, means, words),
         )
+        # a block of LANES threads for each column
         launcher.launch("codecs", "encode_columns", columns * LANES, arguments, words=1, threads=LANES)
         if settles and (back := launcher.returned(left, residual)) is not left:
             residual[...] = back.reshape(residual.shape)
@@ -57,6 +61,7 @@ class CudaCodecs:
         launcher, n = self._launcher, len(words) * rows
         out = launcher.xp.empty(n, np.float32) if total is None else launcher.taken(total)
         storage, adds = np.int32(layout.STORAGE[out.dtype]), np.int32(total is not None)
+        # 0 says that there is a level for each code
         of_ends = np.int32(steps if are_ends(levels, steps) else 0)
         codes = launcher.taken(words), launcher.taken(levels), of_ends, np.int32(bits_of(steps))
         arguments = (*codes, np.int64(rows), out, storage, adds)

@@ -20,6 +20,7 @@ from emu.datapath.registers import SCALARS
 Array = Any
 #: Dtype, shape and BLAKE2b digest of the bytes of a constant.
 Content = tuple[str, tuple[int, ...], bytes]
+#: Threads of a block, and the most blocks of a grid; only time depends on them.
 THREADS, MOST_BLOCKS = 128, 4096
 #: Threads of a warp.
 WARP = 32
@@ -47,7 +48,7 @@ class Launcher:
     """
 
     def __init__(self, device: Device, least_words: int = 1) -> None:
-        """Launch on a device."""
+        """Make a launcher of a device, which has launched nothing yet."""
         self.device, self.xp, self.least_words = device, device.xp, least_words
         self._constants: OrderedDict[Content, Array] = OrderedDict()
         self._contents: OrderedDict[int, tuple[NDArray[Any], Content]] = OrderedDict()
@@ -64,6 +65,7 @@ class Launcher:
 
     def returned(self, result: Array, *operands: Array) -> Array:
         """Return a result where its operands were."""
+        # on the host only if all operands were
         host = self.xp is not np and all(isinstance(x, np.ndarray) for x in operands)
         return result.get() if host else result
 
@@ -75,6 +77,7 @@ class Launcher:
         if self.xp is np:
             return x
         known = self._contents.get(id(x))
+        # the entry keeps its array alive, so that no other array has the `id` while it is there
         if known is None or known[0] is not x:
             known = self._contents[id(x)] = (x, _content_of(x))
             if len(self._contents) > _MOST_CONSTANTS:
@@ -83,17 +86,21 @@ class Launcher:
         copied = self._constants.pop(content, None)  # and put back at the end: the first is the one unused for longest
         if copied is None:
             copied = self.xp.asarray(x)
+            # the copy may have been queued on another stream than the next reader's
             self.device.finish()
         self._constants[content] = copied
         if len(self._constants) > _MOST_CONSTANTS:
+            # a kernel may still read the copy that is dropped
             self.device.finish()
             self._constants.popitem(last=False)
         return copied
 
     def room(self, size: int) -> tuple[_Page, int]:
         """Return a page and the number of one of its rows, in which nothing is counted yet."""
+        # pages belong to a queue: see `Counts.kind`
         key = self.device.queue, size
         page = self._pages.get(key)
+        # those who have rows of a full page keep it alive
         if page is None or page.used == _ROWS:
             page = self._pages[key] = _Page(self, size)
         page.used += 1
@@ -128,6 +135,7 @@ class Launcher:
             per_block: results that a block takes at once; 0 is one per thread.
         """
         self.launches += 1
+        # threads loop over results, so that fewer blocks than results are enough
         blocks = max(1, min(-(-n // (per_block or threads)), MOST_BLOCKS))
         self.device.launch(source, kernel, blocks, threads, arguments, shared_bytes, max(words, self.least_words))
 
@@ -155,6 +163,7 @@ def counted_bytes(register: RegisterCode | None, *, columns: bool = False) -> in
 def _nothing(size: int) -> NDArray[np.uint64]:
     """Return a page's rows before anything is counted."""
     totals = np.zeros((_ROWS, size + 1), np.int64)
+    # the last number of a row is its largest exponent
     totals[:, size] = NO_TOP
     return totals.view(np.uint64)
 
@@ -170,6 +179,7 @@ class _Page:
         """Make rows of so many counts and a largest exponent."""
         self._launcher = launcher
         self._totals = launcher.constant(_nothing(size)).copy()
+        # no launch has this number, so that the first read fetches
         self._fetched: tuple[int, NDArray[np.int64]] = (-1, np.empty((0, 0), np.int64))
         self.used = 0
 
@@ -179,6 +189,7 @@ class _Page:
 
     def rows(self) -> NDArray[np.int64]:
         """Return all rows on the host, copied once until the next launch."""
+        # if nothing was launched since, what was fetched still holds
         if self._fetched[0] != self._launcher.launches:
             self._launcher.device.finish()
             self._fetched = self._launcher.launches, on_host(self._totals).view(np.int64)
@@ -204,10 +215,12 @@ class Counts:
 
     def plus(self, others: Sequence[Counts]) -> Counts:
         """Return the sum with others of the same kind, on the device."""
+        # (counts, size + 1); as signed numbers, since exponents may be negative
         every = self._launcher.xp.stack([x.totals.view(np.int64) for x in (self, *others)])
         whole = Counts(self._launcher, self._register)
         totals = whole.totals.view(np.int64)
         totals[:-1], totals[-1] = every[:, :-1].sum(axis=0), every[:, -1].max()
+        # the sum was launched by the array library, past `launch`: pages must be fetched once more
         self._launcher.launches += 1
         return whole
 
@@ -215,6 +228,7 @@ class Counts:
         """Return the sum with others of the same kind, once every kernel of every queue is done."""
         rows = np.stack([x._page.rows()[x._row] for x in (self, *others)])
         totals, top = rows[:, :-1].sum(axis=0), int(rows[:, -1].max())
+        # only registers observe exponents
         if self._register is None:
             return Counted(totals[:N_FLAGS], None, NO_EXPONENT)
         return Counted(totals[:N_FLAGS], totals[N_FLAGS:], NO_EXPONENT if top == NO_TOP else top)

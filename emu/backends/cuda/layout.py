@@ -37,13 +37,16 @@ _ALL_BITS = 1 << 20
 #: Operands that are not flushed.
 NO_FLUSH = bounded(-(1 << 30), -(1 << 31), -(1 << 20), "an int32 below every exponent")
 #: Words of 64 bits of an exact sum, as `unit.cuh` has them.
+#: Products of float64 span 4198 bits, from 2**-2148 to 2**2050; 2**48 of them and a sign take 50 bits more.
 MOST_SUM_WORDS = bounded(72, 67, 512, "exact products of float64 take 67; a thread's memory holds them")
 #: Bits of a sum of one block, with its sign, as `unit.cuh` has them.
 BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
 #: More terms than any array holds.
 _MOST_TERMS = 1 << 48
+#: As `operand_numbers` orders them: storage, quantum, what is flushed, has -0, step, bits of a number given by value.
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
+#: 21 + 5 + 3 of the head, 3 operands of 6, 10 of sizes, divisor and steps, 3 + 2 * 21 of the unit, 7 of its blocks.
 TASK_NUMBERS = bounded(109, 109, 480, "that long; parameters of a kernel take at most 4096 bytes")
 #: Numbers of a format that kernels read. Formats of which others are not 0 they do not write (`is_only_defined`).
 _FORMAT_FIELDS = FormatCode._fields.index("sign_magnitude")
@@ -59,6 +62,7 @@ def head_numbers(write: Write) -> list[int]:
 
 def wraps(stage: StageCode) -> bool:
     """Return whether a stage wraps: then the lowest bits of a result matter, however large it is."""
+    # no value is so large that its low digits stop mattering
     return stage.overflow == WRAP and not stage.format.is_float
 
 
@@ -78,6 +82,7 @@ def stage_numbers(stage: StageCode) -> list[int]:
 
 def random_numbers(random: RandomCode) -> list[int]:
     """Return key, stream, step and draw."""
+    # the key as two words of 32 bits
     return [random.seed & MASK32, random.seed >> 32, random.stream, random.step, random.draw]
 
 
@@ -97,6 +102,7 @@ def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int =
     """
     if fmt is None:
         return [STORAGE[dtype], 0, NO_FLUSH, 1, step, given]
+    # the exponent below which operands count as 0
     return [STORAGE[dtype], fmt.quantum, fmt.emin if fmt.daz else NO_FLUSH, fmt.has_negative_zero, step, given]
 
 
@@ -124,6 +130,7 @@ def blocks_numbers(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCo
 def broadcast_steps(shape: tuple[int, ...]) -> list[int]:
     """Return the steps of batch, row and column in a contiguous array (B or 1, M or 1, N or 1)."""
     _, rows, columns = shape
+    # an axis of one element is repeated: its step is 0
     return [0 if size == 1 else step for size, step in zip(shape, (rows * columns, columns, 1), strict=True)]
 
 
@@ -141,6 +148,7 @@ def exact_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: M
         lowest, top = formats[0].quantum + formats[1].quantum, _top(formats[0]) + _top(formats[1])
     else:
         lowest, top = mac.product.format.quantum, _top(mac.product.format)
+    # an addend may lie outside the products' range
     if formats[2] is not None:
         lowest, top = min(lowest, formats[2].quantum), max(top, _top(formats[2]))
     # depth products and an addend, each at most 2**top, and a sign
@@ -155,6 +163,7 @@ def declines_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac
         return f"a block's sum takes {bits} bits, a kernel has {BLOCK_SUM_BITS}" if bits > BLOCK_SUM_BITS else ""
     if mac.accumulator is not None:
         return ""
+    # asked before the operands are known, so for the longest sum
     words = exact_sums(formats, mac, _MOST_TERMS)[1]
     return f"an exact sum takes {64 * words} bits, a kernel has {64 * MOST_SUM_WORDS}" if words > MOST_SUM_WORDS else ""
 
@@ -167,6 +176,7 @@ def kept_bits(stages: Iterable[StageCode], divisor: int = 1, *, adds: bool) -> i
         divisor: what it is divided by before.
         adds: whether bits can lie so far apart that the lowest are cut: what wraps needs them all.
     """
+    # a quotient by a power of two has no further digits
     divides = divisor & (divisor - 1) != 0
     return (divisor.bit_length() if divides else 0) + max(
         _ALL_BITS
@@ -192,6 +202,7 @@ def enough_words(widest: int, kept: int) -> int:
 
 def _top(fmt: FormatCode) -> int:
     """Return an exponent e so that no value exceeds 2**e."""
+    # plus 1: two's complement reaches one further below 0
     return fmt.max_exponent + (fmt.max_significand + 1).bit_length()
 
 
@@ -200,6 +211,7 @@ def task(numbers: Sequence[int]) -> np.void:
 
     Numbers above int64 are the same 64 bits; after the last one are zeros.
     """
+    # the struct has a fixed size
     given = np.zeros(TASK_NUMBERS, np.uint64)
     given[: len(numbers)] = [int(n) & (2**64 - 1) for n in numbers]
     return np.void(given.tobytes())

@@ -38,6 +38,7 @@ class Status(NamedTuple):
 
 def status() -> Status:
     """Return whether CUDA can compute here, and what to do if it cannot. Nothing is raised."""
+    # looked up without importing it: an absent package is not a broken one
     if importlib.util.find_spec("cupy") is None:
         return Status("absent", f"CuPy is not installed: {_EXTRAS}")
     try:
@@ -94,6 +95,7 @@ class CupyDevice:
     ) -> None:
         """Run a kernel; see `Device`."""
         device = self.xp.cuda.Device()
+        # a loaded function belongs to one device
         key = (int(device.id), source, kernel, words)
         if key not in self._functions:
             code = compiled(source, str(device.compute_capability), words)
@@ -116,6 +118,7 @@ class CupyDevice:
                 first = tasks[0]()
             return [first, *(task() for task in tasks[1:])]
         finally:
+            # also if a task fails: what is launched later must wait for the second stream
             here.wait_event(beside.record())
 
     def finish(self) -> None:
@@ -142,14 +145,17 @@ class CupyDevice:
         kind, result, result_kind, computed = _GEMM[left.dtype]
         rows, depth, columns = left.shape[1], left.shape[2], right.shape[1]
         if not (batches * rows * columns and depth):
+            # a sum of no terms is 0
             return self.xp.zeros((batches, rows, columns), result)
         cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         out = self.xp.empty((batches, rows, columns), result)
         alpha, beta = np.ones(1, result), np.zeros(1, result)  # the result is alpha * product + beta * out
+        # step 0 lets one matrix serve all products
         right_step, left_step = (0 if x.shape[0] == 1 else x.shape[1] * depth for x in (right, left))
         handle = self.xp.cuda.device.get_cublas_handle()
         cublas.gemmStridedBatchedEx(
             *(handle, cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, columns, rows, depth, alpha.ctypes.data),
+            # (N, K) by rows is (K, N) by columns: transposed; (M, K) by rows is (K, M) by columns: as it is
             *(right.data.ptr, kind, depth, right_step),
             *(left.data.ptr, kind, depth, left_step),
             *(beta.ctypes.data, out.data.ptr, result_kind, columns, rows * columns),
@@ -180,12 +186,14 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
     """
     kernels = nvrtc.Source.named(source)
     options = nvrtc.options_for(words)
+    # everything that decides the code is in the file's name
     content = repr((kernels, architecture, options, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
     folder = folder or cache_folder("cubins")
     path = folder / f"{Path(source).name}-{words}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
+        # a name of this process: two that compile at once write two files
         part = path.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(kernels.compiled(architecture, options=options))
         part.replace(path)  # at once: another process that compiles the same finds all of it or nothing

@@ -19,6 +19,7 @@ def writes(launcher: Launcher, stage: StageCode, register: RegisterCode | None) 
     """Return whether the fast stage writes these results and has room for what it counts."""
     # The kernels have code for the hand-written modes, and count emu's own underflow alone.
     return (
+        # a launcher with wider integers is there to try the general kernels
         launcher.least_words == 1
         and carrier_of(stage.format) == np.float32
         and not (stage.format.is_float and _is_unusual(stage.format))

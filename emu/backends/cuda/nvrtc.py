@@ -38,7 +38,9 @@ _REMEDY = "pip install nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12"
 def _candidates() -> list[str]:
     libraries: list[str] = []
     spec = importlib.util.find_spec("nvidia")
+    # wheels of NVIDIA install libraries below the namespace package `nvidia`
     for folder in (spec.submodule_search_locations or []) if spec else []:
+        # libnvrtc-builtins is another library
         libraries += [
             str(path) for path in sorted(Path(folder).glob("*/lib*/libnvrtc.so.*")) if "builtins" not in path.name
         ]
@@ -54,6 +56,7 @@ def _library() -> Any:
     problems: list[str] = []
     for candidate in _candidates():
         try:
+            # the first that loads: wheels before an installed toolkit, that before the system's
             return ctypes.CDLL(candidate)
         except OSError as error:
             problems.append(str(error))
@@ -116,6 +119,7 @@ def compile_kernels(
     try:
         prefix = "sm" if kind == "cubin" else "compute"
         flags = _strings([f"--gpu-architecture={prefix}_{architecture}", *options])
+        # the log says why, also for errors of the source
         if library.nvrtcCompileProgram(program, len(flags), flags) != 0:
             raise BackendUnavailable(f"NVRTC refuses {name} for sm_{architecture}:\n{_log(library, program)}")
         size = ctypes.c_size_t()
@@ -143,6 +147,7 @@ class Source(NamedTuple):
     def named(cls, name: str) -> Source:
         """Return the file `name`.cu of `kernels/`."""
         kernels = content_folder("kernels")
+        # all headers are passed as text: no include path is needed
         headers = {path.name: path.read_text() for path in sorted((kernels / "include").glob("*.cuh"))}
         return cls(f"{name}.cu", (kernels / f"{name}.cu").read_text(), headers)
 
@@ -169,5 +174,6 @@ def _log(library: Any, program: ctypes.c_void_p) -> str:
 def _check(code: int) -> None:
     if code != 0:
         text = _library().nvrtcGetErrorString
+        # ctypes takes results for integers unless told
         text.restype = ctypes.c_char_p
         raise BackendUnavailable(f"NVRTC failed: {text(code).decode()}")

@@ -52,7 +52,7 @@ class _Program(NamedTuple):
 
     Attributes:
         numbers: as `scaled.cu` reads them; registers of the outer level are set for each array.
-        outer: which of them are those registers', by name; none of rules for one level.
+        outer: places of those registers in `numbers`, by name; empty for rules of one level.
         way: how elements follow from factors.
         to_scale: stage of the operation `scale`.
         to_digits: stage of the operation `digits`.
@@ -70,6 +70,7 @@ class _Compiler:
 
     def __init__(self, set_before: dict[str, float]) -> None:
         self.constants = list(set_before.values())
+        # names that are set before the program runs have the first registers
         self.register = {name: i for i, name in enumerate(set_before)}
         self._of_constant: dict[float, int] = {}
         self.steps: list[tuple[int, str, int, int, int]] = []
@@ -98,12 +99,15 @@ class _Compiler:
     def _constant(self, value: float) -> int:
         if value not in self._of_constant:
             self._of_constant[value] = self._new()
+            # Registers of results lie between those of constants: NaN fills
+            # their places, which the program writes first.
             self.constants += [math.nan] * (self.used - len(self.constants))
             self.constants[self._of_constant[value]] = value
         return self._of_constant[value]
 
     def _step(self, operation: str, *operands: int) -> int:
         result = self._new()
+        # every operation is stored with three operands; unused ones are register 0
         a, b, c = (*operands, 0, 0)[:3]
         self.steps.append((result, operation, a, b, c))
         return result
@@ -127,16 +131,20 @@ def quantize_blocks(
         write: through which stage elements are written; no register observes them.
     """
     program, where = _program_of(fmt), _where(fmt, x.shape, axis)
+    # what is left to the definition is known before anything is launched
     if program is None or where is None or x.dtype != np.float32 or not x.size or not _writes(write):
         return None
     xp, n, flat = launcher.xp, x.size, launcher.taken(x)
     tiles = [Tiles(level.tiling, x.shape, axis) for level in fmt.levels]
     numbers, outer = list(program.numbers), ()
     if fmt.rule.outer is not None:
+        # one number for the tensor, read here: it enters the program of all blocks
         top = _largest(launcher, flat, leaves_nan_out=fmt.ignores_nan)
         names = fmt.rule.outer.run({**constants_of(fmt, np.float32), "top": np.full(tiles[1].counts, top)}, np.float32)
         outer = (np.asarray(names["t"], np.float32),)
+        # if the tensor's largest number is infinite or NaN, no block has a scale
         numbers[_HAS_NO_SCALES] = int(not (np.isfinite(top) or fmt.ignores_nan))
+        # numbers of the program are bits of binary32, set anew for each array
         for name, place in program.outer.items():
             numbers[place] = int(np.float32(np.ravel(names[name])[0]).view(np.uint32))
     blocks = math.prod(tiles[0].counts)
@@ -151,13 +159,15 @@ def quantize_blocks(
     chosen = (task, flat, scales, factors, np.int32(program.way), recorded, values, counts.totals, np.int64(n))
     words = layout.enough_words(_BITS, layout.kept_bits([write.stage], adds=False))
     launcher.launch("scaled", "elements_of_blocks", n, chosen, shared_bytes=counted_bytes(None), words=words)
+    # the definition returns scales of the host, so that these are fetched
     stored = np.asarray(scales.get() if xp is not np else scales).reshape(tiles[0].counts)
     return Outcome.with_pending(launcher.returned(values.reshape(x.shape), x), counts), (stored, *outer)
 
 
 def _found(launcher: Launcher, flat: Array, where: list[int], blocks: int, *, leaves_nan_out: bool) -> Array:
-    """Return the bits of the largest magnitude of each block and 1; 0 of blocks of NaN that is left out."""
+    """Return the bits of each block's largest magnitude, plus 1; 0 if it has only NaN, and NaN is left out."""
     largest = launcher.xp.zeros(blocks, np.uint32)
+    # only the end of the task is read: where blocks lie
     task = layout.task([0] * (len(layout.NO_OPERAND) + _HEAD) + where)
     arguments = (task, flat, np.int32(leaves_nan_out), largest, np.int64(flat.size))
     launcher.launch("scaled", "largest_of_blocks", -(-flat.size // _RUN), arguments, words=_WORDS)
@@ -166,23 +176,28 @@ def _found(launcher: Launcher, flat: Array, where: list[int], blocks: int, *, le
 
 def _largest(launcher: Launcher, flat: Array, *, leaves_nan_out: bool) -> np.float32:
     found = int(_found(launcher, flat, [0] * _BLOCKS_FIELDS, 1, leaves_nan_out=leaves_nan_out)[0])
+    # 1 is added to the bits, so that 0 can mean a block without numbers
     return np.uint32(max(found - 1, 0)).view(np.float32)
 
 
 #: Numbers of a task before its operands.
+#: The stage, 5 numbers of random bits and 3 of a register: `OPERANDS_AT` of `task.cuh`.
 _HEAD = layout.STAGE_FIELDS + 5 + 3
 
 
 def _where(fmt: Scaled, shape: tuple[int, ...], axis: int) -> list[int] | None:
     """Return where blocks lie, as `scaled.cu` reads it; None if it does not know them."""
     tiling = fmt.tiling
+    # one block: all sizes 0
     if tiling.across is None:
         return [0] * _BLOCKS_FIELDS
     if tiling.is_channel and math.prod(shape[:-2]) != 1:
         return None
     along = shape[axis] if tiling.along is None else tiling.along
     lines = canonical_shape(shape, axis)[-2] if len(shape) > 1 else 1
+    # elements between neighbours along the axis
     inner = math.prod(shape[len(shape) + axis + 1 :])
+    # size along, distance, block along, blocks along, size across, block across, blocks across
     return [shape[axis], inner, along, -(-shape[axis] // along), lines, tiling.across, -(-lines // tiling.across)]
 
 
@@ -198,8 +213,10 @@ def _program_of(fmt: Scaled) -> _Program | None:
     rule, scale = fmt.rule, fmt.levels[0].scale
     if fmt.has_zero or rule.reads == "double" or scale.carrier != np.float32:
         return None
+    # registers that a program finds set
     known = {"amax": 0.0, **{name: float(value) for name, value in constants_of(fmt, np.float32).items()}}
     outer = [] if rule.outer is None else ["top", *(name for name, _ in rule.outer.statements)]
+    # an outer level of rows has a number for each row, a program one for all
     if any(level.tiling.across is not None for level in fmt.levels[1:]):
         return None
     known |= dict.fromkeys(outer, 0.0)
@@ -219,6 +236,7 @@ def _program_of(fmt: Scaled) -> _Program | None:
     digits = Float(FLOAT32.exponent_bits, fmt.element_digits - 1)
     stages = [(scale, Rounding.NEAREST_EVEN, Overflow.SATFINITE), (digits, Rounding.NEAREST_AWAY, Overflow.IEEE)]
     to_scale, to_digits = (tuple(layout.stage_numbers(_stage(*stage))) for stage in stages)
+    # places in `numbers`: after the head come the constants
     places = {name: len(head) + place for name, place in set_before.items()}
     return _Program((*map(int, head), *constants, *steps), places, way, to_scale, to_digits)
 

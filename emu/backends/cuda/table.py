@@ -87,6 +87,7 @@ class CudaKernels(CudaCodecs):
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
+        # the fast stage reads float32 as it is
         if _is_float32(x, source) and narrow.writes(self._launcher, write.stage, write.register):
             return self._narrow(x, write, out)
         return self.elementwise("quantize", (x,), (source,), write, out)
@@ -151,6 +152,7 @@ class CudaKernels(CudaCodecs):
             numbers += layout.operand_numbers(
                 x.dtype, fmt, step=int(not single), given=layout.bits_of(number) if given else 0
             )
+        # tasks have room for three operands
         numbers += layout.NO_OPERAND * (3 - len(operands))
         values = xp.empty(n, carrier_of(stage.format))
         counts = Counts(self._launcher, register)
@@ -185,12 +187,14 @@ class CudaKernels(CudaCodecs):
 
     def columns(self, index: Indices, count: int) -> Columns:
         """Return which of `count` columns have entries."""
+        # indices of 32 bits are enough for all but such sizes
         if max(index.size, count) >= entries.MOST_ENTRIES:
             return ReferenceKernels().columns(index, count)
         return entries.columns(self._launcher, index, count)
 
     def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from products of 8-bit integers."""
+        # an unsigned word needs one more bit as a signed one
         return all(not f.is_float and f.width_bits + (not f.signed) <= _INT8_BITS for f in formats[:2])
 
     def function(
@@ -205,16 +209,19 @@ class CudaKernels(CudaCodecs):
 
         xp = self._launcher.xp
         flat = self._launcher.taken(x)
+        # `beyond` is not 0 if a double does not say all of its function's value
         doubles, beyond = xp.empty(flat.size, np.float64), xp.zeros(1, np.uint32)
         number = np.int32(list(FUNCTIONS).index(name))
         storage, _, flush_below, has_negative_zero, *_ = layout.operand_numbers(flat.dtype, source)
         element = (np.int32(storage), np.int32(flush_below), np.int32(has_negative_zero))
         arguments = (number, flat, *element, doubles, beyond, np.int64(flat.size))
         self._launcher.launch("functions", "float64_function", flat.size, arguments)
+        # this read waits for the kernel
         if not int(on_host(beyond)[0]):
             written = self.quantize(doubles.reshape(x.shape), None, write, None)
             written.values = self._launcher.returned(written.values, x)
             return written
+        # rare: on the host, values get what their doubles cannot say
         seen = as_float64(flush_operands(on_host(x), source))
         result = completed(name, seen, on_host(doubles).reshape(x.shape))
         written = write_wide(result, ReferenceKernels().quantize, write)
@@ -232,9 +239,11 @@ class CudaKernels(CudaCodecs):
         xp, n = self._launcher.xp, x.size
         numbers = [
             *layout.head_numbers(write),
+            # codes are looked up as they are: the table was made with flushed operands
             *layout.operand_numbers(x.dtype, source._replace(daz=0)),
             *layout.source_numbers(table.source),
         ]
+        # kernels get an address even without a register
         seen = _NO_PLACES if register is None else register_places(table, register)
         entries = (table.values, table.flags, seen, table.leading)
         entries = (*entries, table.next_values, table.next_flags, table.dropped)
@@ -277,6 +286,7 @@ class CudaKernels(CudaCodecs):
         """Return the largest magnitude in each array: two arrays by a launch, all of them by one read."""
         launcher = self._launcher
         flat = [launcher.taken(x) for x in arrays]
+        # of an odd number of arrays the last is looked at twice
         flat += flat[-1:] * (len(flat) % 2)
         largest = launcher.xp.zeros(len(flat), np.uint64)
         for i in range(0, len(flat), 2):
@@ -290,6 +300,7 @@ class CudaKernels(CudaCodecs):
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
         xp, shape = self._launcher.xp, windows.shape[:-1]
+        # (1, windows, K) offsets of an array
         if not isinstance(windows, Gathered):
             windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
         n, index_dtype = math.prod(shape), code_dtype_for((windows.columns.size - 1).bit_length())

@@ -33,6 +33,7 @@ GELU_IS_HALF = bounded(2.0**-60, 2.0**-1022, 2.0**-54, "x**2 / sqrt(2 pi) is les
 LOWEST_POWER = bounded(-200, -1000, -110, "the sum and its error are those of 1; its last places are normal numbers")
 
 INVERSE_LN2 = float.fromhex("0x1.71547652b82fep+0")
+#: ln 2 in two parts: 42 bits, whose product with an integer of 11 bits is exact, and the rest, rounded.
 LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")
 LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
 EXP = (

@@ -54,6 +54,7 @@ def _by_blocks(kernel: Callable[[Doubles], Doubles]) -> Callable[[Doubles], Doub
         with np.errstate(all="ignore"):
             for start in range(0, flat.size, BLOCK):
                 result[start : start + BLOCK] = kernel(flat[start : start + BLOCK])
+        # true of NaN alone
         result[result != result] = np.nan  # processors disagree about the sign of a NaN they make
         return result.reshape(np.shape(x))
 
@@ -62,6 +63,7 @@ def _by_blocks(kernel: Callable[[Doubles], Doubles]) -> Callable[[Doubles], Doub
 
 def _polynomial(x: Doubles, powers: tuple[float, ...]) -> Doubles:
     """Return powers[0] + powers[1] * x + ..., by Horner's rule."""
+    # in place from here on: `value` is an array of its own, so that x stays
     value = x * powers[-1]
     value += powers[-2]
     for power in powers[-3::-1]:
@@ -72,6 +74,7 @@ def _polynomial(x: Doubles, powers: tuple[float, ...]) -> Doubles:
 
 def _power_of_two(k: Integers) -> Doubles:
     """Return 2**k for -1022 <= k <= 1023, from the bits."""
+    # the exponent field alone: fraction 0 is significand 1
     return ((k + BIAS) << 52).view(np.float64)
 
 
@@ -86,11 +89,14 @@ def _exp_parts(high: Doubles, low: Doubles | float) -> tuple[Doubles, Doubles, I
 
     |high| <= 1200 and |low| <= ulp(high). The error of r + t is below 2**-55: t is r**2/2 and smaller terms.
     """
+    # the nearest integer, see MAGIC
     shifted = high * c.INVERSE_LN2 + MAGIC
     k = shifted.view(np.int64) - MAGIC_BITS
+    # exact: both are integers
     k_real = shifted - MAGIC
     # |k| <= 1200 / ln 2 has 11 bits, LN2_HIGH has 42: their product is exact
     r, rest = sum_of(high - k_real * c.LN2_HIGH, low - k_real * c.LN2_LOW)
+    # e**(r + rest) - 1 - r is rest + r * rest + r**2 * EXP(r), but for smaller products
     return r, rest + r * (rest + r * _polynomial(r, c.EXP)), k
 
 
@@ -98,6 +104,7 @@ def _exp_pair(high: Doubles, low: Doubles | float) -> tuple[Pair, Integers]:
     """Return exp(high + low) as ((h, l), k): 2**k * (h + l)."""
     r, t, k = _exp_parts(high, low)
     total, error = sum_of_ordered(1.0, r)
+    # what the rounding of 1 + r has lost joins the smaller terms
     return sum_of_ordered(total, error + t), k
 
 
@@ -118,6 +125,7 @@ def log(x: Doubles) -> Doubles:
 
     Error: below 0.55 ulp (measured 0.53), near 1 too.
     """
+    # 0 and negative numbers are among them: what comes of them is replaced at the end
     tiny = x < SMALLEST_NORMAL
     bits = np.where(tiny, x * INTO_NORMAL, x).view(np.int64)
     k = (bits - SQRT_HALF_BITS) >> 52  # doubles are ordered as their bits: k is 0 from sqrt(1/2) on, 1 from sqrt(2) on
@@ -125,9 +133,12 @@ def log(x: Doubles) -> Doubles:
     # an integer added to the bits of MAGIC gives those of MAGIC + k: a conversion without an instruction for it
     k_real = (k - np.where(tiny, SUBNORMAL_SHIFT, 0) + MAGIC_BITS).view(np.float64) - MAGIC
     f = m - 1.0
+    # s = (m - 1) / (m + 1) as a pair, since 2 s is nearly the whole logarithm of m
     s, s_rest = quotient_of((f, np.zeros_like(f)), sum_of_ordered(2.0, f))
     z = s * s
+    # log(m) is 2 s + s * z * LOG(z), the second part small
     rest = s * (z * _polynomial(z, c.LOG)) + k_real * c.LN2_LOW
+    # ordered: k * LN2_HIGH is 0 or at least 0.69, and 2 s at most 0.35
     high, low = sum_of_ordered(k_real * c.LN2_HIGH, 2.0 * s)
     result = high + (low + (2.0 * s_rest + rest))
     result = np.where(x > 0.0, result, np.where(x == 0.0, -np.inf, np.nan))
@@ -144,6 +155,7 @@ def tanh(x: Doubles) -> Doubles:
     r, t, k = _exp_parts(2.0 * np.minimum(magnitude, c.LARGEST_TANH), 0.0)
     power = _power_of_two(k)
     high, low = sum_of_ordered(power - 1.0, power * r)  # power - 1 is 0 or larger than power * r
+    # e**2|x| - 1, the numerator; 2 more than that is the denominator
     e = sum_of_ordered(high, low + power * t)
     one_more, error = sum_of(2.0, e[0])
     high, low = quotient_of(e, (one_more, error + e[1]))
@@ -156,9 +168,11 @@ def sigmoid(x: Doubles) -> Doubles:
 
     Error: below 0.85 ulp (measured 0.74), in the lower tail too.
     """
+    # of -|x|: e**-|x| does not overflow
     (high, low), k = _exp_pair(-np.minimum(np.abs(x), c.LARGEST_EXP), 0.0)
     power = _power_of_two(np.maximum(k, c.LOWEST_POWER))
     one_more, error = sum_of_ordered(1.0, power * high)
+    # below 0 the numerator is e**-|x| too; its power of two is left to `_scale`, which rounds subnormals once
     lower = x < 0.0
     numerator = (np.where(lower, high, 1.0), np.where(lower, low, 0.0))
     high, low = quotient_of(numerator, (one_more, error + power * low))
@@ -170,10 +184,12 @@ def _upper_tail(x: Doubles, scale: float, centre: float, powers: tuple[float, ..
 
     0 <= x <= 40; scale is 1 (erfc) or 1/2 (2 Phi).
     """
+    # an error of x**2 is a relative one of its exponential, so that the rounding of x**2 must be kept
     square, square_rest = product_of(x, x)
     v = x / (x + centre)
     high, low = sum_of(-scale * square, v * _polynomial(2.0 * v - 1.0, powers))
     e, k = _exp_pair(high, low - scale * square_rest)
+    # 5x/4 exactly, as a pair: x/4 is exact
     slope, slope_rest = sum_of_ordered(x, (c.TAIL_SLOPE - 1.0) * x)
     one_more, error = sum_of(1.0, slope)
     return e, (one_more, error + slope_rest), k
@@ -188,7 +204,9 @@ def erf(x: Doubles) -> Doubles:
     magnitude = np.abs(x)
     inner = np.minimum(magnitude, 0.5)
     near = inner + inner * _polynomial(inner * inner, c.ERF)
+    # erfc serves arguments from 1/2 on; smaller ones take `near`
     e, denominator, k = _upper_tail(np.minimum(np.maximum(magnitude, 0.5), c.LARGEST_ERF), 1.0, c.ERFC_CENTRE, c.ERFC)
+    # k lies above -60, so that the power is a normal number
     power = _power_of_two(k)
     high, low = quotient_of(e, denominator)
     far, error = sum_of_ordered(1.0, -power * high)
@@ -205,9 +223,12 @@ def gelu(x: Doubles) -> Doubles:
     magnitude = np.abs(x)
     inner = np.minimum(magnitude, c.LARGEST_GELU)
     e, denominator, k = _upper_tail(inner, 0.5, c.PHI_CENTRE, c.PHI)
+    # |x| * tail as a pair, divided as a pair
     product, error = product_of(inner, e[0])
     high, low = quotient_of((product, error + inner * e[1]), denominator)
+    # half of 2 Phi is Phi, hence - 1
     half_power = _power_of_two(np.maximum(k, c.LOWEST_POWER) - 1)
+    # x > 0: x - x * Phi(-x) is x * Phi(x)
     difference, error = sum_of(inner, -half_power * high)
     above = np.where(magnitude > c.LARGEST_GELU, x, difference + (error - half_power * low))
     result = np.where(x > 0.0, above, -_scale(high + low, k - 1))
@@ -225,9 +246,11 @@ def rsqrt(x: Doubles) -> Doubles:
     j = ((bits >> 52) - BIAS) >> 1  # x = m * 4**j: its root is sqrt(m) * 2**j
     m = (bits - (j << 53)).view(np.float64)  # 1 <= m < 4
     y = 1.0 / np.sqrt(m)
+    # the leading digits of 1 - m * y**2 cancel, so that the products are pairs
     square, square_rest = product_of(y, y)
     product, error = product_of(m, square)
     y = y + 0.5 * y * (((1.0 - product) - error) - m * square_rest)
+    # exact: results lie within 2**-512..2**537
     y = y * _power_of_two(np.where(tiny, SUBNORMAL_SHIFT // 2, 0) - j)
     y = np.where(x > 0.0, np.where(x == np.inf, 0.0, y), np.nan)
     return np.where(x == 0.0, np.copysign(np.inf, x), y)

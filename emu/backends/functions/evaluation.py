@@ -68,25 +68,32 @@ def evaluate(name: str, x: Doubles, grid: Grid) -> Shortened:
         x: arguments, shape (n,), float64, taken as exact.
         grid: see `Grid`.
     """
+    # doubles decide most values, and are exact for special ones
     y = FUNCTIONS[name](x)
     special = _is_exact(name, x, y)
+    # a start: what is undecided is replaced
     values = Exact.from_float(y)
     values.kind[np.isnan(y) & ~np.isnan(x)] = NEW_NAN
+    # an infinite double of a finite value is decided by other methods
     values.kind[~special] = FINITE
     values.negative[values.kind >= NAN] = False
+    # special values are 0, powers of two, infinities and NaN
     is_power = special & (values.kind == FINITE) & (y != 0)
     leading = np.where(is_power, values.leading, NO_LEADING)
     _reduce(values, grid)
     undecided = ~special
     with np.errstate(all="ignore"):
+        # each method decides what those before it left open
         for attempt in (_by_double(y, grid), _by_limit(name, x, grid), _by_logarithm(name, x, grid)):
             decided = undecided & attempt.certain
+            # a single array holds all significands: as Python's integers as soon as a method needs them
             if attempt.significand.dtype == object:
                 values = values.as_object()
             np.copyto(values.significand, attempt.significand, where=decided)
             np.copyto(values.exponent, attempt.exponent, where=decided)
             np.copyto(leading, attempt.leading, where=decided)
             undecided &= ~decided
+    # last, since it computes one value after the other, in mpmath
     values = _by_ziv(name, x, grid, undecided, values, leading)
     _cut_beyond(values, leading, grid)
     return Shortened(values, leading, is_power)
@@ -98,6 +105,7 @@ def _is_exact(name: str, x: Doubles, y: Doubles) -> Mask:
     if name == "log":
         special |= x == 1
     if name == "rsqrt":  # x = 4**n exactly where y = 2**-n and x * y * y = 1, all exact
+        # frexp gives 0.5 for powers of two
         with np.errstate(all="ignore"):
             special |= (np.frexp(y)[0] == 0.5) & (x * y * y == 1)
     return special
@@ -120,9 +128,12 @@ def _by_double(y: Doubles, grid: Grid) -> _Attempt:
     step = grid.step(leading)
     drop = step - last
     shift = np.clip(drop, 0, _LAST_SHIFT)
+    # one unit more than the bound, so that the exact value lies strictly inside
     low, high = m - (ERROR_ULP + 1), m + (ERROR_ULP + 1)
+    # both ends in the binade of y: then the leading bit is certain
     leading_sure = (field > 1) & (field < 0x7FF) & (low >> 52 == 1) & (high >> 52 == 1)
     digits_sure = grid.is_beyond(leading) | ((drop > 0) & (low >> shift == high >> shift))
+    # odd: the exact value is no multiple of the step, so that something follows below it
     return _Attempt(leading_sure & digits_sure, 2 * (low >> shift) + 1, step - 1, leading)
 
 
@@ -136,6 +147,7 @@ def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
     step = grid.step(leading)
     drop = step - last
     shift = np.clip(drop, 0, _LAST_SHIFT)
+    # whether T itself is a multiple of the step
     on_grid = ((m >> shift) << shift) == m
     beyond = grid.is_beyond(leading)
     certain = (field > 0) & (field < 0x7FF) & (bound <= np.where(on_grid & ~beyond, step, last))
@@ -143,6 +155,7 @@ def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
     kept = m >> shift
     if grow.max(initial=0) > _LAST_SHIFT - 54:  # 53 bits, shifted by `grow` and doubled, must stay below 2**62
         kept, grow = kept.astype(object), grow.astype(object)
+    # f lies just above T, or, if |f| < |T| and T is on the grid, in the step below it
     return _Attempt(certain, 2 * ((kept << grow) - (shrinks & on_grid).astype(kept.dtype)) + 1, step - 1, leading)
 
 
@@ -157,6 +170,7 @@ def _limit(name: str, x: Doubles) -> tuple[Doubles, Mask, Integers]:
     # 0.72134...: e**-x = 2**(-1.44269 x) <= 2**(-1.442 x)
     size = np.abs(x)
     e = np.frexp(x)[1].astype(np.int64) - 1
+    # |x| below 1/2, and well above the subnormals
     small = (e < -1) & (e > -1000)
     nowhere = np.full(x.shape, np.nan)
     everywhere = np.ones(x.shape, bool)
@@ -186,13 +200,16 @@ def _by_logarithm(name: str, x: Doubles, grid: Grid) -> _Attempt:
         logarithm = np.where(x < -64, x * LOG2_E, np.nan)
     elif name == "gelu":  # x Phi(x) exp(x**2/2) sqrt(2 pi) lies between -1 and -1 + 1/x**2
         logarithm = np.where(x < -16, (LOG_TAIL - 0.5 * x * x) * LOG2_E, np.nan)
+        # -log2(1 - 1/x**2) is below 1.45 / x**2 from |x| = 16 on
         error = 1.6 / (x * x)
+    # the roundings above add up to less than 2**-50 of the logarithm
     error = error + np.abs(logarithm) * 2.0**-48 + 2.0**-40
     outside = np.abs(logarithm) > LEADING_LIMIT + 1
     sure = outside | (np.floor(logarithm - error) == np.floor(logarithm + error))
     cut = np.clip(logarithm, -LEADING_LIMIT, LEADING_LIMIT)
     leading = np.floor(np.where(np.isnan(cut), 0.0, cut)).astype(np.int64)
     step = grid.step(leading)
+    # beyond the grid, or below its last step: in both cases only the leading bit counts
     certain = sure & ~np.isnan(logarithm) & (grid.is_beyond(leading) | (leading < step))
     return _Attempt(certain, np.ones(x.shape, np.int64), step - 1, leading)
 

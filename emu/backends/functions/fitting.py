@@ -41,12 +41,14 @@ def interpolate(function: Callable[[Real], Real], low: Real, high: Real, degree:
     """
     count = degree + 1
     centre, radius = (_mp.mpf(high) + low) / 2, (_mp.mpf(high) - low) / 2
+    # roots of the Chebyshev polynomial, moved to low..high
     nodes = [centre + radius * _mp.cos(_mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
     divided = [function(x) for x in nodes]
     for level in range(1, count):  # Newton's divided differences, then expansion into powers
         for i in range(count - 1, level - 1, -1):
             divided[i] = (divided[i] - divided[i - 1]) / (nodes[i] - nodes[i - level])
     powers = [divided[-1]]
+    # Horner's scheme on polynomials: (powers) * (x - node) + the next difference
     for i in range(count - 2, -1, -1):
         shifted = [_mp.mpf(0), *powers]
         for j, power in enumerate(powers):
@@ -72,11 +74,13 @@ def _erf_rest(z: Real) -> Real:
 
 def _tail(t: Real, centre: float, upper: Callable[[Real], Real]) -> Real:
     v = (1 + t) / 2
+    # x from v = x / (x + K)
     x = centre * v / (1 - v)
     return _mp.log((1 + x * TAIL_SLOPE) * upper(x)) / v
 
 
 def _erfc_rest(t: Real) -> Real:
+    # scaled by e**(x**2), the tail varies slowly
     return _tail(t, ERFC_CENTRE, lambda x: _mp.erfc(x) * _mp.exp(x * x))
 
 
@@ -92,12 +96,14 @@ def coefficients() -> dict[str, list[float]]:
     """Return every constant of `coefficients.py` by name; scalars as lists of length 1."""
     with _mp.workdps(DIGITS):
         ln2 = _mp.ln(2)
+        # cut, not rounded, so that the rest is positive
         high = _mp.floor(_mp.ldexp(ln2, LN2_HIGH_BITS)) / 2**LN2_HIGH_BITS
         z_log = ((_mp.sqrt(2) - 1) / (_mp.sqrt(2) + 1)) ** 2
         return {
             "INVERSE_LN2": [float(1 / ln2)],
             "LN2_HIGH": [float(high)],
             "LN2_LOW": [float(ln2 - high)],
+            # the last number is the degree
             "EXP": interpolate(_exp_rest, -ln2 / 2, ln2 / 2, 11),
             "LOG": interpolate(_log_rest, 0, z_log, 7),
             "ERF": interpolate(_erf_rest, 0, _mp.mpf(1) / 4, 8),

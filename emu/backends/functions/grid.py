@@ -46,12 +46,14 @@ class Grid:
     def of(cls, stage: StageCode) -> Grid:
         """Return the grid of a stage."""
         fmt = stage.format
+        # more than enough: the largest value is below 2**(max_exponent + precision)
         top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits) + 1
         return cls(fmt.precision, fmt.quantum, deciding_bits(stage), top, stage.overflow == WRAP)
 
     def last_bit(self, leading: Any) -> Any:
         """Return the exponent of the last bit written for values with these leading-bit exponents."""
         if not self.precision:
+            # in the shape of `leading`
             return leading * 0 + self.quantum
         return np.maximum(leading - (self.precision - 1), self.quantum)
 

@@ -31,6 +31,7 @@ def sum_of_ordered(a: Doubles | float, b: Doubles) -> Pair:
 def sum_of(a: Doubles | float, b: Doubles) -> Pair:
     """Return a + b exactly, as rounded sum and error (Knuth's TwoSum, whatever the order of magnitudes)."""
     high = a + b
+    # the part of b that `high` has taken up
     other = high - a
     return high, (a - (high - other)) + (b - other)
 
@@ -52,6 +53,7 @@ def _halves(a: Doubles) -> Pair:
 def quotient_of(numerator: Pair, denominator: Pair) -> Pair:
     """Return numerator / denominator as high + low, with a relative error below 2**-100."""
     high = numerator[0] / denominator[0]
+    # what the rounded quotient leaves of the numerator, divided once more, is its error
     product, error = product_of(high, denominator[0])
     remainder = ((numerator[0] - product) - error) + (numerator[1] - high * denominator[1])
     return high, remainder / denominator[0]

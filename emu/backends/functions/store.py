@@ -24,6 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 
 #: Change when the files' layout changes.
 LAYOUT = 1
+# the package's folder
 _PACKAGE = Path(__file__).resolve().parents[2]
 #: Whatever decides the bits of a table.
 _SOURCES = (
@@ -46,6 +47,7 @@ def sources_digest() -> str:
     digest = hashlib.sha256(f"layout {LAYOUT}".encode())
     for pattern in _SOURCES:
         for path in sorted(_PACKAGE.glob(pattern)):
+            # names count as well as bytes; paths as POSIX, so that systems agree
             digest.update(str(path.relative_to(_PACKAGE).as_posix()).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -70,6 +72,7 @@ def save(path: Path, key: str, arrays: Arrays) -> None:
     """Store arrays under `key`, all of them or none; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # in the same folder, so that the rename stays within a file system
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".emu-tmp")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -77,5 +80,6 @@ def save(path: Path, key: str, arrays: Arrays) -> None:
                 np.savez_compressed(file, **named)
             os.replace(temporary, path)
         except BaseException:
+            # also if interrupted: no temporary file is left behind
             Path(temporary).unlink(missing_ok=True)
             raise

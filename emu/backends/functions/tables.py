@@ -123,6 +123,7 @@ class FunctionTable:
         stage, random, register = write
         codes = self.source.encode(x)
         values, flags = self.lookup(codes, n_rbits=stage.n_rbits, u=draw_bits(x.shape, stage, random))
+        # how often each of the 256 patterns of flags occurs
         by_pattern = np.bincount(flags.reshape(-1), minlength=256)
         positions, max_exponent = (
             observe(self.observed(codes), register) if register is not None else (None, NO_EXPONENT)
@@ -144,6 +145,7 @@ def register_places(table: FunctionTable, register: RegisterCode) -> NDArray[np.
     """Return, per code, the index of the register's count that goes up."""
     bins, none = register.bins, 2 * register.bins
     position = table.exponent.astype(np.int64) - register.lowest
+    # negative positions follow the positive ones
     places = np.where(table.negative, position + bins, position)
     # after the positions of both signs, in the order of `SCALARS`: none, below, above, nonfinite
     places[position < 0] = none + 1
@@ -152,6 +154,7 @@ def register_places(table: FunctionTable, register: RegisterCode) -> NDArray[np.
     minus_one = (table.exponent < table.leading) & (table.leading == register.fixed_quantum)
     places[(table.leading == NO_LEADING) | minus_one] = none
     places[table.kind != FINITE] = none + 3
+    # the last assignment wins: what is not finite is nothing else
     return places
 
 
@@ -194,6 +197,7 @@ def function_table(
 
 @lru_cache(maxsize=TABLES_IN_MEMORY)
 def _table(name: str, source: Format, stage: OutputStage, tininess: int, folder: Path) -> FunctionTable:
+    # without random bits their number does not matter: stages that differ in it alone share a file
     n_rbits = stage.n_rbits if stage.rounding.draws else 0
     key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits} {tininess}"
     path = store.path_of(folder, key)
@@ -202,17 +206,20 @@ def _table(name: str, source: Format, stage: OutputStage, tininess: int, folder:
     if arrays is None or arrays.keys() != {f.name for f in fields(FunctionTable)} - {"source"}:
         arrays = _make(name, source, encode_stage(stage)._replace(tininess=tininess))
         store.save(path, key, arrays)
+    # all callers share these arrays
     for array in arrays.values():
         array.flags.writeable = False
     return FunctionTable(source, **arrays)
 
 
 def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
+    # values of all codes in order; a DAZ format gives 0 for subnormal codes
     x = source.decode(source.codes()).astype(np.float64)
     grid = Grid.of(stage)
     shortened = evaluate(name, x, grid)
     exact, leading = shortened.exact, shortened.leading
     poles = (x == 0) & (exact.kind == INFINITE)  # as 1/0: they raise the flag of a division by zero
+    # the table's exponents have 32 bits; `leading` was cut to them
     arrays: store.Arrays = {
         "leading": leading.astype(np.int32),
         "exponent": (leading - (shortened.is_power & exact.negative)).astype(np.int32),
@@ -238,6 +245,7 @@ def _written(exact: Exact, poles: Array, stage: StageCode, u: Array | None) -> t
     with np.errstate(all="ignore"):
         values, masks = write(exact, stage, u)
     masks[DIVISION_FLAG] |= poles
+    # seven masks, a bit each
     return values, np.packbits(np.stack(masks), axis=0, bitorder="little")[0]
 
 
@@ -250,6 +258,7 @@ def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.u
     """
     exact = shortened.exact.as_object()  # Python integers: a step may lie far below 64 bits
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
+    # the bits down to the grid's last spare bit
     left, right = np.maximum(-shift, 0), np.maximum(shift, 0)
     significand: Array = exact.significand << left
     kept: Array = significand >> right

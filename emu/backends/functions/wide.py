@@ -63,6 +63,7 @@ def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any, A
         x: operands.
         y: results.
     """
+    # neither 0 nor infinite: then an infinity or a zero is no exact value
     ordinary = xp.isfinite(x) & (x != 0)
     underflowed = ordinary & (y == 0)
     if name == "log":
@@ -102,5 +103,6 @@ def write_wide(
         return outcome.with_values(outcome.values.reshape(result.doubles.shape))
     outcome = quantize(result.doubles, None, write, None)
     if result.poles is not None:
+        # a pole is known from the argument: its double is an infinity like any other
         outcome.flags[DIVISION_FLAG] += np.count_nonzero(result.poles)
     return outcome

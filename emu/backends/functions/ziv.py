@@ -41,6 +41,7 @@ def _context() -> Context:
 
 
 def _sigmoid(mp: Context, x: Any) -> Any:
+    # of -|x|, so that e does not overflow
     e = mp.exp(-abs(x))
     return (1 if x >= 0 else e) / (1 + e)
 
@@ -76,20 +77,25 @@ def _shortened(mp: Context, name: str, x: float, grid: Grid) -> tuple[int, int, 
     precision = FIRST_PRECISION
     while precision < PRECISION_LIMIT:
         mp.prec = precision + GUARD_BITS
+        # mpmath's parts: sign, significand, exponent, bit length
         _, man, exp, bits = _FUNCTIONS[name](mp, mp.mpf(x))._mpf_
         man, exp, bits = int(man), int(exp), int(bits)
         leading = exp + bits - 1
+        # kept are precision + 1 bits
         low_exponent = leading - precision
         shift = low_exponent - exp
         kept = man >> shift if shift > 0 else man << -shift
         low, high = kept - ENCLOSURE, kept + ENCLOSURE
+        # both ends in one binade: the leading bit is certain
         if low.bit_length() == high.bit_length():
             if grid.is_beyond(leading):
                 return low | 1, low_exponent, leading
             step = int(grid.step(leading))
             drop = step - low_exponent
+            # decided if both ends agree down to the grid's step; the value itself never lies on the step
             if drop > 0 and low >> drop == high >> drop:
                 return 2 * (low >> drop) + 1, step - 1, leading
+            # the step lies so many bits below those kept, if `drop` is not positive
             precision = max(precision, precision - drop)
         precision *= 2
     raise AssertionError(f"{name}({x!r}) does not leave the grid {grid}: an exact case is missing")

@@ -5,7 +5,9 @@ compiling.py   compiles kernels and runs them on threads; cache.py: keeps them o
 bits.py        float bit patterns, error-free transformations
 blocks.py      rounding, overflow, register, flags on one block
 prepared.py    a stage as compiled loops take it; operation_loops.py: elementwise operations that feed it
+in_doubles.py  when a float64 result is written as the exact one would be
 stage.py       the output stage writing one result from any thread, fused with the operation that feeds it
+small.py       the same for small arrays, asked once for all of a kind
 scaled.py      elements that share scales; scaled_loops.py: panels of them
 vector/        vector code for the same, and for the products below: twins of the plain loops
 ways/          the ways to compute a product, one file each; contents.py: what their loops return; ending.py: writes it
@@ -21,6 +23,7 @@ terms.py       products and stages inside units, one block at a time
 infinite_sums.py  which accumulators became infinite from finite terms
 functions.py   elementary functions of wide inputs; tabled.py: of narrow ones
 selection.py   relu, max pooling and its backward pass
+codecs.py      gradient codecs; codecs_in_loops.py, codecs_of_sides.py: their columns; column_sums.py: their means
 table.py       the table of kernels
 """
 

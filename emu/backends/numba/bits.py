@@ -73,6 +73,7 @@ def move_to_odd(x: float, error: float) -> float:
 def add_to_odd(a: float, b: float) -> float:
     """Return a + b rounded to odd."""
     s = a + b
+    # Knuth's TwoSum: exact whichever of the two is larger, if nothing overflows.
     back = s - a
     return move_to_odd(s, (a - (s - back)) + (b - back))
 
@@ -94,6 +95,7 @@ def product_error(a: float, b: float, p: float) -> float:
 def multiply_to_odd(a: float, b: float) -> float:
     """Return a * b rounded to odd."""
     p = a * b
+    # A p of 0 is exact: callers keep products far above the smallest float64.
     if not np.isfinite(p) or p == 0.0:
         return p
     return move_to_odd(p, product_error(a, b, p))
@@ -103,9 +105,12 @@ def multiply_to_odd(a: float, b: float) -> float:
 def fma_to_odd(a: float, b: float, c: float) -> float:
     """Return a * b + c rounded to odd (Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well)."""
     product = a * b
+    # The sum is then exact, or has no digits: a product of 0 is exact, as in `multiply_to_odd`.
     if not np.isfinite(product) or product == 0.0 or not np.isfinite(c):
         return product + c
     product_low = product_error(a, b, product)
+    # product + product_low is a * b, and high + low is c + product_low; then s + rest is product + high. So the exact
+    # result is s + (rest + low), of which rest + low is rounded to odd before it meets s.
     high = c + product_low
     back = high - c
     low = (c - (high - back)) + (product_low - back)
@@ -138,8 +143,10 @@ def remainder_of(a: float, b: float) -> float:
     if np.isinf(b):
         return a
     divisor = abs(b)
-    # Less an even multiple: at half a divisor, a tie, n stays even. Less one more, n is odd, and moves on from a tie.
-    # A divisor whose double overflows is more than half of |a|.
+    # `fmod` takes away an even multiple of the divisor. n is even then, and stays so at a tie, half a divisor: hence
+    # `>`. After one divisor more n is odd, and moves on from a tie: hence `>=`. The rest is doubled, as half of a
+    # subnormal divisor may be inexact. Both differences are exact (Sterbenz).
+    # If the divisor's double overflows, the divisor is more than half of |a|, and there is no even multiple to take.
     rest = np.fmod(abs(a), divisor + divisor) if divisor + divisor < np.inf else abs(a)
     if rest + rest > divisor:
         rest = rest - divisor
@@ -154,5 +161,6 @@ def sqrt_to_odd(a: float) -> float:
     s = np.sqrt(a)
     if not np.isfinite(s) or s == 0.0:
         return s
+    # The error of s has the sign of the remainder a - s * s, a float64 as that of a quotient is.
     p = s * s
     return move_to_odd(s, (a - p) - product_error(s, s, p))

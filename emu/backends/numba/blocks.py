@@ -86,6 +86,7 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
             negative = v[i] < 0.0
             # From 2**53 on t + 1 may be no float64, but then v is an integer: f is 0, and t is taken.
             if mode == TO_ODD:
+                # An even t with a rest moves to the odd neighbour above.
                 up = f > 0.0 and t * 0.5 == np.floor(t * 0.5)
             else:
                 tie = f == 0.5 and (
@@ -93,6 +94,7 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
                 )
                 up = f > 0.5 or tie
             r[i] = np.copysign(t + 1.0 if up else t, v[i])
+    # A result of 0 has the sign of v: ceil(-0.5) is -0.
     if mode in (FLOOR, CEIL):
         for i in range(n):
             r[i] = np.copysign(r[i], v[i])
@@ -171,7 +173,10 @@ def scale_fixed(x: Any, v: Any, n: int, stage: Stage) -> None:
 
 @kernel
 def bound_fixed(y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> None:
-    """Apply the overflow rule of a fixed-point format to a rounded block: values y; r is bounded, too."""
+    """Apply the overflow rule of a fixed-point format to a rounded block: values y.
+
+    Of the rules `wrap` and saturation to zero, r changes as well; others leave it as it was rounded.
+    """
     step = power_of_two(stage.quantum)  # a normal number, by `prepared.supports`
     high, low, modulus = stage.high, stage.low, stage.modulus
     overflows = 0
@@ -190,7 +195,8 @@ def bound_fixed(y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> Non
                 if stage.overflow == SATURATE_ZERO:
                     r[i] = 0.0
                 elif not np.isinf(r[i]):
-                    # The modulus is a power of two: quotient, product and difference are exact.
+                    # The modulus is a power of two: quotient, product and difference are exact. The residue, from 0 on,
+                    # becomes the code's value: codes above `high` are negative in two's complement.
                     r[i] = r[i] - np.floor(r[i] / modulus) * modulus
                     if r[i] > high:
                         r[i] = r[i] - modulus
@@ -253,6 +259,7 @@ def bound_float(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any
     if stage.ftz:
         smallest = power_of_two(stage.emin)
         for i in range(n):
+            # Not counted before as an underflow, as r is not 0; nor as inexact, if the subnormal number was exact.
             if y[i] != 0.0 and abs(y[i]) < smallest:
                 underflows += 1
                 inexacts += r[i] == v[i]
@@ -296,6 +303,7 @@ def count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) -> 
     count = 0
     for i in range(n):
         magnitude = abs(x[i])
+        # `carried` is infinite if tininess is detected before rounding: then no rounding makes a result normal.
         count += 0.0 < magnitude < normal and y[i] != x[i] and (carried == np.inf or abs(r[i]) < carried)
     return count
 
@@ -343,6 +351,7 @@ def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, co
         exponent = field - BIAS
         max_exponent = max(max_exponent, exponent)
         side = 0
+        # The register of a negative number is the second half of the bins.
         if bits < 0:
             side = bins
             if fraction == 0:

@@ -22,7 +22,7 @@ import numpy as np
 from numba.core import serialize  # pyright: ignore[reportMissingTypeStubs]
 
 from emu import _paths
-from emu.backends.numba.claims import CLAIMS, PassedOver
+from emu.backends.numba.claims import CLAIMS, PassedOverError
 
 # LLVM and Numba say little about their types.
 _LLVM: Any = llvmlite.binding
@@ -41,6 +41,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
+    # Numba reads the folder only when a function is decorated: other code that uses Numba keeps its own.
     before = _NUMBA_CONFIG.CACHE_DIR
     _NUMBA_CONFIG.CACHE_DIR = str(folder)
     try:
@@ -61,6 +62,7 @@ class Versions:
         self._folder, self._name = Path(folder), name
 
     def _path(self, text: str) -> Path:
+        # Half of the hash keeps names short: `load` compares the whole key.
         return self._folder / f"{self._name}.{hashlib.sha256(text.encode()).hexdigest()[:32]}.nbc"
 
     def save(self, key: object, data: object) -> None:
@@ -82,7 +84,7 @@ class Versions:
         """Return what was compiled for `key`; None if this process is to compile it.
 
         Raises:
-            PassedOver: another process compiles it, and this one need not have it.
+            PassedOverError: another process compiles it, and this one need not have it.
         """
         text = repr(key)
         saved = self._read(text)
@@ -109,6 +111,7 @@ def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[...
             made: Any = compile_as(cache=True, **options)(function)
         except (RuntimeError, OSError):  # nowhere to write: compile in every process instead
             return compile_as(cache=False, **options)(function)
+    # Numba's cache has chosen path and name. Of its files it calls `save`, `load` and `flush` alone.
     files = made._cache
     files._cache_file = Versions(files._cache_path, files._impl.filename_base)
     made._compile_for_args = _passing_over(made._compile_for_args)  # the first call of a version looks it up there
@@ -121,7 +124,7 @@ def _passing_over(compile_for: Callable[..., Any]) -> Callable[..., Any]:
     def compile_or_pass(*args: Any, **keywords: Any) -> Any:
         try:
             return compile_for(*args, **keywords)
-        except PassedOver:
+        except PassedOverError:
             return _nothing
         except BaseException:
             CLAIMS.give_up_all()  # what cannot be compiled is claimed by nobody

@@ -111,12 +111,14 @@ def _measure(x: Any, exponents: Any, measured: Any) -> None:
     """Raise what is measured to that of some numbers; the top of infinities and NaN lies above all others."""
     low, high, top, digits = measured[LOW], measured[HIGH], measured[TOP], measured[DIGITS]
     for i in range(x.size):
+        # Of infinities and NaN 1024, which `_as_range` recognises; of zeros -1023, below all others.
         field = ((bits_of(np.float64(x[i])) >> 52) & FIELD) - FLOAT64_BIAS
         exponent = np.int64(exponents[i])
         is_zero = x[i] == 0.0
         low = min(low, FAR if is_zero else exponent)
         high = max(high, -FAR if is_zero else exponent)
         top = max(top, field)
+        # The leading bit has this place above the last one, before `point` is added: `_as_range` does so.
         digits = max(digits, -FAR if is_zero else field - exponent)
     measured[LOW], measured[HIGH], measured[TOP], measured[DIGITS] = low, high, top, digits
 
@@ -145,6 +147,7 @@ def _own_range_of(x: Array, emin: int) -> Range | None:
 
 def _unmeasured() -> Array:
     measured = np.empty((thread_count(), 4), np.int64)
+    # Neutral for least and largest: a thread without a range leaves its row as it is.
     measured[:] = FAR, -FAR, -FAR, -FAR
     return measured
 
@@ -165,6 +168,7 @@ def _as_range(measured: Array, point: int) -> Range | None:
     low, high = int(measured[:, LOW].min()), int(measured[:, HIGH].max())
     if low > high:  # zeros alone
         return Range(0, 0, 0, 0)
+    # The last place of a number is 2**(exponent - point); bits from there to the leading one, both included.
     return Range(low, high, top, int(measured[:, DIGITS].max()) + point + 1)
 
 
@@ -206,6 +210,7 @@ def centred_by_own(
     a, b = (_own_range_of(*each) for each in zip((left, right), emins, strict=True))
     if a is None or b is None:
         return None
+    # As they are, float32 operands are not copied: so that is tried first.
     for middles in ((0, 0), (a.middle, b.middle)):
         # Their products have no more bits than float32, the accumulator: its last place is the lower one.
         blocks, no_points = (fraction_bits, min_exponent), (0, 0)
@@ -244,12 +249,14 @@ def _place(
     # In float32 as it is, the unit's own sums are neither subnormal nor infinite.
     if not depth or last <= 2 - BIAS or bound >= BIAS or last - shift <= -END or bound - shift >= END:
         return None
+    # A floor below -END is never reached: no moved product has so small an exponent.
     floor = max(-END, min_exponent - shift)
     if max(a.top - middles[0], b.top - middles[1], floor) >= END:
         return None
     if addend is not None:
         addend = np.ldexp(addend.astype(np.float64), -shift)
         magnitude = np.abs(addend)
+        # An addend must lie between the ends, too: it is aligned like a product, and counts in the sum.
         is_near = (magnitude == 0) | ((magnitude > 2.0 ** (last - shift)) & (magnitude < 2.0 ** (bound - shift)))
         if not is_near.all():
             return None
@@ -264,6 +271,7 @@ def _move(x: Any, factor: float, moved: Any) -> None:
 
 def _moved(x: Array, by: int) -> Array:
     """Return numbers divided by 2**by, float32."""
+    # Nothing is written into the operands, so that the array itself may be returned.
     if not by and x.dtype == np.float32:
         return x
     numbers, out = only_read(x.reshape(-1)), empty(x.shape, np.float32)

@@ -24,7 +24,7 @@ TRY_S = 0.005
 PATIENCE_S = 60.0
 
 
-class PassedOver(Exception):
+class PassedOverError(Exception):
     """Another process compiles this kernel, and this one need not have it."""
 
 
@@ -51,7 +51,7 @@ class Claims:
             read: reads it; None if it is not there.
 
         Raises:
-            PassedOver: another process compiles it, and this one need not have it.
+            PassedOverError: another process compiles it, and this one need not have it.
         """
         if self.before_first is not None:
             before_first, self.before_first = self.before_first, None
@@ -65,7 +65,7 @@ class Claims:
         while not _lock(file):
             if may_pass:
                 file.close()
-                raise PassedOver
+                raise PassedOverError
             if time.monotonic() > waits_until:
                 file.close()
                 return None

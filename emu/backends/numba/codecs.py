@@ -53,6 +53,7 @@ class NumbaCodecs:
             if levels is None
             else levels
         )
+        # Arrays stand for what is absent, so that the loops are compiled once; `counted` of size 0 lets all decide.
         task = Columns(
             only_read(np.ascontiguousarray(gradients)),
             residual,

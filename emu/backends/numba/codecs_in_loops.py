@@ -21,8 +21,8 @@ from emu.backends.numba.compiling import kernel, part
 from emu.backends.reference.column_sums import LANES
 
 Array = NDArray[Any]
-#: Codes that are packed into words together: of at most 8 bits, so 32 in all, which a word of 64 takes up beside fewer
-#: than 32 others.
+#: Codes that are packed into words together. They have at most 8 bits each, 32 in all; fewer than 32 bits wait for the
+#: next word when they come, so that 64 bits hold both.
 TOGETHER = 4
 
 
@@ -57,6 +57,7 @@ class Encoding(NamedTuple):
         ranges = code.steps > 2 and not code.has_range and (computes_levels or code.levels != MIDDLES)
         deviates = ranges or (computes_levels and code.outliers > 0)
         leaves_some_out = computes_levels and (drawn or code.outliers > 0)
+        # The fields of a `ColumnsCode` in order, with the bits of a code after `steps`.
         return cls(*code[:1], code.bits, *code[1:], computes_levels, leaves_some_out, deviates, settles)
 
 
@@ -168,6 +169,7 @@ def _write_steps(values: Any, limits: Any, steps: int, codes: Any) -> None:
     last, zero = number(steps - 1), number(0)
     for i in range(values.size):
         step = np.floor((values[i] - low) / divisor)
+        # No comparison with a NaN is true: it becomes step 0.
         step = step if step > 0 else zero
         codes[i] = codes.dtype.type(step if step < last else last)
 
@@ -228,6 +230,7 @@ def _write_means(room: Any, encoding: Any, levels: Any) -> None:
     """Write the means of the values of each code as levels."""
     room.lanes[:] = 0
     room.counts[:] = 0
+    # Two steps whose values all count need no branch.
     if encoding.steps > 2 or encoding.leaves_some_out:
         _add_by_code(room.values, room.codes, room.decides, encoding.leaves_some_out, room.lanes, room.counts)
     else:
@@ -258,6 +261,8 @@ def pack(codes: Any, bits: int, words: Any) -> None:
 @part
 def _pack_wide(codes: Any, rows: int, bits: int, words: Any) -> None:
     """Pack codes of more bits than a byte into words, the first one lowest."""
+    # A code of at most 16 bits begins at bit 31 of a word or below: 64 bits hold it, and it ends in the next word at
+    # the latest.
     words[:] = 0
     for i in range(rows):
         at, shift = i * bits // CODE_WORD_BITS, i * bits % CODE_WORD_BITS
@@ -291,18 +296,21 @@ def _encode_column(columns: Any, encoding: Any, column: int, room: Any) -> None:
             _write_sides(values, columns.limits[column] if encoding.threshold == AT_GIVEN else threshold, room.codes)
         if encoding.computes_levels:
             if encoding.leaves_some_out:
+                # A single row of `counted` is for all columns.
                 reach = number(encoding.outliers) * deviation if encoding.outliers > 0 else number(-1)
                 _write_deciders(values, mean, reach, columns.counted[column % len(columns.counted)], room.decides)
             if encoding.kind == ENDS:
                 _write_ends(values, room.decides, encoding.leaves_some_out, used)
             else:
                 _write_means(room, encoding, used)
+        # Given or computed, levels are float32: what is lost to their rounding stays in the residual.
         room.table[:] = used
     if encoding.bits > BYTE_BITS:
         _pack_wide(room.codes, values.size, encoding.bits, columns.words[column])
     else:
         pack(room.codes, encoding.bits, columns.words[column])
     if encoding.settles and encoding.kind == MIDDLES:
+        # As `_write_decoded` computes it: the residual is what the receiver does not get.
         low, width = room.ends[0], (room.ends[1] - room.ends[0]) / np.float32(encoding.steps)
         for i in range(values.size):
             residual[i] = one_nan(values[i] - _middle(low, width, room.codes[i]), quiet)
@@ -336,6 +344,7 @@ def unpack(words: Any, bits: int, codes: Any) -> None:
     # A word is taken whenever fewer bits are pending than a group has.
     mask = (np.uint64(1) << width) - np.uint64(1)
     for first in range(0, codes.size, TOGETHER):
+        # One word is enough: a group has at most 32 bits.
         if left < TOGETHER * bits and at < words.size:
             pending |= np.uint64(words[at]) << np.uint64(left)
             left += CODE_WORD_BITS

@@ -42,6 +42,7 @@ def _add_column(columns: Any, column: int, threshold: Any, values: Any, lanes: A
         blocks,
         address(lanes),
     )
+    # The lanes hold the sums of whole blocks; rows that are left go on in lane 0, 1 ... as rows of one more block.
     first, zero = blocks * SUM_LANES, values.dtype.type(0)
     # The rows that are left begin a word, as blocks of 64 rows are whole words of 32.
     words[first // CODE_WORD_BITS :] = 0
@@ -81,6 +82,7 @@ def encode_sides_range(columns: Any, encoding: Any, start: int, stop: int) -> No
         if encoding.settles:
             low, high = number(used[0]), number(used[1])
             residual, chunks = columns.residual[column], rows // LANES
+            # No column follows the last one: it stands for its own successor.
             ahead = row_address(columns.gradients, min(column + 1, last))
             settle_sides(values.dtype, address(values), address(words), low, high, address(residual), chunks, ahead)
             for i in range(chunks * LANES, rows):

@@ -41,7 +41,7 @@ def kernel(
     """Compile a function of arrays and numbers: no interpreter lock, IEEE division, no contraction, cached on disk.
 
     Numba compiles it again for each constant that a kernel gives it: where it is given numbers as well, write
-    `np.int64(0)`. An array that is assigned to a slice costs more than a second: Numba compiles its error message.
+    `np.int64(0)`. Assigning an array to a slice costs more than a second: Numba compiles the error message too.
     A loop `for i in range(start, stop)` over elements is no vector code, as an index below 0 would count from the end:
     give it a slice, and let it begin at 0.
 
@@ -157,6 +157,8 @@ class _Job:
 
     def __init__(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._work, self._arguments = work, arguments
+        # The lock is taken at once: whoever waits sleeps until `run` releases it. The flag is for those who look before
+        # that.
         self._flag, self._done = np.zeros(1, np.int64), threading.Lock()
         self._error: BaseException | None = None
         self._done.acquire()
@@ -167,6 +169,7 @@ class _Job:
             self._work(*self._arguments)
         except BaseException as error:  # `result` raises it in the thread that asked for the work
             self._error = error
+        # The flag first: a thread that still looks need not sleep.
         self._flag[0] = 1
         self._done.release()
 
@@ -188,6 +191,7 @@ class _Pool:
     def __init__(self, threads: int) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         for number in range(threads):
+            # Daemons: the process may end while they wait for jobs.
             threading.Thread(target=self._serve, name=f"emu-{number}", daemon=True).start()
 
     def _serve(self) -> None:
@@ -203,6 +207,7 @@ class _Pool:
 
 @lru_cache(maxsize=1)
 def _pool() -> _Pool:
+    # The thread that asks computes a range, too.
     return _Pool(max(thread_count() - 1, 1))
 
 
@@ -220,11 +225,14 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
         align: starts are multiples of this.
         grain: ranges smaller than this are not split.
     """
+    # No pool is made, and no thread woken, for work of one range.
     threads = min(thread_count(), max(1, size // max(grain, 1)))
+    # An empty result is one range, too: `work` is called once.
     if threads == 1:
         work(0, 0, size)
         return
     step = -(-size // threads)
+    # Rounded up to the alignment, steps may leave fewer ranges than threads.
     step = max(-(-step // align) * align, align)
     ranges = [(i, start, min(start + step, size)) for i, start in enumerate(range(0, size, step))]
     jobs = [_pool().submit(work, *r) for r in ranges[1:]]

@@ -76,6 +76,8 @@ def wrap(digits: Any, count: int, width: int, lowest: int, top: int) -> bool:
     """Drop all bits of weight 2**top and more if any has a weight of 2**(top + 2) or more; return whether it was so."""
     far = False
     for digit in range(count):
+        # Whether the digit has a bit of weight 2**(top + 2) or more. Digits are below 2**63: a larger shift than 63
+        # gives what 63 gives, and with NO_TOP no digit is far.
         distance = top + 2 - (lowest + digit * width)
         far = far or (digits[digit] >> min(max(distance, 0), 63)) > 0
     if far:
@@ -103,6 +105,7 @@ def write_digits(
     extra = writing.extra
     count = extra + windows + 1
     digits = np.zeros(count, np.int64)
+    # An empty `written`: the stage is given the contents themselves.
     differs = written.size == contents.size
     for i in range(n):
         # An infinity is in the first window; less itself it is NaN, which is in the others. NaN is in all.

@@ -55,6 +55,7 @@ class _Ended(Way[Given]):
         own = self.loops.declines(product, stage)
         if own == "":
             return own
+        # A reason that holds for all compiled loops goes before the loops' own.
         general = _declines(product, stage) or ("" if self.divides else _declines_quotient(product, stage))
         return general or own
 
@@ -159,6 +160,7 @@ def _written(contents: Contents, divisor: int, write: Write) -> Outcome:
     else:
         outcome = run_stage("divide", (sums, np.full(sums.shape, divisor, sums.dtype)), unseen)
     if write.register is not None:
+        # Written once more, into nothing that is kept, for the register and the largest exponent alone.
         seen = run_stage("quantize", (sums,), write)
         outcome.register, outcome.max_exponent = seen.register, seen.max_exponent
     return outcome

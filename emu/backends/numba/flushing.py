@@ -29,6 +29,7 @@ def flushed(x: Array, fmt: FormatCode | None) -> Array:
     """Return carriers of a format as arithmetic reads them: subnormals as 0 if it is DAZ, else unchanged; any shape."""
     if fmt is None or not fmt.daz:
         return x
+    # An operand that stands for all stays a single number, with strides of 0.
     if is_one_number(x):
         return np.broadcast_to(flushed(x.reshape(-1)[:1], fmt)[0], x.shape)
     flat, out = np.ascontiguousarray(x).reshape(-1), empty((x.size,), x.dtype)

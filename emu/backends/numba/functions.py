@@ -144,6 +144,7 @@ def _log(x: float) -> float:
     bits = bits_of(x * INTO_NORMAL if tiny else x)
     k = (bits - SQRT_HALF_BITS) >> 52  # x = 2**k * (1 + f), 1 + f between the roots of 1/2 and 2
     f = float_of(bits - (k << 52)) - 1.0
+    # Added to the bits of MAGIC, an integer gives those of MAGIC + k: a conversion without an instruction for it.
     k_real = float_of(k - (SUBNORMAL_SHIFT if tiny else 0) + MAGIC_BITS) - MAGIC
     two_more, error = _sum_of_ordered(2.0, f)
     s, s_rest = _quotient_of(f, 0.0, two_more, error)
@@ -160,6 +161,7 @@ def _tanh(x: float) -> float:
     magnitude = abs(x)
     r, t, k = _exp_parts(2.0 * _at_most(magnitude, c.LARGEST_TANH), 0.0)
     power = power_of_two(k)
+    # power - 1 is 0, or larger than power * r.
     high, low = _sum_of_ordered(power - 1.0, power * r)
     e, e_low = _sum_of_ordered(high, low + power * t)
     one_more, error = _sum_of(2.0, e)
@@ -180,6 +182,7 @@ def _sigmoid(x: float) -> float:
 @inlined
 def _erf(x: float) -> float:
     magnitude = abs(x)
+    # Both sides of 1/2 are computed, each of arguments within its own interval: nothing branches.
     inner = _at_most(magnitude, 0.5)
     near = inner + inner * _of_erf(inner * inner)
     outer = _at_most(0.5 if magnitude < 0.5 else magnitude, c.LARGEST_ERF)
@@ -215,6 +218,7 @@ def _rsqrt(x: float) -> float:
     y = 1.0 / math.sqrt(m)
     square, square_rest = _product_of(y, y)
     product, error = _product_of(m, square)
+    # One step of Newton's iteration, from the residual 1 - m * y**2.
     y = y + 0.5 * y * (((1.0 - product) - error) - m * square_rest)
     y = y * power_of_two((SUBNORMAL_SHIFT // 2 if tiny else 0) - j)
     y = (0.0 if x == np.inf else y) if x > 0.0 else np.nan

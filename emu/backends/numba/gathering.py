@@ -26,6 +26,7 @@ def _gather_rows(data: Any, batch_stride: int, rows: Any, columns: Any, out: Any
 
 def materialised(x: Gathered) -> Array:
     """Return gathered matrices as an array, (B, M, K); one matrix if all are the same."""
+    # A stride of 0: all matrices are the first.
     batches = x.batches if x.batch_stride else 1
     data, out = only_read(x.data), empty((batches * x.rows.size, x.columns.size), x.dtype)
     grain = max(1, GRAIN_ELEMENTS // max(x.columns.size, 1))

@@ -95,9 +95,12 @@ def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
     if operation in ("add", "subtract"):
         return max(bounds) + 1
     if operation in ("multiply", "fma"):
+        # One more for the sum of a product and an addend.
         return max(sum(bounds[:2]), *bounds[2:], 0) + 1
     if operation == "sqrt":
+        # A root of a number below 2**e is below 2**(e / 2).
         return bounds[0] // 2 + 1
+    # The largest quotient is by the smallest divisor; one by 0 is no finite result.
     divisors = np.abs(operands[1].flat[0] if is_one_number(operands[1]) else operands[1])
     smallest = float(np.min(divisors, initial=math.inf, where=divisors > 0))
     return bounds[0] - (math.frexp(smallest)[1] - 1) if math.isfinite(smallest) else bounds[0]

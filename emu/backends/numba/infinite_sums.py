@@ -68,8 +68,10 @@ def _added_again(unclear: Mask, product: Product, write: Write) -> Mask:
     """Return where a finite product or sum becomes infinite; only unclear contents are examined."""
     a, b = product.stacks(materialised)
     addend, code, mac = product.addend, product.code, product.code.mac
+    # A unit that adds floats in order adds the unclear outputs alone; any other computes all of them again.
     unit = in_order.unit_for(mac, code.formats)
     if unit is not None and unit.kind != in_order.FIXED:
+        # Indices in C order of (B, M, N).
         outputs, third = np.flatnonzero(unclear), np.zeros((1, 1, 1), np.float32) if addend is None else addend
         marks = np.zeros(unclear.size, np.uint8)
 
@@ -106,6 +108,7 @@ def _add_again(a: Any, b: Any, addend: Any, outputs: Any, unit: Any, rounds_prod
             if rounds_products:
                 product = np.float64(np.float32(product))
                 hit |= is_finite and not np.isfinite(product)
+            # The sum stays infinite: only a product that is rounded, of finite factors, can still overflow.
             if not np.isfinite(acc):
                 if hit or not rounds_products:
                     break
@@ -127,6 +130,7 @@ def overflowed_sparse(contents: Array, product: SparseProduct, random: RandomCod
     unclear = infinite & strips.any_operand(is_special, product)
     if not unclear.any() or _stays_finite(product.data, product.dense, product.addend, product.code):
         return infinite & ~unclear
+    # No loop adds single results of a sparse product again: the definition adds all of them.
     touched = definition_of_sparse.sums(product, random)[1]
     return (infinite & ~unclear) | (unclear & (touched is not None and touched))
 
@@ -147,6 +151,7 @@ def _stays_finite(a: Array, b: Array, addend: Array | None, code: ProductCode) -
     A sum of magnitudes grows by at most one ulp at each rounding: by a factor of 1 + 2**(1 - p) or, among subnormals,
     by a quantum. There are no more than 2 * depth + 3 roundings, of products and of sums.
     """
+    # Bounds of finite terms: `_largest` leaves out infinities and NaN.
     depth, mac = code.depth, code.mac
     product = _largest(a) * _largest(b)
     total = depth * product + (0.0 if addend is None else _largest(addend))

@@ -82,6 +82,7 @@ def write_products(
     left, right = as_gathered(a), as_gathered(b)
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
     values = empty(shape, carrier_of(write.stage.format))
+    # Patches, which need no copy: many matrices first, then one.
     if isinstance(b, Gathered) and _is_paired(left, right, formats):
         product = _batch_of(left, right, addend, formats)
         if product is not None:
@@ -126,6 +127,7 @@ def _batch_of(
     if addend is not None:
         if addend.shape[2] > 1:
             return None
+        # In units of the sums' last place: what begins the 32-bit sums must be an integer that fits them.
         first = addend[0].astype(np.float64) / lsb
         if (np.abs(first) > loops.INT32_MAX).any() or (first != np.rint(first)).any():
             return None
@@ -144,6 +146,7 @@ def _write_batch(product: paired_products.BatchProduct, values: Array, write: Wr
     writer = Writer("quantize", (product.dtype,), values, write)
     panels = product.shape[0] // PANEL_COLUMNS
     whole = panels * PANEL_COLUMNS if writer.takes_any_order else 0
+    # What the sink took before it stopped has been counted: a new writer begins with counts of 0, and writes all.
     if whole and not product.write(values[:whole], writer.sink):  # some have been counted
         writer, whole = Writer("quantize", (product.dtype,), values, write), 0
     rest = values[whole:]
@@ -264,6 +267,7 @@ class _Product:
     def group(self) -> int:
         """Rows that are packed and finished together, a multiple of 16: results are written from multiples of 16."""
         row_bytes = min(self.depth, loops.CHUNK_DEPTH) * np.dtype(self.item).itemsize * (1 + self.split)
+        # Both limits: results of a group, and its packed rows (twice as many bytes if split).
         fitting = min(GROUP_RESULTS // max(self.columns, 1), GROUP_BYTES // max(row_bytes, 1))
         return max(min(fitting, self.rows) // 16, 1) * 16
 
@@ -353,8 +357,10 @@ def _pairs(product: _Product) -> tuple[_Pairs, Array] | None:
 def _pairs_of(rows: bytes, columns: bytes) -> tuple[_Pairs, Array] | None:
     """Return the pairs and the segments; offsets are the bytes of int64 arrays, which the cache can hash."""
     offsets, across = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
+    # The last offset must be the largest: the loop takes the end of what it reads from it.
     if min(offsets.size, across.size) < 2 or offsets.min() < 0 or offsets[-1] != offsets.max():
         return None
+    # Sums are computed for each position from the first column to the last.
     if (np.diff(across) < 1).any() or across[-1] - across[0] >= MOST_IN_VAIN * across.size:
         return None
     paired, single = _matched(range(offsets.size), offsets, 1)
@@ -363,6 +369,7 @@ def _pairs_of(rows: bytes, columns: bytes) -> tuple[_Pairs, Array] | None:
     distance = int(np.bincount(gaps[gaps > 0]).argmax()) if (gaps > 0).any() else 1
     far, alone = _matched(single, offsets, distance)
     pairs = np.array([*((i, j, 1) for i, j in paired), *((i, j, 0) for i, j in far), *((k, -1, 1) for k in alone)])
+    # A k without a partner takes an instruction of two products for one.
     if len(pairs) > MOST_IN_VAIN * offsets.size / 2:
         return None
     first, second, near = (np.ascontiguousarray(column) for column in pairs.T)
@@ -386,6 +393,7 @@ def _matched(ks: Sequence[int], offsets: Array, distance: int) -> tuple[list[tup
 
 def _segments_of(offsets: Array) -> Array:
     """Return panel, lane, column and length of each run of adjacent offsets within a panel."""
+    # -2 before the first offset, which is 0: it begins a run.
     begins = np.diff(offsets, prepend=-2) != 1
     begins |= offsets % PANEL_COLUMNS == 0
     columns = np.flatnonzero(begins)
@@ -444,6 +452,7 @@ def _finish_group(
     """
     if at == stop * results:
         return stop
+    # The group that holds result `at`: groups are counted from where the loop began.
     begin = first + (at // results - first) // group * group
     end = min(begin + group, stop)
     writer.write(thread, (sums,), at, end * results, begin * results)
@@ -496,10 +505,12 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
 def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
     """Let each thread pack and multiply a part of k; integers add up to the same in any order."""
     left, right = _side(product.left), _side(product.right)
+    # Sums of all results for each thread, as each adds up another part of k.
     size = -(-product.rows // TILE_ROWS) * product.panels * loops.TILE_SUMS
     tiles = empty((thread_count() + 1, size), np.int64)
     tiles[...] = 0
     corrections = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
+    # `add_products` finishes nothing here: what it would finish with is not read.
     unused = (corrections[0], product.lsb, product.addend, product.columns)
     out = empty((product.rows * product.columns,), np.float64)
 

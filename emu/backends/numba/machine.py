@@ -32,6 +32,7 @@ def _features() -> dict[str, bool]:
     configured = _NUMBA_CONFIG.CPU_FEATURES
     if configured is None:
         return dict(_LLVM.get_host_cpu_features())
+    # As LLVM writes them: "+avx2,-avx512f".
     return {feature[1:]: feature[0] == "+" for feature in str(configured).split(",") if feature}
 
 

@@ -57,6 +57,7 @@ def _test_fixed(x: Any, patterns: Any, negative_zero: int, scale: float, low: fl
     outside = False
     zeros = False
     for i in range(x.size):  # of a slice: with a first index that may be negative, nothing becomes vector code
+        # A product with a power of two: exact by the bounds above, or infinite, which is beyond `high`.
         y = np.float64(x[i]) * scale
         outside |= (np.rint(y) != y) | (y < low) | (y > high)  # a NaN differs from itself
         zeros |= patterns[i] == negative_zero
@@ -79,6 +80,8 @@ def _test_float(
     for i in range(x.size):
         magnitude = patterns[i] & ~negative_zero
         y = np.float64(x[i]) * scale
+        # Below the format's smallest normal number, its values are multiples of 2**quantum; from there on, they are the
+        # numbers whose lowest bits are 0.
         is_small = magnitude < small
         outside |= (is_small & (np.rint(y) != y)) | (~is_small & ((magnitude & tail) != 0)) | (magnitude > largest)
         zeros |= patterns[i] == negative_zero
@@ -97,6 +100,7 @@ def are_finite(x: Array) -> bool:
     """Return whether all numbers, float32 or float64, are finite."""
     flat, finite = x.ravel(order="K"), [True] * (thread_count() + 1)
     patterns = only_read(flat.view(np.int32 if x.dtype == np.float32 else np.int64))
+    # The pattern of infinity is a field of ones: NaN has it, too.
     exponent = int(np.array(np.inf, x.dtype).view(patterns.dtype)[()])
 
     def work(thread: int, start: int, stop: int) -> None:
@@ -120,6 +124,7 @@ def are_members(x: Array, fmt: Format) -> tuple[bool, bool]:
     if limits is None or not x.flags.c_contiguous:
         return False, False
     flat = only_read(x.reshape(-1))
+    # -0 is told from 0 by its pattern alone, the lowest integer.
     patterns = flat.view(np.int32 if x.dtype == np.float32 else np.int64)
     lowest = int(np.iinfo(patterns.dtype).min)
     test, numbers = (
@@ -148,6 +153,7 @@ def limits_of(fmt: Format, dtype: np.dtype[Any]) -> Limits | None:
     stored, emin = int(info.nmant), int(info.minexp)
     quantum = fmt.emin - fmt.fraction_bits
     most = FLOAT32_SCALE if dtype == np.float32 else FLOAT64_SCALE
+    # Left out: formats whose smallest normal number is subnormal in the dtype, as patterns have no leading bit there.
     if not fmt.signed or fmt.hidden_one or fmt.emin < emin or not -most <= quantum <= 0:
         return None
     return Limits(

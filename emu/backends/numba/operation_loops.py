@@ -109,6 +109,7 @@ def compute_operation(operation: int, operands: Sequence[Array], n: int, floor: 
         flags: divisions by zero are added.
     """
     if operation == k.SUBTRACT:
+        # A copy: operands have been loaded as float64 into room of this piece.
         np.negative(operands[1], out=operands[1])
     if operation in (k.ADD, k.SUBTRACT):
         _add(*operands, n, floor, x)
@@ -181,6 +182,8 @@ class Passes(NamedTuple):
                     x[:n] = r[:n]
                 if self.positions.bins:
                     top = observe_block(x, n, *self.positions, counts, top)
+                # The register observes results before they are written; integers of `round_to_integral` pass the stage
+                # once more.
                 self._bound(x, y, v, r, u, n, flags)
                 if self.operation == k.ROUND_TO_INTEGRAL:
                     # Writing an integer may be exact although rounding to it was not.

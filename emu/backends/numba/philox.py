@@ -30,6 +30,7 @@ def fill_random(u: Any, start: int, n: int, n_rbits: int, seed: int, stream: int
         k0 = np.uint64(seed) & low
         k1 = np.uint64(seed) >> half
         for _ in range(10):
+            # The multipliers, and below what is added to the keys after each round, are Philox4x32's constants.
             p0 = c0 * np.uint64(0xD2511F53)
             p1 = c2 * np.uint64(0xCD9E8D57)
             c0 = (p1 >> half) ^ c1 ^ k0
@@ -45,5 +46,6 @@ def fill_random(u: Any, start: int, n: int, n_rbits: int, seed: int, stream: int
         for j in range(per_block):
             index = block * per_block + j
             if index < n:
+                # Fields are taken from the lowest bits of the first word on; of each, the highest `n_rbits` bits.
                 field = (words[j // per_word] >> np.uint64((j % per_word) * field_bits)) & mask
                 u[index] = np.int64(field >> drop)

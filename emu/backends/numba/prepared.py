@@ -33,6 +33,7 @@ def prepare(stage: StageCode) -> Stage:
         # Finite results overflow to the largest value if the rule says so (it clamps), or if the mode rounds toward it.
         # Infinities depend on the rule alone.
         clamps, (stays_above, stays_below) = stage.overflow != k.IEEE, modes.meaning_of(stage).stays
+        # An unsigned format has no negative infinity: a negative overflow is NaN, or the smallest value, 0.
         above = high if clamps or stays_above else infinity
         below = low if clamps or stays_below else -infinity if fmt.signed else math.nan
         infinite = high if clamps and not k.keeps_infinities(stage) else infinity
@@ -64,6 +65,7 @@ def supports(stage: StageCode) -> bool:
     fmt = stage.format
     if fmt.is_only_defined:
         return False
+    # 2**top is beyond every value.
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
     if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
         return False  # from 2**53 on a step is inexact; `wrap` needs its last bits, saturation only its size

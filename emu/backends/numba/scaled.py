@@ -111,8 +111,10 @@ class Geometry(NamedTuple):
             rows, width, length = 1, along, size  # blocks follow each other
         else:
             rows, width, length = along, 1, math.prod(shape[axis + 1 :])
+        # Vectors are whole: of one row of a block, or of sixteen tall blocks beside each other.
         if width % LANES and (width > 1 or length % LANES):
             return None
+        # A panel has whole blocks, or whole groups of sixteen tall ones.
         step = max(width, LANES)
         columns = max((ROW_PANEL if rows == 1 else ROWS_PANEL) // (rows * step), 1) * step
         return cls(rows, width, length, size // (rows * length), min(columns, length))
@@ -154,6 +156,7 @@ def quantize_blocks(x: Array, fmt: Scaled, axis: int, write: Write, *, counted: 
     flat, of_steps, outer = only_read(x.reshape(-1)), plan.of_steps, ()
     if plan.outer is not None:
         assert fmt.rule.outer is not None
+        # The outer level's scale is of the whole array: its largest magnitude is known before the first panel.
         top = np.full(plan.outer, _largest(flat, ignores_nan=fmt.ignores_nan))
         names = fmt.rule.outer.run({**plan.constants, "top": top}, np.float32)
         outer, of_steps = (np.asarray(names["t"], np.float32),), of_steps.copy()
@@ -184,6 +187,7 @@ def _run(
     over_ranges(work, geometry.panels, 1, -(-VECTOR_GRAIN // (geometry.rows * geometry.columns)))
     flags = reports.sum(axis=0)
     if any(left_out):
+        # Marked groups were not written, and no flag of theirs was counted.
         groups, together = np.flatnonzero(marks), geometry.together
         y = np.empty((groups.size, geometry.rows, together * geometry.width), np.float64)
         quotients(flat, groups, geometry, together, stored, factors, plan.exact, plan.divides, y)
@@ -201,6 +205,7 @@ def _largest(flat: Array, *, ignores_nan: bool) -> np.float32:
         bits[thread] = largest_bits(entry, flat, start, stop)
 
     over_ranges(work, flat.size, LANES, VECTOR_GRAIN)
+    # Patterns above that of infinity are NaN: they hide the largest number, which is looked for once more.
     if max(bits) > INFINITE_BITS and ignores_nan:
         return np.float32(np.max(np.where(np.isnan(flat), np.float32(0), np.abs(flat))))
     return np.int32(max(bits)).view(np.float32)
@@ -261,6 +266,7 @@ def _plan(fmt: Scaled, stage: StageCode, shape: tuple[int, ...], axis: int, coun
     ]
     functions, (find, run, write) = zip(*codes, strict=True)
     scales = list(tiles[0].counts)
+    # Blocks follow each other in memory in the order of the array's axes; `counts` has the axis of the blocks last.
     scales.insert(axis % len(shape), scales.pop())
     outer = None if rule.outer is None else tiles[1].counts
     numbers = _numbers_of_steps(fmt), _numbers_of_elements(stage, geometry)
@@ -336,6 +342,7 @@ def _numbers_of_elements(stage: StageCode, geometry: Geometry) -> NDArray[np.int
     numbers, integers = block[: elements.N_NUMBERS].view(np.float64), block[elements.N_NUMBERS :]
     numbers[[elements.HIGH, elements.LOW]] = [prepared.high, prepared.low]
     numbers[[elements.SCALE, elements.STEP]] = [2.0**-fmt.quantum, 2.0**fmt.quantum]
+    # What is prefetched while a panel is written: the next panel, beside it or in the next strip.
     is_last = geometry.columns == geometry.length
     integers[elements.AHEAD] = geometry.rows * geometry.length if is_last else geometry.columns
     if fmt.is_float:

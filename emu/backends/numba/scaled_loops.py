@@ -25,7 +25,7 @@ BEYOND, CHANGED, SMALL = elements.BEYOND, elements.CHANGED, elements.SMALL
 ZEROS, ZEROS_BEFORE = elements.ZEROS, elements.ZEROS_BEFORE
 OVERFLOW_FLAG, UNDERFLOW_FLAG = k.OVERFLOW_FLAG, k.UNDERFLOW_FLAG
 INEXACT_FLAG, SUBNORMAL_FLAG = k.INEXACT_FLAG, k.SUBNORMAL_FLAG
-#: What a block with a NaN is that is left out: it has other numbers, or none.
+#: What is noted of a block whose NaN is left out of its largest magnitude: it has other numbers, or none.
 SOME, NO_NUMBERS = 1, 2
 
 
@@ -93,7 +93,9 @@ def write_panels(
         groups = blocks // together
         first, begin = strip * rows * length + column, strip * (length // width) + column // width
         source, target = address(x) + FLOAT32_BYTES * first, address(out) + FLOAT32_BYTES * first
+        # Three passes over a panel that stays in the cache: largest magnitudes, steps of the rule, elements.
         call_at(find, (source, length, rows, groups, vectors, address(amax)))
+        # Patterns of magnitudes are ordered as integers; those of NaN lie above that of infinity.
         most = 0
         for block in range(blocks if ignores_nan else 0):
             most = max(most, bits[block])
@@ -112,9 +114,11 @@ def write_panels(
                     nan = nans[block] if has_nans else 0
                     if exact and nan == NO_NUMBERS:  # there is no other number to scale by
                         stored[block] = np.nan
+                    # `quotients` reads these of groups that are left out.
                     factors[begin + block] = by[block]
                     usual &= bits[block] < INFINITE_BITS and by[block] < np.inf
                     usual &= stored[block] == stored[block] and nan == 0
+                # Sixteen tall blocks are written together: one that is unusual leaves out all.
                 if usual:
                     moved = FLOAT32_BYTES * group * together
                     here = (source + moved * width, target + moved * width, length, rows, 1, vectors)
@@ -122,6 +126,7 @@ def write_panels(
                 else:
                     marks[begin // together + group] = 1
                     left_out = 1
+        # Only scales of real blocks: lanes beyond the last have room in `stored` alone.
         copy_bytes(address(scales) + FLOAT32_BYTES * begin, places[1], FLOAT32_BYTES * blocks)
     flags[OVERFLOW_FLAG] += tallies[BEYOND]
     flags[INEXACT_FLAG] += tallies[CHANGED]

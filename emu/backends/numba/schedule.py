@@ -47,13 +47,17 @@ class Schedule(NamedTuple):
 def schedule_for(order: int, lanes: int, depth: int, *, has_addend: bool) -> Schedule:
     """Return the events of a dot product of `depth` products, in the order of that number."""
     count = {k.SEQUENTIAL: 1, k.LANES: lanes, k.PAIRWISE: max(depth, 1)}[order]
+    # The tree of joins is that of the next power of two: lanes or products that are missing are zeros.
     padded = 1 << (count - 1).bit_length()
     leaves = min(count, max(depth, 1))  # lanes without a product are padding
     first, levels, products = _subtrees(leaves, padded, depth)
+    # As a binary counter carries: so many sums are parked at the levels from the subtree's own on; it joins them all.
     joins = _trailing_ones(first >> levels)
     counts = 2 * products + joins + 2  # clear, two for each product, joins, park
+    # For each event: the subtree it belongs to, and its place there: 0 clears, then come products, joins, one park.
     subtree = np.repeat(np.arange(first.size), counts)
     at = np.arange(subtree.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    # A lane takes each `leaves`-th product, beginning with its own number.
     terms = first[subtree] + (at - 1) // 2 * leaves
     join = at - 1 - 2 * products[subtree]
     level = levels[subtree] + join
@@ -63,7 +67,10 @@ def schedule_for(order: int, lanes: int, depth: int, *, has_addend: bool) -> Sch
     added = PUT if order == k.PAIRWISE else ADD
     kinds = np.where(is_product, np.where(is_factor, MULTIPLY, added), np.where(is_join, JOIN, PARK))
     kinds[at == 0] = CLEAR
+    # The number, at its level, of the subtree that a join makes: draws number the joins level by level, from left to
+    # right.
     joined = first[subtree] >> np.maximum(level + 1, 0)
+    # Draws of a product and its add, 1 + 2k and 2 + 2k; joins follow from 2K + 1 on (docs/concepts/random-bits.md).
     draws = np.where(
         is_product,
         2 * terms + np.where(is_factor, 1, 2),

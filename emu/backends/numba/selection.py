@@ -41,6 +41,7 @@ def max_pool_range(
 ) -> None:
     """Write the maxima and their first positions in windows, each a row of gathered matrices; NaN wins, -0 < +0."""
     for window in range(start, stop):
+        # Windows are counted through all images.
         base = window // rows.size * batch_stride + rows[window % rows.size]
         top = data[base + columns[0]]
         position = 0
@@ -76,6 +77,7 @@ def max_pool_in_lanes(
     """Write maxima of floats as `max_pool_range` does, up to sixteen windows of an image at once."""
     starts = np.empty(rows.size + 1, np.int64)
     runs = _find_neighbours(rows, starts)
+    # Runs are those of one image: all images have the same offsets.
     are_neighbours = runs * FEWEST_NEIGHBOURS <= rows.size
     at = start
     while at < stop:

@@ -35,6 +35,7 @@ def applies(left: Gathered, right: Gathered) -> bool:
 
 def are_neighbours(offsets: NDArray[np.int64]) -> bool:
     """Return whether the first `FEWEST_NEIGHBOURS` offsets are those of neighbours in memory."""
+    # Only the ends of the first offsets are compared: what is between matters to speed alone, as `find_runs` reads all.
     last = min(offsets.size, FEWEST_NEIGHBOURS) - 1
     return last > 0 and bool(offsets[last] - offsets[0] == last)
 

@@ -42,6 +42,7 @@ class SmallWrite:
         """
         self._parameters, self._target, self._draws, self._counts = writer.parameters, target, draws, counts
         self._address = address_of(writer.parameters)
+        # A report: flags, the largest exponent, counts of the register, as `vector/writing.py` orders them.
         self._blank = np.zeros(writer.report_size, np.int64)
         self._blank[TOP_INDEX] = NO_EXPONENT
 
@@ -66,6 +67,7 @@ class SmallWrite:
             if x.size == count:
                 source, step = x, x.itemsize
             else:
+                # The number's bytes are a key that a cache can hash.
                 source, step = _chunk_of(x.tobytes(), x.dtype), 0
             sources.append(source)
             starts.append(address_of(source))
@@ -73,6 +75,7 @@ class SmallWrite:
         for _ in range(MOST_OPERANDS - len(starts)):  # an address that is not read
             starts.append(starts[0])
             steps.append(steps[0])
+        # No thread is woken: the caller's does it all.
         wrote = write_range(*starts, *steps, address_of(values), 0, count, 0, address, address_of(report))
         if wrote < count:
             return None
@@ -89,6 +92,7 @@ def _chunk_of(number: bytes, dtype: np.dtype[Any]) -> Array:
 def small_write(asked: SmallOperation) -> SmallWrite | None:
     """Return what writes an operation of any numbers of its formats; None if that depends on the numbers."""
     operation, sources, formats, stage, register = asked
+    # Operands that read subnormals as 0 would have to be looked at, or copied, first.
     if any(fmt is not None and fmt.daz for fmt in formats) or not supports(stage):
         return None
     if not decides_all(operation, sources, formats, stage):

@@ -108,6 +108,7 @@ class Writer:
         if any(x.size < stop - origin for x in operands):  # one number, repeated
             count = stop - start
             pieces = [x[start - origin : stop - origin] for x in operands]
+            # Plain loops read each element: the number is repeated as often as there are results.
             operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
             origin = start
         report = self._reports[thread]
@@ -116,6 +117,7 @@ class Writer:
 
     def outcome(self) -> Outcome:
         """Return what was written and counted."""
+        # Threads that wrote nothing have empty reports, and are left out.
         total, top = self._reports[0], int(self._reports[0, TOP_INDEX])
         for thread in self._threads - {0}:
             total, top = total + self._reports[thread], max(top, int(self._reports[thread, TOP_INDEX]))

@@ -113,6 +113,7 @@ class NumbaKernels(NumbaCodecs, HostKernels):
         self, x: Array, fmt: Scaled, axis: int, write: Write, *, counted: bool
     ) -> tuple[Outcome, tuple[Array, ...]]:
         """Write `x` in a format whose elements share scales."""
+        # The definition is given these kernels: its elements pass this backend's output stage.
         written = scaled.quantize_blocks(x, fmt, axis, write, counted=counted)
         return definition.quantize_blocks(self, x, fmt, axis, write) if written is None else written
 
@@ -189,6 +190,7 @@ class NumbaKernels(NumbaCodecs, HostKernels):
         )
         dtype = code_dtype_for((windows.columns.size - 1).bit_length())
         best, index = empty((count,), windows.dtype), empty((count,), dtype)
+        # Raws are integers, which vector code does not pool.
         pool = max_pool_in_lanes if has_vectors() and windows.dtype.kind == "f" else max_pool_range
         over_ranges(lambda _, start, stop: pool(*elements, best, index, start, stop), count, 1, GRAIN_WINDOWS)
         return best.reshape(shape), index.reshape(shape)
@@ -200,6 +202,7 @@ class NumbaKernels(NumbaCodecs, HostKernels):
         """
         flat, position = (only_read(np.ascontiguousarray(part).reshape(-1)) for part in (values, index))
         spread, offsets = empty((windows.data.size,), values.dtype), (windows.rows, windows.columns)
+        # Windows that do not overlap may leave gaps: elements of no window are 0.
         spread[...] = 0
         stride = windows.batch_stride
         over_ranges(

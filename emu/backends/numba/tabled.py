@@ -109,6 +109,7 @@ def _gather(
             code = _code_of(np.float64(x[first + i]), source)
             # The table has both neighbours, and of what is dropped the first r bits: u and they carry into the next.
             if stochastic and u[i] + np.int64(dropped[code]) >= 1 << n_rbits:
+                # Flags are counted by their pattern: which of them are raised together.
                 values[first + i] = next_table[code]
                 patterns[next_raised[code]] += 1
             else:
@@ -126,6 +127,7 @@ def _source_of(fmt: Format) -> _Source:
     mask = (1 << code.width_bits) - 1
     if not isinstance(fmt, Float):
         return _Source(0, mask, math.ldexp(1.0, -code.quantum), 0, 0, 0, 0, 0, 0)
+    # A format without infinity or NaN has no such input: -1 stands for a code that is never asked for.
     specials = (-1 if special is None else special for special in (fmt.infinity_code, fmt.nan_code))
     return _Source(1, mask, 1.0, fmt.fraction_bits, fmt.emin, fmt.sign_code, code.has_negative_zero, *specials)
 

@@ -91,11 +91,15 @@ class Draws(NamedTuple):
 def writer_for(stage: StageCode) -> Writer:
     """Return the writer of a stage inside a unit."""
     prepared = prepare(stage)
+    # All rules but these replace what is outside by a limit, or by 0.
     is_saturating = stage.overflow not in (k.WRAP, k.IEEE)
     native = stage.format == FP32 and stage.rounding == k.NEAREST_EVEN and stage.overflow == k.IEEE
     if is_saturating and stage.format.is_float:
+        # An overflow shows as an infinity, which `write_block` replaces and marks.
         prepared = prepared._replace(above=math.inf, below=-math.inf, infinite=math.inf)
     elif is_saturating:
+        # Under this rule `bound_fixed` leaves r as it was rounded, so that `write_block` sees which numbers are
+        # outside.
         prepared = prepared._replace(overflow=k.SATURATE)
     becomes_zero = int(stage.overflow == k.SATURATE_ZERO)
     return Writer(prepared, int(native), int(is_saturating), becomes_zero, prepared.high, clamped_to(stage))
@@ -149,6 +153,7 @@ def in_two_parts(addend: Array | None, fmt: FormatCode | None) -> tuple[Array, A
         return np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
     if not fmt.carries_raws:
         return np.ascontiguousarray(addend, np.float64), np.zeros((1, 1, 1))
+    # 64 bits as 52 and 12: both parts are float64 numbers.
     low_bits = addend & addend.dtype.type(0xFFF)
     step, low = np.float64(2.0**fmt.quantum), low_bits.astype(np.float64)
     upper = (addend - low_bits).astype(np.float64)  # 52 bits

@@ -89,6 +89,7 @@ def sum_range(
         if layout.addend_parts > 0:
             load_addend(high, rows, columns, at, n, term)
             cut(term, sums, cutters, n)
+        # What is left of an addend of 64 bits (`terms.in_two_parts`).
         if layout.addend_parts > 1:
             load_addend(low, rows, columns, at, n, term)
             cut(term, sums, cutters, n)
@@ -96,6 +97,7 @@ def sum_range(
             load_operands(a, b, at, n, k_index, left, right)
             multiply_block(left, right, term, n, layout.product_needs_odd)
             if product is not None:  # Numba compiles none of this for None
+                # `left` has been read: it takes the products while their stage writes `term`.
                 copy(term, left, n)
                 draw = 1 + 2 * k_index
                 write_block(left, term, scaled, rounded, random, n, at, draw, product, draws, flags, unseen)

@@ -34,6 +34,7 @@ Mask = NDArray[np.bool_]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 #: Only the sign rule of exact sums is read from it.
 EXACT_SUM = StageCode(FP32, k.NEAREST_EVEN, k.IEEE, 1)
+#: Rules that write a finite number for a finite result beyond the range, and mark it; `wrap` marks nothing.
 _SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE, k.SATPROPAGATE)
 
 
@@ -45,10 +46,12 @@ class Rounded:
     """
 
     def __init__(self, mac: MacCode, formats: Formats, random: RandomCode) -> None:
+        # if both were exact, `exact_sums` would add the products without an accumulator
         assert mac.accumulator is not None or mac.product is not None
         self.mac, self.formats, self.random = mac, formats, random
         a, b, _ = formats
         self.term_format = mac.product.format if mac.product is not None else None
+        # a product of two such operands has at most 53 bits, so that only its exponent can leave float64
         self.exact_product_in_float64 = (
             not (a.carries_raws or b.carries_raws) and significand_bits(a) + significand_bits(b) <= 53
         )
@@ -82,6 +85,7 @@ class Rounded:
         if stage is None:
             return product
         rounded, overflow = self._write(product, stage, draw)
+        # a saturated product marks nothing, an infinite product does
         if stage.overflow == k.IEEE:
             self.touched = either(self.touched, overflow & became_infinite(product, rounded, stage))
         return rounded
@@ -92,6 +96,7 @@ class Rounded:
     def add(self, state: Exact, term: Exact, draw: int) -> Exact:
         """Return R(state + term)."""
         stage = self.mac.accumulator
+        # products are rounded, sums are not
         if stage is None:
             total = arithmetic.add([state, term], EXACT_SUM)
             return arithmetic.with_specials("add", [state, term], total)
@@ -119,6 +124,7 @@ class Rounded:
     def result(self, state: Exact) -> Exact:
         """Return the accumulator's content; the zero of an exact accumulator is +0."""
         if self.mac.accumulator is None:
+            # IEEE 754 makes -0 of zeros that are all -0; an exact sum of 0 is +0
             state.negative = state.negative & ((state.significand != 0).astype(bool) | (state.kind != 0))
         return state
 
@@ -140,6 +146,7 @@ def became_infinite(exact: Exact, written: Exact, stage: StageCode) -> Mask:
 
 def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
     """Return x + y exactly, or rounded to odd in float64 if the stage writes both the same."""
+    # FINITE is 0: some operand is infinite or NaN
     if (x.kind | y.kind).any():
         return arithmetic.with_specials("add", [x, y], arithmetic.add([x, y], stage))
     narrow = x.significand.dtype != object and y.significand.dtype != object
@@ -155,6 +162,7 @@ def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
         if leading <= SAFE_EXPONENT and lowest > -1070 and decides_in_float64(stage, leading):
             total = sum_to_odd(_to_float64(x), _to_float64(y))
             result = Exact.from_float(total)
+            # float64 gives +0 for x - x; under floor it is -0 (IEEE 754-2019 section 6.3)
             both = x.negative & y.negative
             sign_of_zero = x.negative | y.negative if stage.rounding == k.FLOOR else both
             return Exact(
@@ -205,6 +213,7 @@ class NativeFloat32:
 
     def round(self, term: Array, draw: int) -> Array:
         """Return R(term)."""
+        # the term is also the only operand, so that an infinite one marks nothing
         return self._rounded(term, term)
 
     def term(self, a: Array, b: Array, draw: int) -> Array:
@@ -225,6 +234,7 @@ class NativeFloat32:
     def _marked(self, result: Array, *operands: Array) -> Array:
         """Return the result; mark where it is not finite although all its operands are."""
         if not np.isfinite(result).all():
+            # an infinite or NaN operand explains the result; without one, the accumulator has overflowed
             finite = np.logical_and.reduce([np.isfinite(np.broadcast_to(x, result.shape)) for x in operands])
             self.touched = either(self.touched, finite & ~np.isfinite(result))
         return result
@@ -244,6 +254,7 @@ class NativeFloat16(NativeFloat32):
     @staticmethod
     def applies(mac: MacCode, formats: Formats) -> bool:
         """Return whether this is a binary16 fused multiply-add chain on binary16 operands."""
+        # operands have been flushed already, and FTZ says nothing about operands
         is_half = all(f._replace(daz=0, ftz=0) == FP16 for f in formats[:2]) and _in_float32(formats)
         return mac.product is None and mac.accumulator is not None and _is_ieee(mac.accumulator, FP16) and is_half
 
@@ -270,6 +281,7 @@ class Integer:
     def __init__(self, mac: MacCode, formats: Formats, random: RandomCode) -> None:
         assert mac.accumulator is not None
         self.stage, self.formats = mac.accumulator, formats
+        # an exact product is a raw times 2**(quantum of a + quantum of b); the shift makes accumulator raws of it
         self.product_shift = formats[0].quantum + formats[1].quantum - self.stage.format.quantum
         self.touched: Mask | None = None
         self.high, self.low = self.stage.format.max_significand, self.stage.lowest
@@ -296,6 +308,7 @@ class Integer:
         if c is None:
             return fits
         addend_shift = c.quantum - target.quantum
+        # an addend is not bounded by the accumulator's width, so its own raw must stay below 2**62
         return fits and not c.is_float and addend_shift >= 0 and c.width_bits + addend_shift < INT64_BITS
 
     def zero(self, shape: tuple[int, ...]) -> Array:
@@ -323,11 +336,13 @@ class Integer:
     def _limit(self, total: Array) -> Array:
         if self.stage.overflow == k.WRAP:
             width = self.stage.format.width_bits
+            # the sign stays, and the magnitude loses its high bits
             if self.stage.format.sign_magnitude:
                 return np.sign(total) * (np.abs(total) & self.high)
             # `&` reads int64 as two's complement: the residue is not negative.
             wrapped = total & ((1 << width) - 1)
             return np.where(wrapped > self.high, wrapped - (1 << width), wrapped)
+        # marked by the sum itself, before it is bounded
         outside = (total > self.high) | (total < self.low)
         self.touched = either(self.touched, outside)
         if self.stage.overflow == k.SATURATE_ZERO:
@@ -341,6 +356,7 @@ class Integer:
 
 def choose(mac: MacCode, formats: Formats, random: RandomCode) -> Any:
     """Return the accumulator of a Mac: a shortcut if one applies, else the definition."""
+    # their accumulators differ (fp32, fp16, fixed), so that at most one applies
     for shortcut in (NativeFloat32, NativeFloat16, Integer):
         if shortcut.applies(mac, formats):
             return shortcut(mac, formats, random)
@@ -351,6 +367,7 @@ def any_operand(
     is_special: Callable[[Array], Mask], a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]
 ) -> Mask:
     """Return, for each output of a product, whether any of its operands is special."""
+    # (B, M, 1) or (B, 1, N): over all k
     seen: Any = is_special(a).any(axis=2, keepdims=True) | is_special(b).any(axis=1, keepdims=True)
     if addend is not None:
         seen = seen | is_special(addend)

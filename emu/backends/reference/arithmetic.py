@@ -41,6 +41,7 @@ def flush_operands(x: Array, fmt: FormatCode | None) -> Array:
     """Return float operands with subnormals replaced by 0 of their sign if the format is DAZ."""
     if fmt is None or not fmt.daz:
         return x
+    # formats without -0, all unsigned ones included, flush to +0
     zero = np.copysign(np.zeros_like(x), x) if fmt.has_negative_zero else np.zeros_like(x)
     return np.where(np.abs(x) < math.ldexp(1.0, fmt.emin), zero, x)
 
@@ -64,14 +65,17 @@ def _through_float64(
     operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
 ) -> NDArray[np.float64] | None:
     """Return a sum or difference rounded to odd; None if it is not proved that `stage` writes it as the exact one."""
+    # raws may have 64 bits, of which float64 holds 53
     if operation not in ("add", "subtract") or any(f is not None and f.carries_raws for f in formats):
         return None
     a, b = (as_float64(flush_operands(x, f)) for x, f in zip(operands, formats, strict=True))
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
+    # a sum is below twice its larger term
     leading = max(leading_bound(a), leading_bound(b)) + 1
     if leading > SAFE_EXPONENT or not decides_in_float64(stage, leading):
         return None
+    # finite numbers below 2**SAFE_EXPONENT: the sum does not overflow
     total = sum_to_odd(a, -b if operation == "subtract" else b)
     if stage.rounding != k.FLOOR:
         return total
@@ -89,6 +93,7 @@ def multiply(parts: list[Exact], stage: StageCode) -> Exact:
     a, b = parts
     # Significands of m and n bits have a product of at most m + n bits.
     bits = int(a.bit_length.max(initial=0)) + int(b.bit_length.max(initial=0))
+    # int64 holds products of at most 62 bits
     if bits > INT64_BITS:
         a, b = a.as_object(), b.as_object()
     return Exact(a.negative ^ b.negative, a.significand * b.significand, a.exponent + b.exponent, _zeros(parts))
@@ -100,6 +105,7 @@ def add(parts: list[Exact], stage: StageCode) -> Exact:
     Source: IEEE 754-2019 section 6.3.
     """
     a, b = parts
+    # zeros do not lower the common exponent, so that they cost no bits
     (left, right), exponent = to_common_exponent(parts)
     total = left + right
     zero = (total == 0).astype(bool)
@@ -111,6 +117,7 @@ def add(parts: list[Exact], stage: StageCode) -> Exact:
 
 def _subtract(parts: list[Exact], stage: StageCode) -> Exact:
     a, b = parts
+    # the sign of a zero is turned too: x - 0 is x + -0
     return add([a, Exact(~b.negative, b.significand, b.exponent, b.kind)], stage)
 
 
@@ -132,6 +139,7 @@ def divides_by_zero(operands: tuple[Array, ...], formats: tuple[FormatCode | Non
 
     Source: IEEE 754-2019 section 7.3.
     """
+    # a divisor that DAZ takes for 0 divides by zero
     a, b = (flush_operands(x, fmt) for x, fmt in zip(operands, formats, strict=True))
     return np.isfinite(a) & (a != 0) & (b == 0)
 
@@ -141,8 +149,10 @@ def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int
         return 0, 0
     # 2**(m - 1) <= a < 2**m and 2**(n - 1) <= b < 2**n: a / b lies above 2**(m - n - 1) and below 2**(m - n + 1).
     leading = a.bit_length() - b.bit_length() + exponent
+    # at most `exponent`, so that the shift below is not negative
     last = min(_deciding_exponent(stage, leading), exponent, leading - LEADING_BITS)
     quotient, remainder = divmod(a << (exponent - last), b)
+    # the remainder, if it is not 0, becomes the sticky bit
     return quotient | (remainder != 0), last
 
 
@@ -153,6 +163,7 @@ def _divide(parts: list[Exact], stage: StageCode) -> Exact:
         return _divide_scalar(x, y, exponent, stage)
 
     by_element: Any = np.frompyfunc(divided, 3, 2)
+    # by element: each quotient needs its own number of digits, and Python's integers have no limit
     significand, exponent = by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object))
     return Exact(a.negative ^ b.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
@@ -160,6 +171,7 @@ def _divide(parts: list[Exact], stage: StageCode) -> Exact:
 def divided_by(exact: Exact, divisor: int, stage: StageCode) -> Exact:
     """Return exact results divided by a positive integer: exact by a power of two, else with a sticky bit."""
     if divisor & (divisor - 1) == 0:
+        # only the exponent changes, so that nothing is lost
         shift = divisor.bit_length() - 1
         return Exact(exact.negative, exact.significand, exact.exponent - shift, exact.kind)
     quotient = _divide([exact, Exact.from_integers(np.full(exact.kind.shape, divisor), 0)], stage)
@@ -170,6 +182,7 @@ def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
     if a == 0:
         return 0, 0
     leading = (a.bit_length() - 1 + exponent) // 2  # floor(log2) of a root is half that of its square, rounded down
+    # at most half of the exponent, so that the shift below is not negative
     last = min(_deciding_exponent(stage, leading), exponent // 2, leading - LEADING_BITS)
     shifted = a << (exponent - 2 * last)  # its root is in units of 2**last
     root = math.isqrt(shifted)
@@ -194,6 +207,7 @@ def _remainder_scalar(a: int, b: int, up: int) -> int:
     """
     if b == 0:  # an infinite divisor leaves `a`; by 0 the result is NaN, which `with_specials` puts there
         return a
+    # both in units of the smaller exponent, so that the quotient is that of integers
     a, b = a << max(up, 0), b << max(-up, 0)
     quotient, rest = divmod(a, b)
     return rest - b if 2 * rest + (quotient & 1) > b else rest  # a tie, 2 * rest == b, moves an odd quotient only
@@ -204,6 +218,7 @@ def _remainder(parts: list[Exact], stage: StageCode) -> Exact:
     by_element: Any = np.frompyfunc(_remainder_scalar, 3, 1)
     rest: Array = by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object))
     exponent = np.where((b.significand != 0).astype(bool), np.minimum(a.exponent, b.exponent), a.exponent)
+    # `_remainder_scalar` gives a negative rest beyond half the divisor: then the sign turns
     turned = (rest < 0).astype(bool)
     return Exact(a.negative ^ turned, np.where(turned, -rest, rest), exponent, _zeros(parts))
 
@@ -212,6 +227,7 @@ def _float_twin(part: Exact) -> NDArray[np.float64]:
     """Return float64 numbers of the same signs, zeros, infinities and NaNs; each other one is 1 or -1."""
     # Numbers of magnitude 1: no operation on them overflows or underflows.
     twin = np.where((part.significand != 0).astype(bool), 1.0, 0.0)
+    # kind 0 is finite, 1 is infinite, and from 2 on it is NaN
     twin = np.where(part.kind == 0, twin, np.where(part.kind >= NAN, np.nan, np.inf))
     return np.where(part.negative, -twin, twin)
 
@@ -226,6 +242,7 @@ def with_specials(operation: str, parts: list[Exact], result: Exact) -> Exact:
     twins = [_float_twin(p) for p in parts]
     with np.errstate(all="ignore"):
         special = np.asarray(_TWIN_OPERATIONS[operation](*twins))
+    # the twins decide if an operand is special, or if finite operands give an infinity or NaN
     operand_special = np.any([p.kind != 0 for p in parts], axis=0)
     from_nan = np.any([p.kind >= NAN for p in parts], axis=0)
     replaced = operand_special | ~np.isfinite(special)

@@ -55,6 +55,7 @@ class Term(NamedTuple):
         finite = np.where(np.isfinite(x), as_float64(x), 0.0)
         shift = np.where(finite == 0, 0, point - exponent)
         half = (shift // 2).astype(np.int32)  # in two steps: one would overflow at the ends of float64
+        # whole: numbers of the format are multiples of 2**(exponent - point)
         significand = np.ldexp(np.ldexp(finite, half), (shift - half).astype(np.int32)).astype(np.int64)
         integers = significand.astype(object) if wide else significand
         return cls(integers, np.where(finite == 0, NOWHERE, exponent.astype(np.int64, copy=False)), point)
@@ -73,6 +74,7 @@ class Term(NamedTuple):
     def total(cls, terms: list[Term]) -> Term:
         """Return the exact sum of terms of one exponent, which a sum that cancels keeps; of zeros alone a zero."""
         significand: Any = sum(term.significand for term in terms)
+        # zeros are NOWHERE, so that the maximum is the exponent that the others share
         exponent = np.maximum.reduce([term.exponent for term in terms])
         return cls(significand, exponent, terms[0].point)
 
@@ -82,6 +84,7 @@ class Term(NamedTuple):
         # 63 places leave nothing of an int64 magnitude. The sign is put back afterwards: `>>` alone rounds down.
         left, right = np.maximum(shift, 0), np.clip(-shift, 0, INT64_BITS + 1)
         if self.significand.dtype == object:
+            # Python's integers take shifts of any length
             left, right = left.astype(object), np.maximum(-shift, 0).astype(object)
         return np.sign(self.significand) * ((abs(self.significand) << left) >> right)
 
@@ -107,14 +110,21 @@ def block_sums(
         alignment: exponents of operands that share scales.
     """
     unit = _BlockAdder(a, b, formats, mac, random, alignment)
+    # float64 holds each number of the accumulator's format
     state = np.zeros((a.shape[0], a.shape[1], b.shape[2]))
+    # period by period; a period may have several blocks, in the order of `indices`
     depth, indices = a.shape[2], np.array(unit.blocks.indices)
     if addend is not None:
+        # numbered as in `ordered_sums`: sums 2 + 2 k, the addend after all of them
         state = unit.round(arithmetic.exact_of(addend, formats[2]), 2 * depth + 1)
     for start in range(0, depth, indices.size):
+        # if it adds after, blocks sum up from 0 and an IEEE adder adds their
+        # sum; else the running sum is a term of each block
         total = np.zeros_like(state) if unit.blocks.adds_after else state
         for first in range(0, indices.size, unit.blocks.n):
             block = start + indices[first : first + unit.blocks.n]
+            # zero products beyond K change nothing, so they are left out;
+            # the draw's number counts their places all the same
             total = unit.add_block(total, block[block < depth], 2 + 2 * (start + first))
         state = unit.add_after(state, total) if unit.blocks.adds_after else total
     return Exact.from_float(state), unit.touched
@@ -138,6 +148,7 @@ class _BlockAdder:
         self.stage: StageCode = mac.accumulator
         self.blocks: BlocksCode = mac.blocks
         self.random = random
+        # most operands are finite: then only the accumulator can become infinite
         self.finite = bool(np.isfinite(a).all() and np.isfinite(b).all())
         # A term is below 4 * 2**largest exponent, so 2**(fraction_bits + 2) when cut; n products and the accumulator
         # are n + 1 <= 2**n.bit_length() terms.
@@ -160,15 +171,19 @@ class _BlockAdder:
     def add_block(self, state: Array, block: Array, draw: int) -> Array:
         """Return R(state + the products of the k in `block`), all cut at the same place."""
         terms = [self._product(index) for index in block]
+        # the end of K may cut the last group short
         if self.blocks.group > 1:
             firsts = range(0, len(terms), self.blocks.group)
             terms = [Term.total(terms[first : first + self.blocks.group]) for first in firsts]
+        # aligned as a term; its exponent is that of its own leading bit, or emin
         terms.append(Term.of(state, self.stage.format, wide=self.wide))
         largest = np.maximum.reduce([term.exponent for term in terms])
+        # if all terms are zeros, any place will do
         largest = np.where(largest == NOWHERE, 0, np.maximum(largest, self.blocks.min_exponent))
         last = largest - self.blocks.fraction_bits
         total: Any = sum(term.cut_to(last) for term in terms)
         negative = (total < 0).astype(bool)
+        # an exact sum of 0 is not negative
         exact = Exact(negative, abs(total), last, np.full(last.shape, FINITE, np.uint8))
         return self.round(self._with_specials(exact, state, block), draw) + 0.0  # -0 + 0.0 is +0
 
@@ -180,6 +195,7 @@ class _BlockAdder:
         if self.finite and np.isfinite(state).all():
             return exact
         with np.errstate(invalid="ignore"):
+            # added up over all k: infinities of the same sign stay, and of both signs they give NaN
             special = np.where(np.isfinite(state), 0.0, state)
             for index in block:
                 # Of signs: a product of large finite numbers is no infinity here, though it may be beyond float64.
@@ -192,6 +208,7 @@ class _BlockAdder:
     def add_after(self, state: Array, total: Array) -> Array:
         """Return state + total as an IEEE adder rounds it, to nearest even."""
         stage = self.stage._replace(rounding=k.NEAREST_EVEN)
+        # a block's sum is already rounded into the accumulator format
         parts = [Exact.from_float(state), Exact.from_float(total)]
         return self._written(arithmetic.with_specials("add", parts, arithmetic.add(parts, stage)), stage, 0)
 
@@ -203,6 +220,7 @@ class _BlockAdder:
         u = draw_bits(exact.kind.shape, stage, self.random._replace(draw=draw))
         values, flags = write(exact, stage, u)
         overflow = flags[k.OVERFLOW_FLAG]
+        # a rule that saturates marks each overflow
         if stage.overflow != k.IEEE:
             self.touched = either(self.touched, overflow)
             return as_float64(values)
@@ -222,6 +240,7 @@ def aligned_bits(a: Array, b: Array, alignment: Alignment, blocks: BlocksCode) -
     """Return how many bits the sum of a group has whose exponents are given, and that of a block, without a sign."""
     bits = [_bits_of(x, e, p) for x, e, p in zip((a, b), alignment[:2], alignment.points, strict=True)]
     group_bits = sum(bits) + blocks.group.bit_length()
+    # Bits of a group's sum above its exponent; at least 2, since a product of two significands below 2 is below 4.
     above = max(group_bits - sum(alignment.points), 2)
     return group_bits, blocks.fraction_bits + above + blocks.n.bit_length()
 

@@ -52,9 +52,11 @@ class ReferenceCodecs:
     ) -> Coded:
         """Return columns as codes; write what the codes lose into the residual."""
         with np.errstate(invalid="ignore", over="ignore"):  # infinity less infinity is NaN, and stays
+            # V of the module's formulas, (columns, rows)
             values = gradients + residual
             means = column_means(values)
             if code.levels == MIDDLES:
+                # given levels are both ends of the range
                 used = _range(values, means, code) if levels is None else levels
                 codes = _steps_of(values, used, code.steps)
             else:
@@ -62,6 +64,7 @@ class ReferenceCodecs:
                 used = _levels_of(values, codes, means, counted, code) if levels is None else levels
             if settles:
                 residual[...] = one_nan(values - _levels_at(codes, used, code.steps))
+            # one NaN, so that bits do not depend on the processor's
             return Coded(one_nan(means), used, packed(codes, code.bits))
 
     def decode_columns(
@@ -69,6 +72,7 @@ class ReferenceCodecs:
     ) -> Array:
         """Return what codes stand for, or `total` after adding it."""
         with np.errstate(invalid="ignore", over="ignore"):
+            # (columns, rows)
             decoded = _levels_at(unpacked(words, rows, bits_of(steps)), levels, steps)
             if total is None:
                 return decoded
@@ -79,6 +83,7 @@ class ReferenceCodecs:
 def packed(codes: Codes, bits: int) -> NDArray[np.uint32]:
     """Return codes (columns, rows) as words: code i from bit i * bits on."""
     columns, rows = codes.shape
+    # (columns, rows, bits), the lowest bit first
     spread = (codes[:, :, None] >> np.arange(bits, dtype=codes.dtype)) & codes.dtype.type(1)
     room = np.zeros((columns, code_words(rows, bits) * CODE_WORD_BITS), np.uint8)
     room[:, : rows * bits] = spread.reshape(columns, rows * bits)
@@ -91,12 +96,14 @@ def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> Codes:
     kind = code_type(bits)
     spread = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")[:, : rows * bits]
     weights = kind(1) << np.arange(bits, dtype=kind)
+    # sums of distinct powers of two stay below 2**bits, so that the dtype holds them
     return (spread.reshape(len(words), rows, bits) * weights).sum(axis=2, dtype=kind)
 
 
 def _levels_at(codes: Codes, levels: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
     """Return what each code stands for: its level, or the middle of its step if levels are both ends of the range."""
     if not are_ends(levels, steps):
+        # levels (columns, codes), picked by codes (columns, rows)
         return np.take_along_axis(levels, codes.astype(np.int64), axis=1)
     halfway = codes.astype(np.float32) + np.float32(0.5)
     return one_nan(levels[:, :1] + halfway * _width(levels, steps)[:, None])
@@ -118,6 +125,7 @@ def _codes(values: Array, means: Array, limits: Array | None, code: ColumnsCode)
 def _range(values: Array, means: Array, code: ColumnsCode) -> NDArray[np.float32]:
     """Return both ends of the range of steps, (columns, 2)."""
     if code.has_range:
+        # (columns, 2), the same for each column
         return np.tile(np.array([code.low, code.high], np.float32), (len(values), 1))
     reach = values.dtype.type(code.deviations) * _deviations(values, means)
     return one_nan(np.stack([means - reach, means + reach], axis=1).astype(np.float32))
@@ -144,6 +152,7 @@ def _levels_of(
         reach = values.dtype.type(code.outliers) * _deviations(values, means)
         counted = counted & (np.abs(values - means[:, None]) <= reach[:, None])
     if code.levels == ENDS:
+        # infinity stands for values that do not count: if none counts, an end stays infinite, and becomes 0 below
         least = np.where(counted, values, np.float32(np.inf)).min(axis=1, initial=np.inf)
         most = np.where(counted, values, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
         ends = np.stack([least, most], axis=1).astype(np.float32)

@@ -26,10 +26,12 @@ def column_sums(values: Array) -> Array:
     """
     columns, rows = values.shape
     lanes = np.zeros((columns, LANES), values.dtype)
+    # rows that fill all lanes; what remains is added to the first lanes alone
     whole = rows // LANES * LANES
     for first in range(0, whole, LANES):
         lanes += values[:, first : first + LANES]
     lanes[:, : rows - whole] += values[:, whole:]
+    # neighbours are added: 64 lanes become 32, 16, 8, 4, 2, 1
     while lanes.shape[1] > 1:
         lanes = lanes[:, 0::2] + lanes[:, 1::2]
     return lanes[:, 0]

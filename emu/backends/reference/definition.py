@@ -30,6 +30,7 @@ class Definition(LastWay[Product]):
             sums = products.exact_sums(a, b, product.addend, code.formats)
         else:
             sums, touched = products.ordered_sums(a, b, product.addend, code, write.random, product.alignment)
+        # the register observes the undivided sum
         quotients = arithmetic.divided_by(sums, code.divisor, write.stage)
         return finish(quotients, write, touched, observed=sums)
 

@@ -41,6 +41,7 @@ class Exact:
     @classmethod
     def from_float(cls, x: Array) -> Exact:
         """Return floats as they are: significands of 53 bits, of 24 for a float32 array."""
+        # bits of the pattern: sign, 11 of the exponent field, 52 of the fraction
         bits = np.ascontiguousarray(as_float64(x)).view(np.int64).reshape(np.shape(x))
         spare = 29 if np.asarray(x).dtype == np.float32 else 0  # 52 - 23 low bits of the fraction are 0 in a float32
         field = (bits >> 52) & 0x7FF
@@ -88,6 +89,7 @@ def bit_length(significand: Array) -> NDArray[np.int64]:
     if significand.dtype == object:
         by_element: Any = np.frompyfunc(int.bit_length, 1, 1)
         return by_element(significand).astype(np.int64)
+    # 31 bits each: float64 would round 62 bits, and the exponent of a rounded number may be one higher
     # Both halves convert to float64 without rounding; frexp of n = m * 2**e, 0.5 <= m < 1, gives the bit length e.
     high = significand >> 31
     length_high = np.frexp(high.astype(np.float64))[1]
@@ -127,6 +129,7 @@ def sum_to_odd(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.flo
     # Patterns of one sign ascend with the magnitude, so the pattern of a neighbour is 1 more or less. An inexact sum
     # is not 0.
     bits = s.view(np.int64)
+    # a last bit of 1 is sticky already; else the neighbour on the side of the error is odd
     move = (error != 0) & ((bits & 1) == 0)
     toward_zero = (error > 0) != (s > 0)
     return np.where(move, bits + np.where(toward_zero, -1, 1), bits).view(np.float64)

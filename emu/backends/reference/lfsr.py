@@ -24,6 +24,7 @@ def lfsr_integers(lfsr: LFSR, n: int, n_rbits: int) -> NDArray[np.uint32]:
     """Return the random integers of elements 0..n-1, each below 2**n_rbits."""
     register = (lfsr.polynomial, lfsr.width, lfsr.form)
     states = np.full(n, lfsr.seed, np.uint64)
+    # how many elements have a state; `jump` leads over as many
     jump, known = jump_matrix(*register, lfsr.shifts_per_element or n_rbits), 1
     while known < n:
         more = min(known, n - known)
@@ -44,6 +45,7 @@ def _apply(matrix: Matrix, states: Words) -> Words:
 
 def _sums(columns: Matrix) -> Words:
     """Return the sums of all subsets of up to eight columns; bit i of the index takes column i."""
+    # sums[i | 1 << j] is sums[i] ^ column j
     sums = np.zeros(1, np.uint64)
     for column in columns:
         sums = np.concatenate([sums, sums ^ np.uint64(column)])

@@ -23,11 +23,13 @@ _32 = np.uint64(32)
 def philox4x32(counter: NDArray[np.uint32], key: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return the ten-round Philox of counters, shape (4, n), uint32, under one key, shape (2,), uint32."""
     c0, c1, c2, c3 = (c.astype(np.uint64) for c in counter)
+    # a key of two words: the low and the high half of the seed
     k0, k1 = np.uint64(key[0]), np.uint64(key[1])
     for _ in range(ROUNDS):
         # Words of 32 bits in 64: a product of two fits, its halves are the high and the low word.
         p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
+        # Weyl sequences: a round's key is the one before plus a constant, modulo 2**32
         k0, k1 = (k0 + np.uint64(WEYL[0])) & _LOW, (k1 + np.uint64(WEYL[1])) & _LOW
     return np.stack([c0, c1, c2, c3]).astype(np.uint32)
 
@@ -59,6 +61,7 @@ def random_integers_of(
     """
     per_block = _numbered(int(elements.max(initial=-1)) + 1, n_rbits)
     blocks, within = np.divmod(elements.reshape(-1), per_block)
+    # each counter is computed once, though several elements share it
     counters, row = np.unique(blocks, return_inverse=True)
     fields = _fields(counters, per_block, seed, stream, step, draw).reshape(-1, per_block)
     u = fields[row.reshape(-1), within] >> np.uint32(128 // per_block - n_rbits)
@@ -81,6 +84,7 @@ def _fields(
 ) -> NDArray[np.uint32]:
     """Return the fields of some counters, (blocks, 4, fields per word)."""
     counter = np.empty((4, blocks.size), np.uint32)
+    # block numbers are below 2**32, as `_numbered` has checked
     counter[0] = blocks.astype(np.uint64).astype(np.uint32)
     counter[1], counter[2], counter[3] = draw, stream, step
     words = philox4x32(counter, np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)).T  # (blocks, 4), word 0 lowest

@@ -26,6 +26,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Ex
     shape = (a.shape[0], a.shape[1], b.shape[2])
     fa, fb, fc = formats
     a, b = arithmetic.flush_operands(a, fa), arithmetic.flush_operands(b, fb)
+    # fixed-point raws share an exponent already; floats become integers that share an exponent
     if fa.is_float or fb.is_float:
         left, left_exponent = to_common_exponent([arithmetic.exact_of(a, fa)])
         right, right_exponent = to_common_exponent([arithmetic.exact_of(b, fb)])
@@ -39,6 +40,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Ex
     if bits + a.shape[2].bit_length() > INT64_BITS:
         left, right = left.astype(object), right.astype(object)
     sums = Exact.from_integers(np.matmul(left, right), left_exponent + right_exponent)
+    # after the products, whose exponent the addend need not share
     if addend is not None:
         sums = _plus(sums, arithmetic.exact_of(np.broadcast_to(addend, shape), fc))
     if fa.is_float or fb.is_float or (fc is not None and fc.is_float):
@@ -60,8 +62,10 @@ def _with_special_sums(sums: Exact, a: Array, b: Array, addend: Array | None) ->
     operands = [x for x in (a, b, addend) if x is not None]
     if all(np.isfinite(x).all() for x in operands):
         return sums
+    # of magnitude 1: infinite products stay infinite, and no finite product becomes so
     twins = [np.where(np.isfinite(x), np.sign(x), x).astype(np.float64) for x in operands]
     with np.errstate(invalid="ignore"):
+        # (B, M, K, N)
         terms = twins[0][:, :, :, None] * twins[1][:, None, :, :]
         # Finite terms are left out: they change no infinity. Infinities of both signs make NaN.
         special = np.where(np.isfinite(terms), 0.0, terms).sum(axis=2)
@@ -69,6 +73,7 @@ def _with_special_sums(sums: Exact, a: Array, b: Array, addend: Array | None) ->
             special = special + np.where(np.isfinite(twins[2]), 0.0, twins[2])
     kind = np.where(np.isnan(special), NAN, np.where(np.isinf(special), INFINITE, FINITE)).astype(np.uint8)
     negative = np.where(kind == FINITE, sums.negative, np.signbit(special))
+    # what is infinite or NaN has no digits
     significand = np.where(kind == FINITE, sums.significand, 0)
     exact = Exact(negative, significand, sums.exponent, kind)
     return mark_new_nans(exact, nan_among(a, b, addend, exact.kind.shape))
@@ -87,14 +92,17 @@ def ordered_sums(
     shape = (a.shape[0], a.shape[1], b.shape[2])
     a = arithmetic.flush_operands(a, formats[0])
     b = arithmetic.flush_operands(b, formats[1])
+    # blocks add all their terms at once, and have no accumulator that takes them one by one
     if mac.order == k.BLOCKS:
         start = None if addend is None else np.broadcast_to(addend, shape)
         result, touched = blocks.block_sums(a, b, start, formats, mac, random, alignment)
         return mark_new_nans(result, nan_among(a, b, addend, shape)), touched
     # Draws are numbered 1 + 2 k for products and 2 + 2 k for sums; those of joins and the addend follow.
     unit = accumulators.choose(mac, formats, random)
+    # the native shortcuts overflow and meet NaN, which are their results, not mistakes
     with np.errstate(all="ignore"):
         start = None if addend is None else unit.addend(np.broadcast_to(addend, shape))
+        # the draws of the loop below end at 2 * depth
         last_draw = 2 * a.shape[2] + 1
         if mac.order == k.SEQUENTIAL:
             state = unit.zero(shape) if start is None else unit.round(start, last_draw)
@@ -102,11 +110,13 @@ def ordered_sums(
                 term = unit.term(a[:, :, index, None], b[:, index, None, :], 1 + 2 * index)
                 state = unit.add(state, term, 2 + 2 * index)
         else:
+            # leaves of the tree, with lanes that get no product
             count = a.shape[2] if mac.order == k.PAIRWISE else mac.lanes
             state, last_draw = _join(unit, _leaves(unit, a, b, shape, mac), count, last_draw, shape)
             if start is not None:
                 state = unit.add(state, start, last_draw)
         result = unit.result(state)
+    # infinities and NaN: which of the NaNs come from an operand
     if (result.kind != FINITE).any():
         result = mark_new_nans(result, nan_among(a, b, addend, shape))
     return result, unit.touched
@@ -125,6 +135,7 @@ def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode)
     if mac.order == k.PAIRWISE:
         return [unit.round(term(index), 2 + 2 * index) for index in range(depth)]
     lanes: list[Any] = []
+    # lanes beyond the depth hold +0, which `_join` knows
     for lane in range(min(mac.lanes, depth)):
         state = unit.zero(shape)
         for index in range(lane, depth, mac.lanes):
@@ -143,6 +154,7 @@ def _join(unit: Any, lanes: list[Any], count: int, draw: int, shape: tuple[int, 
     if not lanes:
         return unit.zero(shape), draw + width - 1
     while width > 1:
+        # the last lane's partner has no product: it holds +0
         if len(lanes) % 2:
             lanes.append(unit.zero(shape))
         lanes = [unit.add(*pair, draw + i) for i, pair in enumerate(zip(lanes[0::2], lanes[1::2], strict=True))]

@@ -50,6 +50,7 @@ class _Steps(NamedTuple):
         # Half a step matters if a tie or what lies above it steps otherwise than what lies below.
         half = bool((by_case[:, :, 1:2] != by_case[:, :, 2:]).any())
         last_bit, sign = bool((by_case[:, 0] != by_case[:, 1]).any()), bool((by_case[0] != by_case[1]).any())
+        # bit i is 1 if entry i of the table takes this step
         up, down = (np.uint16((table == step) @ (1 << np.arange(16))) for step in (1, -1))
         return cls(up, down, half, last_bit, sign, bool(by_case[:, :, 0].any()), bool(table.any()))
 
@@ -59,6 +60,7 @@ _STEPS = [[_Steps.of(table) for table in families] for families in STEPS]
 
 def shift_right_to_odd(significand: Array, drop: NDArray[np.int64]) -> Array:
     """Drop bits; the last bit that is kept becomes 1 if any of them was 1."""
+    # 63 leave nothing of a significand below 2**62
     distance = np.minimum(drop, 63) if significand.dtype != object else drop.astype(object)
     kept = significand >> distance
     lost = (kept << distance) != significand
@@ -134,6 +136,7 @@ def _steps(
         quotient: any number whose last bit is that of the code that is kept.
         negative: signs.
     """
+    # the place: 0 if nothing is dropped, 1 if something is; the comparison with half a step adds to it
     case = _as_ones(remainder != 0)
     if steps.half:
         whole, twice = 1 << drop, remainder << 1
@@ -143,6 +146,7 @@ def _steps(
     if steps.sign:
         case = case + (_as_ones(negative) << np.uint8(3))
     case = case.astype(np.uint16)
+    # bit `case` of the mask
     step = ((steps.up >> case) & np.uint16(1)).astype(np.int8)
     if steps.down:
         step -= ((steps.down >> case) & np.uint16(1)).astype(np.int8)
@@ -169,9 +173,11 @@ def _drawn_step(
     # Fewer than r dropped bits are filled up with zeros; of more, the rest decides how the first r are rounded.
     right = np.maximum(drop - n_rbits, 0)
     left = np.maximum(n_rbits - drop, 0)
+    # the first r dropped bits; the rest decides how they are rounded
     first = remainder >> right
     rest = remainder - (first << right)
     first = first << left
+    # may become 2**r: then every u carries
     if steps.moves:
         first = first + _steps(steps, rest, right, first, negative).astype(first.dtype)
     # In two's complement the dropped bits of -(q + first / 2**r) are 2**r - first: they and u carry, which leaves -q,

@@ -74,14 +74,18 @@ def elements_by(kernels: Kernels, x: Array, fmt: Scaled, axis: int, write: Write
     sums. The saturation of the integers is without effect: elements have at most 16 bits, so that what is beyond 24
     bits is beyond them too.
     """
+    # kernels take contiguous arrays
     divided = contiguous(quotients_of(fmt, x, scales, axis))
     if scales.zero is None:
         return kernels.quantize(divided, None, write, None)
+    # the format's bounds come after the zero point
     stage = write.stage._replace(format=encode_format(WHOLE), overflow=Overflow.SATURATE.number)
     whole = kernels.quantize(divided, None, write._replace(stage=stage), None)
     points = Tiles(fmt.tiling, x.shape, axis).spread(scales.zero)
     sums = contiguous(np.asarray(whole.values) + points.astype(np.float32))
+    # sums are integers, so that random bits decide nothing
     bounded = kernels.quantize(sums, None, Write(write.stage, _NO_BITS, None), None)
+    # overflow is that of the sums, all other flags are those of the rounding
     flags = np.array(whole.flags)
     flags[OVERFLOW_FLAG] = bounded.flags[OVERFLOW_FLAG]
     if flags[OVERFLOW_FLAG]:  # what was whole, and then bounded, is inexact too
@@ -111,6 +115,7 @@ def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: fl
     names: dict[str, Any] = constants_of(fmt, number)
     # a scale that is given from outside is that of no NaN
     ignores_nan = fmt.ignores_nan or amax is not None
+    # NaNs do not count for their block's largest number: 0 stands for them
     is_nan = np.isnan(magnitudes) if ignores_nan else None
     if is_nan is not None:
         magnitudes = np.where(is_nan, number(0), magnitudes)
@@ -119,15 +124,18 @@ def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: fl
     if rule.outer is not None:
         names["top"] = tiles[1].largest(magnitudes)
         lost = lost | (~np.isfinite(names["top"]) & (not fmt.ignores_nan))
+        # names and what the outer steps add: `t`, and what elements need
         names = rule.outer.run(names, number)
     if fmt.has_zero:
         names |= _ends_of(tiles[0], np.where(np.isnan(numbers), number(0), numbers))
         names |= {"LO": number(fmt.element.min), "HI": number(fmt.element.max)}
         if rule.reads == "double":
+            # as the source computes: scale and zero point in binary64
             number = np.float64
             names = {name: np.asarray(value, number) for name, value in names.items()}
     if amax is not None:
         names["amax"] = np.full_like(largest, amax)
+    # the block's own largest number stays in `amax`: `quotients_of` compares it with the scale
     names = rule.steps.run(names, number, _Rounding(kernels, fmt).functions) | {"amax": largest}
     shape = tiles[0].counts
     stored = np.broadcast_to(names["s"], shape).astype(fmt.levels[0].scale.carrier)
@@ -137,8 +145,10 @@ def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: fl
         assert is_nan is not None
         empty = tiles[0].largest((~is_nan).astype(np.int8)) == 0
         stored = np.where(empty & (numbers.size > 0), np.nan, stored).astype(stored.dtype)
+    # a rule's arithmetic may give NaN itself
     lost = lost | np.isnan(stored)
     stored = np.where(lost, np.nan, stored).astype(stored.dtype)
+    # elements are divided by the scale that is stored, not by the one that was computed
     names["s"] = stored
     outer = () if rule.outer is None else (np.asarray(names["t"], np.float32),)
     zero = np.where(lost, 0, names["z"]).astype(np.int32) if fmt.has_zero else None
@@ -228,6 +238,7 @@ class _Rounding:
     def _power(self, x: Array, *, up: bool) -> Array:
         """Return powers of two beside numbers that are not negative; of infinity the largest, or NaN."""
         x = np.asarray(x)
+        # 0 has the smallest power; infinities and NaN are replaced below
         known = np.isfinite(x) & (x > 0)
         # frexp gives x = m * 2**e with 0.5 <= m < 1, where 0.5 is that of powers of two
         significand, exponent = np.frexp(np.where(known, x, 1))
@@ -238,4 +249,5 @@ class _Rounding:
 
     def _to(self, fmt: Float, rounding: Rounding, overflow: Overflow, x: Array) -> Array:
         x = np.asarray(x)
+        # the next step computes in the type of x
         return rounded(self._kernels, _stage(fmt, rounding, overflow), x).astype(x.dtype, copy=False)

@@ -42,12 +42,15 @@ def groups_of(product: SparseProduct) -> Iterator[Group]:
     """Yield all results, in groups of the same number of terms."""
     data, dense, addend = product.data, product.dense, product.addend
     starts, entries, rows = product.pattern.segments
+    # results with as many terms are one stack of matrices, (G, 1, K) times (G, K, H)
     lengths: NDArray[np.int64] = np.diff(starts)
     for length in map(int, np.unique(lengths)):
         alike = np.flatnonzero(lengths == length)
+        # as many results as keep the gathered dense rows within the limit
         most = max(1, GATHERED_ELEMENTS // max(length * dense.shape[1], 1))
         for first in range(0, alike.size, most):
             results = alike[first : first + most]
+            # (G, K): positions of entries, by result
             stored: Array = starts[results, None] + np.arange(length, dtype=np.int64)
             third = None if addend is None else addend[results if addend.shape[0] > 1 else slice(None), None, :]
             yield Group(results, data[entries[stored]][:, None, :], dense[rows[stored]], third)
@@ -74,6 +77,7 @@ def sums(product: SparseProduct, random: RandomCode) -> tuple[Exact, NDArray[np.
         np.zeros(shape, np.int64),
         np.zeros(shape, np.uint8),
     )
+    # a group may have marked nothing
     limits = np.zeros(shape, bool)
     for results, content, touched in parts:
         for name in ("negative", "significand", "exponent", "kind"):
@@ -85,7 +89,9 @@ def sums(product: SparseProduct, random: RandomCode) -> tuple[Exact, NDArray[np.
 
 def columns(index: Indices, count: int) -> Columns:
     """Return which of `count` columns have entries, numbered by an exclusive prefix sum."""
+    # how many entries each column has
     counts = np.bincount(index, minlength=count)
     marks = counts > 0
+    # the number of used columns before each one
     numbers = (np.cumsum(marks) - marks).astype(index.dtype)
     return Columns(numbers[index], np.flatnonzero(marks).astype(index.dtype), int(counts.max(initial=0)))

@@ -47,10 +47,12 @@ def finish(
             None.
     """
     stage, random, register = output
+    # what is observed and what is written differ only if a sum is divided in between
     if observed is None:
         observed = exact
     counts, max_exponent = observe(observed, register) if register is not None else (None, NO_EXPONENT)
     values, flags = write(exact, stage, draw_bits(exact.kind.shape, stage, random))
+    # masks of one flag each: NumPy's sum of booleans is their or
     if touched is not None:
         flags[k.ACCUMULATOR_FLAG] += touched
     if by_zero is not None:
@@ -66,6 +68,7 @@ def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> A
         return None
     if random.recorded is not None:
         return random.recorded.astype(np.int64)
+    # bits belong to elements in C order
     n = int(np.prod(shape, dtype=np.int64))
     numbers = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
     if random.elements is not None:
@@ -77,6 +80,7 @@ def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], in
     """Return the counts of a statistics register, and the largest floor(log2|x|)."""
     finite = exact.kind == FINITE
     nonzero = finite & (exact.significand != 0).astype(bool)
+    # of zeros it means nothing: they are masked out below
     leading = exact.leading
     trailing = exact.significand & (exact.significand - 1)  # without the lowest 1
     power_of_two = nonzero & (trailing == 0).astype(bool)
@@ -89,6 +93,7 @@ def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], in
     inside = placed & (position >= 0) & (position < register.bins)
     # Positions of positive numbers, of negative ones, then: none, below, above, not finite, all.
     counts = np.zeros(2 * register.bins + 5, np.int64)
+    # positive positions first, then negative ones
     for side, sign in enumerate((~exact.negative, exact.negative)):
         counts[side * register.bins : (side + 1) * register.bins] = np.bincount(
             position[inside & sign], minlength=register.bins
@@ -124,6 +129,7 @@ def round_to(
         u: random integers, or None.
         widest: bits of what may be written instead: a limit of 64 bits is no int64.
     """
+    # An exponent above the last place moves the digits up; one below it drops digits.
     grow = np.maximum(exact.exponent - target, 0)
     if exact.significand.dtype != object and (
         widest > INT64_BITS or (exact.bit_length + grow).max(initial=0) > INT64_BITS
@@ -150,6 +156,8 @@ def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact,
     """
     whole = stage._replace(format=stage.format._replace(precision=0))  # an integer's last bit is its own
     finite = exact.kind == FINITE
+    # numbers that are whole keep their exponents, so that huge ones need
+    # no shift; a mode that moves whole numbers needs it
     target = np.zeros_like(exact.exponent) if moves_exact(stage) else np.maximum(exact.exponent, 0)
     if not stage.format.is_float:  # as in `_write_fixed`
         exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
@@ -169,10 +177,12 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     if finite is not None:  # the mode moves zeros too, and the zero of two's complement is positive
         exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = round_to(exact, target, stage, u, fmt.width_bits)
+    # in two's complement and sign and magnitude alike: magnitudes were rounded
     rounded = np.where(exact.negative, -quotient, quotient)
     if finite is not None:
         rounded, inexact = np.where(finite, rounded, 0), inexact & finite
     high, low = fmt.max_significand, stage.lowest
+    # `kind` NAN or NEW_NAN
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
     too_high = (rounded > high).astype(bool) | (infinite & ~exact.negative)
     too_low = (rounded < low).astype(bool) | (infinite & exact.negative)
@@ -187,6 +197,7 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         raw = np.where(too_high, high, np.where(too_low, low, rounded))
     raw = np.where(nan, 0, raw)
     nonzero = (exact.significand != 0).astype(bool)
+    # of the rounded result, not of what is written: one that wraps to 0 has overflowed
     underflow = nonzero & ~overflow & (rounded == 0).astype(bool)
     none = np.zeros(nan.shape, bool)
     return _carry_fixed(raw, fmt), [overflow, underflow, inexact | overflow, nan, none, none.copy(), none.copy()]
@@ -210,6 +221,7 @@ def _carry_fixed(raw: Array, fmt: FormatCode) -> Array:
 
 def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
+    # the last place of the result's binade, or the finest one
     target = np.where(exact.significand != 0, np.maximum(exact.leading - (fmt.precision - 1), fmt.quantum), fmt.quantum)
     quotient, inexact = round_to(exact, target, stage, u, fmt.precision)
     # A quotient has at most 53 bits and is an exact float64. From 2**1024 on it is infinite, as it is at 2**2000: above
@@ -232,6 +244,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         became_zero = became_zero | lifted
     infinite = exact.kind == INFINITE
     limit: Any = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
+    # NaN stands for infinity in formats without it
     infinity: Any = np.inf if fmt.has_infinity else np.nan
     overflow = magnitude > limit
     if not fmt.signed:  # negative results lie below the range, where NaN stands for infinity
@@ -242,6 +255,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     underflow = nonzero & became_zero if counts_zeros else inexact & _is_tiny(exact, stage, u) & ~overflow
     beyond = overflow | infinite
     magnitude = np.where(beyond, _overflow_magnitude(exact, stage, limit, infinity, overflow), magnitude)
+    # an infinity that is written as one has not overflowed
     applied = overflow | (infinite & ~np.isinf(magnitude))
     made_nan = np.isnan(magnitude) | (exact.kind == NEW_NAN)
     nan = made_nan | (exact.kind == NAN)  # without a NaN, each is invalid and written as the value that stands for 0

@@ -71,6 +71,7 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
+        # flat, in C order: elements are numbered so for random bits
         exact = arithmetic.exact_of(x.reshape(-1), source)
         return _into(out, x.shape, finish(exact, _flat(write)), write.stage.format.quantum)
 
@@ -93,6 +94,7 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
         if operation == "round_to_integral":
             return self._round_to_integral(operands[0], formats[0], write, out)
         exact = arithmetic.compute(operation, flat, formats, write.stage)
+        # a zero divisor is known from the operands only: an infinite quotient may come from an infinite operand
         by_zero = arithmetic.divides_by_zero(flat, formats) if operation == "divide" else None
         outcome = finish(exact, _flat(write), by_zero=by_zero)
         return _into(out, operands[0].shape, outcome, write.stage.format.quantum)
@@ -106,6 +108,7 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
     ) -> Outcome:
         exact, flat, stage = arithmetic.exact_of(x.reshape(-1), source), _flat(write), write.stage
         integers, moved = to_integral(exact, stage, draw_bits(exact.kind.shape, stage, flat.random))
+        # counted against the operand, since the integers may be written exactly
         outcome = finish(integers, flat._replace(stage=writing_integers(stage)), moved=moved)
         return _into(out, x.shape, outcome, stage.format.quantum)
 
@@ -125,6 +128,7 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
         write: Write,
     ) -> Outcome:
         """Write an elementary function of `x`."""
+        # loaded here: functions build on this package
         from emu.backends.functions import evaluate_wide, write_wide
 
         doubles = as_float64(arithmetic.flush_operands(x, source))
@@ -161,6 +165,7 @@ class ReferenceKernels(ReferenceCodecs, HostKernels):
         Windows never overlap; an index outside the window writes nothing.
         """
         spread = np.zeros(windows.data.size, values.dtype)
+        # first place of each window, in the order of the values
         first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
         position = index.reshape(-1)
         inside = position < windows.columns.size  # indices are unsigned
@@ -175,6 +180,7 @@ def _flat(write: Write) -> Write:
 
 
 def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome, quantum: int) -> Outcome:
+    # results are computed flat
     outcome.values = outcome.values.reshape(shape)
     if out is not None:
         # An array of signed integers asks for raws, of a format whose carrier is a float.

@@ -45,8 +45,10 @@ class AddByAdd(DenseWay):
 def kernel_of(launcher: Launcher, product: OnDevice, stage: StageCode) -> tuple[str, tuple[Any, ...], int]:
     """Return the kernel that runs a unit itself, what it takes beside operands and results, and its words."""
     mac, divisor = product.code.mac, product.code.divisor
+    # a product has as many bits as both carriers together
     product_bits = sum(layout.SIGNIFICANT[x.dtype] for x in (product.left, product.right))
     inside = [s for s in (mac.product, mac.accumulator) if s is not None]
+    # numbers inside the unit lie in carriers too
     written = (layout.SIGNIFICANT[carrier_of(s.format)] for s in (stage, *inside))
     widest = max(product_bits, product.addend_bits, *written)
     kept = layout.kept_bits([stage, *inside], divisor, adds=True)
@@ -60,6 +62,7 @@ def kernel_of(launcher: Launcher, product: OnDevice, stage: StageCode) -> tuple[
     assert mac.blocks is not None
     # terms below 2**(fraction_bits + 2), as many as a period has, and a sign
     aligned = mac.blocks.fraction_bits + len(mac.blocks.indices).bit_length() + 3
+    # the order is the same for all products of a unit: the device keeps one copy
     order = launcher.constant(_order_of(mac.blocks.indices))
     return "block_product", (order,), layout.enough_words(max(widest, aligned), kept)
 

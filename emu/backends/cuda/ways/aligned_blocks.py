@@ -36,6 +36,7 @@ class AlignedBlocks(DeviceWay[Product]):
         launcher, alignment, blocks = self._launcher, product.alignment, product.code.mac.blocks
         assert alignment is not None
         assert blocks is not None
+        # measured of these operands, since scales may spread exponents widely
         bits = max(aligned_bits(*product.stacks(), alignment, blocks)) + 1  # and a sign
         if bits + FREE_BITS > layout.BLOCK_SUM_BITS or not has_room(write.register):
             return None
@@ -55,6 +56,7 @@ class AlignedBlocks(DeviceWay[Product]):
             device.results,
             arguments,
             shared_bytes=counted_bytes(write.register),
+            # wide enough for this product's blocks, which `kernel_of` does not know
             words=max(words, layout.enough_words(bits, 0)),
         )
         return device.outcome(launcher, results)

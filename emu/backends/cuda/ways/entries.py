@@ -60,9 +60,11 @@ def _scanned(launcher: Launcher, index: Array, count: int) -> _Scanned:
     xp = launcher.xp
     counts = xp.zeros(count, np.int32)
     starts, places, totals = xp.empty(count + 1, np.int64), xp.empty(count, np.int32), xp.empty(2, np.int64)
+    # adds of integers: any order of threads gives the same counts
     launcher.launch("sparse", "count_index", index.size, (index, np.int64(index.size), counts), words=1)
     arguments = (counts, np.int64(count), starts, places, totals)
     room = 8 * _SCAN_WORDS * _SCAN_THREADS
+    # one block: a prefix sum over all counts
     launcher.launch("sparse", "scan", 1, arguments, shared_bytes=room, words=1, threads=_SCAN_THREADS)
     return _Scanned(counts, starts, places, totals)
 
@@ -74,6 +76,7 @@ def columns(launcher: Launcher, index: Indices, count: int) -> Columns:
     counts, _, places, totals = _scanned(launcher, given, count)
     out = xp.empty(index.size, np.int32)
     launcher.launch("sparse", "place_entries", index.size, (given, np.int64(index.size), places, out), words=1)
+    # this read waits for the device: the next array's size depends on it
     many, longest = (int(number) for number in on_host(totals).tolist())
     used = xp.empty(many, np.int32)
     launcher.launch("sparse", "list_used", count, (counts, np.int64(count), places, used), words=1)
@@ -87,12 +90,16 @@ def _segments(launcher: Launcher, pattern: Pattern) -> tuple[Array, Array, Array
     index = index.astype(np.int32, copy=False)
     stored = launcher.operand(pattern.starts)
     if not pattern.by_columns:
+        # by rows entries are in order already
         return xp.arange(n, dtype=np.int32), index, stored
     starts = _scanned(launcher, index, pattern.results).starts
     entries, rows, cursors = xp.empty(n, np.int32), xp.empty(n, np.int32), xp.zeros(pattern.results, np.int32)
+    # any order within a result: threads take places as they come
     launcher.launch("sparse", "scatter_entries", n, (index, np.int64(n), starts, cursors, entries), words=1)
     results = pattern.results
+    # back into storage order
     launcher.launch("sparse", "sort_segments", results, (starts, np.int64(results), entries), words=1)
+    # the stored row of each entry, looked up in the rows' starts
     arguments = (entries, np.int64(n), stored, np.int64(stored.size - 1), rows)
     launcher.launch("sparse", "name_rows", n, arguments, words=1)
     return entries, rows, starts

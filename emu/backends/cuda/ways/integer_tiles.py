@@ -40,10 +40,12 @@ class IntegerTiles(Settled):
         sums = launcher.xp.empty((batches, rows, columns * words), np.uint64)
         steps = (x.shape[1] * depth if x.shape[0] > 1 else 0 for x in (left, right))
         numbers = (np.int64(n) for n in (*product.sizes, *steps))
+        # the last tiles of a row or column may be cut
         tiles = batches * -(-rows // _TILE) * -(-columns // _TILE)
         kernel, arguments = f"sum_products_{64 if words > 2 else 32}", (left, right, *numbers, sums.reshape(-1))
         launcher.launch("integer_tiles", kernel, tiles, arguments, words=1, threads=256, per_block=1)
         a, b, _ = product.formats
+        # bits of a product, and of as many terms as a sum has
         bits = sum(fmt.width_bits - fmt.signed for fmt in (a, b)) + depth.bit_length()
         return Sums.of(sums, storage, a.quantum + b.quantum, exact=True, width=columns, bits=bits)
 

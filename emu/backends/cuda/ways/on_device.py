@@ -93,6 +93,7 @@ class OnDevice(NamedTuple):
             write: output stage, random bits, register.
         """
         formats = code.formats
+        # the order is that of `task.cuh`
         numbers = [
             *layout.head_numbers(write),
             *layout.operand_numbers(left.dtype, formats[0]),
@@ -152,6 +153,7 @@ class DenseWay(DeviceWay[Product]):
         if not self._takes(product):
             return ""
         is_float = any(fmt.is_float for fmt in product.formats if fmt is not None)
+        # kernels keep the highest digits of a sum of floats, and wrapping needs the lowest
         if layout.wraps(stage) and product.divides_oddly and is_float:
             return "a mean of floats that wraps needs every bit of their sum"
         return self._declines(product) or None
@@ -195,6 +197,7 @@ def packed(
         shape: height, width.
     """
     x = product.right.transposed() if operand else product.left
+    # a matrix that serves all products is packed once
     out = launcher.xp.empty((x.batches if x.batch_stride else 1, *shape), dtype)
     if out.size:
         offsets: tuple[NDArray[np.int64], NDArray[np.int64]] = (x.rows, x.columns)

@@ -21,6 +21,7 @@ class OnHost(DeviceWay[Product], LastWay[Product]):
 
     def compute(self, product: Product, write: Write) -> Outcome:
         """Write the product."""
+        # `beside` asks where these were, not their copies
         operands = [x.data if isinstance(x, Gathered) else x for x in (product.left, product.right)]
         left, right = (_on_host(x) for x in (product.left, product.right))
         outcome = DEFINITION.compute(

@@ -68,10 +68,12 @@ class Settled(DenseWay):
     @override
     def _launch(self, product: OnDevice, results: Results, write: Write) -> None:
         launcher, sums = self._launcher, self._sums(product)
+        # an addend may lie so far below that its digits are cut
         kept = layout.kept_bits([write.stage], product.code.divisor, adds=sums.exact and product.addend is not None)
         sides = (*places(launcher, product.left), *places(launcher, product.right))
         words = layout.enough_words(max(sums.bits, product.addend_bits), kept)
         rest = (sums.marks, *sides, product.addend, *results.arguments)
+        # the fast stage takes what fits one word and is written as it is
         if words == 1 and _is_narrow(product, sums) and narrow.writes(launcher, write.stage, write.register):
             storage, quantum, _, _, exact = sums.numbers
             arguments = (product.task, sums.array, storage, quantum, exact, *rest)

@@ -54,6 +54,7 @@ class TilesInOrder(Settled):
         launcher, (batches, rows, _, columns) = self._launcher, product.sizes
         tile_side = 128 if min(rows, columns) >= _LARGE_TILES else 64
         sums = launcher.xp.empty((batches, rows, columns), np.float32)
+        # marks, one for each result: its accumulator became infinite from finite terms
         marks = launcher.xp.empty(product.results, np.uint8)
         operands = (*places(launcher, product.left), *places(launcher, product.right))
         arguments = (product.task, *operands, product.addend, sums.reshape(-1), marks)

@@ -42,11 +42,13 @@ class VendorSums(Settled):
         packing = _packing(product.code)
         height, width = columns, depth
         if packing == PACKED_I8:
+            # zeros fill the lines; sums of the columns beyond are never read
             height, width = (-(-n // _INT8_LINE) * _INT8_LINE for n in (columns, depth))
         dtype: Any = PACKED_DTYPES[packing]
         left = packed(self._launcher, product, 0, packing, dtype, (rows, width))
         right = packed(self._launcher, product, 1, packing, dtype, (height, width))
         sums = self._launcher.device.multiply(left, right, batches)
+        # sums of floats are the values themselves, so that their last place does not matter
         if packing != PACKED_I8:
             return Sums.of(sums, packing, 0, exact=True)
         quantum = product.formats[0].quantum + product.formats[1].quantum
@@ -55,6 +57,7 @@ class VendorSums(Settled):
 
 def _packing(product: ProductCode) -> int:
     """Return how the operands of an exact path are packed for the library."""
+    # longer sums are exact in float64: the planner has bounded them
     if product.path == "integer_dot" and product.depth <= MOST_INT8_TERMS:
         return PACKED_I8
     return PACKED_F32 if product.path == "float32_blas" else PACKED_F64

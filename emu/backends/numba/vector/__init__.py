@@ -1,7 +1,7 @@
 """Kernels written as vector code, with the operations of `lanes`.
 
-There are sixteen lanes everywhere; LLVM splits them if a processor's vectors are shorter. Each kernel has a twin of
-plain loops beside this package, used if vector code does not apply and by `EMU_CPU=generic`.
+There are sixteen lanes unless code says otherwise; LLVM splits them if a processor's vectors are shorter. Each kernel
+has a twin of plain loops beside this package, used if vector code does not apply and by `EMU_CPU=generic`.
 
 lanes.py              numbers in lanes, with Python's operators
 calling.py            compiled loops that call others by address: products deliver their sums to the output stage
@@ -14,6 +14,8 @@ dot_tiles.py          tiles of integer products; packing.py: their operands; int
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
 batched_products.py   products of one matrix with many, side by side in lanes; transposing.py: squares of numbers
 transposed_products.py  products of which the rows are in lanes, the columns read where they lie
-block_tiles.py        tiles of products added in blocks
+block_tiles.py        tiles of products added in blocks; group_tiles.py: in blocks of groups
+paired_products.py    exact products of 16-bit integers, two along k at once, whose operands are read where they lie
+strips.py             sparse products; code_sides.py: gradient codecs of two steps
 pooling.py            maxima of windows
 """

@@ -48,6 +48,7 @@ def fma(e: Emitter, a: Vector, b: Vector, c: Vector) -> Vector:
     Source: Boldo & Melquiond 2008, figure 4, its last addition rounded to odd as well.
     """
     product = a * b
+    # The exact result is s + (rest + low). An error of 0 is added as -0: +0 would turn a c or a sum of -0 into +0.
     high, low = _two_sum(c, _neutral(product.negated().plus_product(a, b)))
     s, rest = _two_sum(product, high)
     return add(e, s, _neutral(add(e, low, rest)))
@@ -68,6 +69,7 @@ def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:
 def divide(e: Emitter, a: Vector, b: Vector) -> Vector:
     """Return a / b rounded to odd; the sign of the remainder, exact as it is fused, says on which side it lies."""
     q = a / b
+    # a - q * b is itself a float64: the fused operation does not round it.
     remainder = a.plus_product(q.negated(), b)
     return _to_odd(e, q, remainder * b)  # the sign of remainder / b
 
@@ -75,6 +77,7 @@ def divide(e: Emitter, a: Vector, b: Vector) -> Vector:
 def sqrt(e: Emitter, a: Vector) -> Vector:
     """Return the square root of a rounded to odd."""
     s = a.sqrt()
+    # As of a quotient: a - s * s is exact, and has the sign of the error.
     return _to_odd(e, s, a.plus_product(s.negated(), s))
 
 

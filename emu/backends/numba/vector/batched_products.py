@@ -85,6 +85,7 @@ def make_lines(
                 matrices = min(LANES, batches - top)
                 seen = transpose_scaled(source, stride, matrices, scale, lines.dtype, target, PANEL_COLUMNS)
                 for i in range(LANES):
+                    # A bit for each of the 16 elements: whether any of the matrices has another number than 0 there.
                     marks[first + i] |= seen >> i & 1
             else:
                 for i in range(count):
@@ -101,8 +102,9 @@ def _column_loops(adder: str) -> Any:
     It takes the left matrix as data, offsets of its rows (M,) and columns (K,), and a scale; lines and which are kept,
     offsets of the right rows (K,) and columns (N,), whether lines may be skipped, the first sums (M or 1, N or 1) and a
     factor for them, limits of a saturating accumulator, how many bits words drop at the end, a factor for the sums, and
-    a range of items, 16 columns of 32 matrices each. It writes sums (B, M, N), and where a limit was touched. First of
-    all it takes arrays to work in, from `_room_for`: made here, each would be a function more to compile.
+    a range of items, 16 columns of 32 matrices each. It writes sums (B, M, N), and where a limit was touched. Its first
+    arguments are arrays to work in, from `_room_for`: Numba compiles one function more for each array that a kernel
+    makes.
     """
     height, comparing = ROWS[adder], adder in COMPARING
     mark, touching = MARK if adder == "marked" else 0, adder in TOUCHING
@@ -141,6 +143,7 @@ def _column_loops(adder: str) -> Any:
         count, depth, blocks = left_rows.size, rows.size, (columns.size + LANES - 1) // LANES
         for i in range(count):
             for k in range(depth):
+                # As `add_listed` reads it: tiles of `height` rows, one k after the other.
                 left[i // height, k, i % height] = factor_of(adder, data[left_rows[i] + left_columns[k]] * left_scale)
         for item in range(start, stop):
             panel, begin = item // blocks, item % blocks * LANES
@@ -155,6 +158,7 @@ def _column_loops(adder: str) -> Any:
                     listed = 0
                     for k in range(depth):
                         line = rows[k] + columns[begin + j]
+                        # Written always, counted only if the line is kept: nothing branches.
                         lefts[listed], rights[listed] = k * height, line * PANEL_COLUMNS
                         listed += kept[panel, line] | (not skips)
                     tile = 0
@@ -175,6 +179,8 @@ def _column_loops(adder: str) -> Any:
                         if not touching and listed < depth:
                             negative_zeros = 0
                             for i in range(patterns.size):
+                                # A skipped product with 0 might have made this -0 a +0: the tile is added again from
+                                # the start, all lines listed.
                                 negative_zeros |= patterns[i] == NEGATIVE_ZERO
                             if negative_zeros:
                                 for k in range(depth):
@@ -195,11 +201,13 @@ def _column_loops(adder: str) -> Any:
                             PANEL_COLUMNS,
                         )
                         if comparing:
+                            # Marks are collected by or: each tile begins without any.
                             hit[:] = 0
                         tile += height
                 for i in range(chunk):
                     to, square = (base * out.shape[1] + top + i) * out.shape[2] + begin, i * LANES * PANEL_COLUMNS
                     source, target = address(results) + out.itemsize * square, address(out) + out.itemsize * to
+                    # Lanes are matrices: 32 x 16 sums of a row become 16 neighbours in each of up to 32 results.
                     spread(out.dtype, source, target, apart, lanes, width)
                     if touching:
                         spread(touched.dtype, address(hits) + square, address(touched) + to, apart, lanes, width)

@@ -93,6 +93,7 @@ def add_blocks(
             builder.inttoptr(args[i], IR.PointerType(I8)) for i in (5, 6, 8, 9, 12)
         )
         step = Step(*(literal.literal_value for literal in (n, fraction_bits, together, cuts, tail)))
+        # Each part passes all blocks before the next one begins: its sums stay in registers.
         for rows, halves in parts(ROWS, ROWS_OF_SHORT_VECTORS):
             part = _Products(e, rows, halves, sums, builder.trunc(args[11], I32))
             part.step, part.numbers = step, part.reader(F32, a, panel, args[7])
@@ -185,6 +186,8 @@ class _Products(Part):
         e, step = self.e, self.step
         first = e.builder.mul(block, e.integer(step.n))
         top = self._tops(acc, first)
+        # Exponents lie between -END and END (`centred.END`), and int32 holds a cut product only if fraction_bits is at
+        # most 30: these scales and their inverses are normal float32 numbers.
         scale = {at: e.power_of_two(F32, e.splat(I32, step.fraction_bits) - x) for at, x in top.items()}
         # The conversion to an integer rounds toward zero: it cuts.
         cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
@@ -230,9 +233,11 @@ def rounded(x: Vector, cuts: int) -> Vector:
         bits = x.as_kind(F64).bits() & -(1 << MORE_BITS)  # toward zero, and float64 holds each int32
         return bits.bits_as(F64).as_kind(F32)
     e, mode = x.emitter, x.emitter.integer(ROUND_TOWARD_ZERO, I32)
+    # The instruction takes 16 integers with its own rounding mode, without a change of the processor's.
     if x.kind is I32:
         whole = IR.VectorType(F32, LANES)
         return Vector(e, e.call("llvm.x86.avx512.sitofp.round.v16f32.v16i32", whole, [x.value, mode]))
+    # Of float64, an instruction takes 8 lanes: two halves, joined again below.
     part, all_lanes = IR.VectorType(F32, AVX512_LANES), e.integer(-1, I8)
     halves = [
         e.call(

@@ -10,7 +10,7 @@ from typing import Any
 import numba
 from numba import types
 
-from emu.backends.numba.claims import PassedOver
+from emu.backends.numba.claims import PassedOverError
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import I64, IR, address, intrinsic
 
@@ -22,6 +22,7 @@ def call_at(typing_context: Any, entry: Any, arguments: Any) -> Any:
     """Call the code at an address of `entry_of` with a tuple of int64 arguments; return its int64 result."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        # A tuple becomes as many arguments: its length is known at compile time.
         values = [builder.extract_value(args[1], i) for i in range(len(signature.args[1]))]
         function = IR.FunctionType(I64, [I64] * len(values))
         return builder.call(builder.inttoptr(args[0], IR.PointerType(function)), values)
@@ -65,10 +66,12 @@ def entry_of(function: Any, arguments: int) -> int:
 
     Compiles the kernel if need be. Keep a reference to it as long as it may be called.
     """
+    # The kernel's C entry, which takes plain integers: Numba's own convention passes a status and a pointer to the
+    # result.
     signature = (types.int64,) * arguments
     try:
         function.compile(signature)
-    except PassedOver:  # called with any arguments, code that takes none does nothing
+    except PassedOverError:  # called with any arguments, code that takes none does nothing
         return entry_of(_nothing, 0)
     compiled = function.overloads[signature]
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))

@@ -153,6 +153,7 @@ def parameters(
     is_fixed = register.fixed_quantum != NO_QUANTUM
     integers, fmt = block[stage.N_NUMBERS :], code.format
     integers[[stage.QUANTUM, stage.TAIL]] = [fmt.quantum, fmt.precision - 1]
+    # With the bias added, positions are differences of exponent fields.
     integers[[stage.LOWEST, stage.BINS]] = [register.lowest + _BIAS[shape.lane], register.bins]
     integers[[stage.FIXED_ACCUMULATOR, stage.MINUS_ONE]] = [is_fixed, _minus_one(register) if is_fixed else -1]
     integers[stage.N_RBITS] = code.n_rbits
@@ -162,6 +163,7 @@ def parameters(
 def addressed(block: NDArray[np.int64], random: RandomCode) -> NDArray[np.int64]:
     """Return a stage's numbers with the address of its random bits."""
     filled = block.copy()
+    # The 64 bits of the seed are Philox's two keys.
     keys = random.seed & 0xFFFFFFFF, random.seed >> 32
     first = stage.N_NUMBERS + stage.DRAW
     filled[first : stage.N_NUMBERS + stage.N_INTEGERS] = [random.draw, random.stream, random.step, *keys]
@@ -175,7 +177,9 @@ def _put_numbers(numbers: NDArray[np.float64], code: StageCode, limits: tuple[fl
     numbers[stage.STEP] = math.ldexp(1.0, fmt.quantum)
     numbers[[stage.HIGH, stage.LOW, stage.MODULUS, stage.ABOVE, stage.BELOW]] = [high, low, modulus, above, below]
     numbers[stage.SMALLEST] = math.ldexp(1.0, fmt.emin)
+    # A format without NaN writes 0, and counts it as invalid.
     numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
+    # A power of two, and exact.
     numbers[stage.INVERSE] = 1.0 / modulus
     positive, negative = TIES.get(code.rounding, (0.0, 0.0))
     # -0.0 is a sign bit alone: it turns the tie of negative numbers (`rounding.rounded`).

@@ -55,6 +55,7 @@ def add_sides(
             builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 7)
         )
         limit, zero = e.splat(element, args[5]), e.splat(element, 0.0)
+        # Lane j of a sum adds rows j, j + 64 ..., as the definition does.
         sums = [[e.variable(zero) for _ in range(VECTORS)] for _ in range(SUMS)]
         above = Count(e)
         chunks, prefetch = builder.mul(args[6], e.integer(VECTORS)), _prefetching(e, element)
@@ -63,6 +64,7 @@ def add_sides(
                 chunk = builder.add(builder.mul(block, e.integer(VECTORS)), e.integer(part))
                 first = builder.mul(chunk, e.integer(LANES))
                 v = e.load(element, gradients, first) + e.load(element, residual, first)
+                # V is kept for the residual: levels are known only when all rows have been added.
                 e.store(v, values, first)
                 prefetch(builder.add(chunk, chunks), gradients, residual)
                 is_above = v >= limit
@@ -109,6 +111,7 @@ def settle_sides(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, element = Emitter(builder), _FLOATS[kind.dtype.bitwidth]
         values, words, residual, ahead = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 5, 7))
+        # In the order of `choose`: the level of the code 1, then that of 0.
         levels = [e.splat(element, args[i]) for i in (4, 3)]
         next_residual = e.at(residual, builder.mul(args[6], e.integer(LANES)), element)
         prefetch = _prefetching(e, element)
@@ -182,10 +185,10 @@ def decode_and_add_sides(
 
 
 def _prefetching(e: Emitter, element: Any) -> Callable[..., None]:
-    """Return what prefetches vectors of two columns while the vectors of a column are passed twice.
+    """Return what prefetches vectors of both arrays of a column while the vectors of a column are passed twice.
 
-    Passes count from the second pass of the column before, and prefetch one vector in two passes, `AHEAD` passes early:
-    memory is read at an even rate.
+    Steps are counted from the second pass over the column before: a column is prefetched during that pass and during
+    its own first one, one vector in two steps, `AHEAD` steps early. So memory is read at an even rate.
     """
 
     def prefetch(chunk: Any, *columns: Any) -> None:

@@ -94,6 +94,7 @@ def _emit_tile(
     e: Emitter, bits: int, rows: list[Any], panel: Any, instructions: Any, offsets: Any = None
 ) -> list[list[Vector]]:
     """Return the 32-bit sums of the tile, two vectors a row; `offsets`: of the right operands of each instruction."""
+    # A part's sums must stay in registers through its loop along k; the panel is read again for each part.
     together = ROWS_OF_DOTS if has_dot_products() else ROWS_OF_PAIRS
     parts = [rows[first : first + together] for first in range(0, len(rows), together)]
     return [sums for part in parts for sums in _emit_rows(e, bits, part, panel, instructions, offsets)]
@@ -107,6 +108,7 @@ def _emit_rows(
     tile = [[e.variable(e.splat(I32, 0)) for _ in range(2)] for _ in rows]
     with e.loop(instructions) as number:
         if offsets is None:
+            # The panel's next word of all 32 columns: two vectors.
             first = builder.mul(number, e.integer(2 * lanes))
         else:
             first = builder.mul(e.load_scalar(I64, offsets, number), e.integer(NEIGHBOURS[bits]))
@@ -153,6 +155,7 @@ def pair_up(typing_context: Any, source: Any, distance: Any, target: Any, count:
         with e.loop(rounds) as i:
             first = builder.mul(i, e.integer(PANEL_COLUMNS))
             numbers = e.load(I16, source, first, PANEL_COLUMNS)
+            # The last vector reaches beyond the last number: into the next matrix, or the zeros after the data.
             following = e.load(I16, source, builder.add(first, args[1]), PANEL_COLUMNS)
             e.store(numbers.interleaved(following), target, builder.mul(first, e.integer(2)))
         return context.get_dummy_value()
@@ -280,6 +283,7 @@ def finish_tile(
         lsb, numbers = e.splat(F64, args[2]), e.constants(I64, range(LANES))
         for half in range(2):
             first = e.integer(half * LANES)
+            # Lanes of columns: beyond the last, no addend is read and nothing is written.
             here = numbers < e.splat(I64, builder.sub(args[9], first))
             with builder.if_then(here.any()):  # no column may be left for the second half
                 off, each = e.load(I64, corrections, first), here & e.splat(I1, args[5])
@@ -297,7 +301,7 @@ def finish_tile(
 
 @intrinsic
 def convert_raws(typing_context: Any, x: Any, kind: Any, scale: Any, raws: Any, raw_kind: Any, count: Any) -> Any:
-    """Write `count` floats times `scale` as integers; return the or of x for each x >= 0, and of -x - 1 for the others.
+    """Write `count` floats times `scale` as integers; return the bitwise or of x, or of -x - 1 if x is negative.
 
     Args:
         typing_context: Numba's.
@@ -319,6 +323,7 @@ def convert_raws(typing_context: Any, x: Any, kind: Any, scale: Any, raws: Any, 
         seen = e.variable(e.splat(I32, 0, CONVERTED))
         with e.loop(builder.udiv(args[5], e.integer(CONVERTED))) as i:
             first = builder.mul(i, e.integer(CONVERTED))
+            # Exact: carriers are raws times a power of two. raw ^ (raw >> 31) is raw, or -raw - 1 if it is negative.
             raw = (e.load(source, pointers[0], first, CONVERTED) * factor).as_kind(I32)
             seen.set(seen.now | (raw ^ raw.shift_signed(31)))
             e.store(raw.as_kind(target), pointers[1], first)
@@ -341,6 +346,7 @@ def add_columns(typing_context: Any, kind: Any, panel: Any, instructions: Any, s
         totals = [e.variable(e.splat(I32, 0)) for _ in range(2)]
         with e.loop(args[2]) as number:
             for half, total in enumerate(totals):
+                # A panel has 4 bytes of each of 32 columns for an instruction, 16 columns a vector.
                 offset = builder.add(builder.mul(number, e.integer(8 * LANES)), e.integer(4 * LANES * half))
                 numbers = e.load(I8, pointer, offset, 4 * LANES)
                 added = e.call(_INSTRUCTIONS[8], total.type, [total.now.value, ones.value, numbers.value])

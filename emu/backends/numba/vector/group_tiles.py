@@ -68,7 +68,9 @@ def add_groups(
         )
         blocks, groups, fraction_bits = args[8:11]
         step = _Step(group.literal_value, cuts.literal_value, groups, e.splat(I64, fraction_bits))
+        # Groups along k: from one row's exponents, or marks, to the next row's.
         stride = builder.mul(blocks, groups)
+        # Each part passes all blocks before the next one begins: its sums stay in registers.
         for rows, halves in parts(ROWS, ROWS_OF_SHORT_VECTORS):
             part = _Groups(e, rows, halves, sums, builder.trunc(args[11], I32))
             part.step = step
@@ -119,6 +121,7 @@ class _Groups(Part):
             k = self.e.builder.add(first, group)
             (left, right), (left_marks, right_marks) = self.exponents(k), self.marks(k)
             for row, half in self.lanes:
+                # A group of zeros takes the floor, below which no top lies.
                 counts = (left_marks[row] & right_marks[half]) != 0
                 exponent = counts.choose(left[row] + right[half], self.floor)
                 top[row, half].set(exponent.at_least(top[row, half].now))
@@ -132,5 +135,6 @@ class _Groups(Part):
             left, right = self.numbers(e.builder.add(first, e.integer(i)))
             for row, half in self.lanes:
                 at = row, half
+                # Nothing is rounded: each part of a group's sum is a float32, so that fused or not is the same.
                 sums[at] = sums[at].plus_product(left[row], right[half]) if at in sums else left[row] * right[half]
         return sums

@@ -83,6 +83,7 @@ def add_products(
     stride = 0 if finished and stop - start <= CHUNK_DEPTH else TILE_BYTES
     for chunk in range(start, max(stop, start + 1), CHUNK_DEPTH):
         end = min(chunk + CHUNK_DEPTH, stop)
+        # Rows of one chunk of k are packed, and multiplied with all panels while they are in the cache.
         row_bytes = pack_rows(left, batch, first_row, last_row, chunk, end, split, packed, plane)
         # The fewest parts, all of about the same length.
         all_words = row_bytes // WORD_BYTES
@@ -97,6 +98,7 @@ def add_products(
                 row = address(packed) + block * TILE_ROWS * row_bytes
                 for word in range(0, all_words, max(words_of_part, 1)):
                     count_now = min(words_of_part, all_words - word)
+                    # A word is the operands of one lane: 4 bytes of a row, 4 bytes of each of 32 columns.
                     left_at, right_at = row + WORD_BYTES * word, panel + WORD_BYTES * PANEL_COLUMNS * word
                     add_dot_tile(panels.dtype, left_at, row_bytes, right_at, count_now, 0, tile)
                     if split:  # high bytes weigh 2**8
@@ -201,7 +203,9 @@ def write_batches(
         corrections[:] = 0
         pack_panels(right, b, panels, zero, count, zero, depth, corrections)
         for j in range(corrections.size):
+            # Left bytes were packed OFFSET too large: the sum of each right column tells by how much sums are.
             corrections[j] *= OFFSET
+        # The group of this matrix, whose results `out` holds; groups are counted from `start`.
         first = start + (b - start) // group * group
         for row in range(0, m, rows_packed):
             last, rows = min(row + rows_packed, m), out[((b - first) * m + row) * n :]
@@ -294,6 +298,7 @@ def write_paired_batches(
                 k = first_k[pair] if side == 0 else second_k[pair]
                 value = left[0][left[2][i] + left[3][k]] if k >= 0 else left[0][0] * 0
                 if split:
+                    # value = 256 * high + low with a signed low byte.
                     rows[0, i, PAIR * pair + side] = np.int8(value)
                     rows[1, i, PAIR * pair + side] = (np.int32(value) - np.int32(np.int8(value))) >> 8
                 else:
@@ -309,6 +314,7 @@ def write_paired_batches(
     tile, corrections = np.empty(TILE_SUMS, np.int64), np.zeros(PANEL_COLUMNS, np.int64)
     row_bytes = 2 * PAIR * depth
     for b in range(start, stop):
+        # Where the group of this matrix begins.
         begin = start + (b - start) // group * group
         image = address(right[0]) + 2 * b * right[1]
         # In the first half neighbours, in the second, `reach` pairs on, elements at the other distance.
@@ -318,6 +324,7 @@ def write_paired_batches(
         segment = 0
         for p in range(count):
             panel = address(beside) + 2 * PAIR * (right[3][0] + p * PANEL_COLUMNS)
+            # The segments of a panel follow each other.
             next_segment = segment
             while next_segment < len(segments) and segments[next_segment, 0] == p:
                 next_segment += 1

@@ -25,7 +25,8 @@ from emu.backends.numba.machine import has_ternary_logic
 IR: Any = ir
 _CODE: Any = cgutils
 #: Makes a function that emits its own instructions. Its first parameter is Numba's typing context, which calls in a
-#: kernel leave out; the cast tells a type checker so.
+#: kernel leave out; the cast tells a type checker so. A constant argument arrives as a literal type, whose value
+#: decides what is emitted.
 intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
 LANES = 16
 #: Of a word of 32 bits: the lower half, where the upper one begins, and the sign bit.
@@ -92,6 +93,7 @@ class Emitter:
 
     def gather(self, kind: Any, base: Any, indices: Vector) -> Vector:
         """Return the elements at `indices` of the array whose address, as an integer, is `base`."""
+        # Addresses are computed as integers: `base` may be any, and indices count elements.
         addresses = indices * BYTES[kind] + self.splat(I64, base, indices.lanes)
         pointers = self.builder.inttoptr(addresses.value, IR.VectorType(IR.PointerType(), indices.lanes))
         vector, all_lanes = (
@@ -128,6 +130,7 @@ class Emitter:
         kind, lanes = vector.kind, vector.lanes
         address = self.builder.bitcast(self.at(pointer, index, kind), vector.value.type.as_pointer())
         written = self.builder.store(vector.value, address)
+        # Instructions that store past the caches take only addresses aligned to whole vectors.
         written.align = BYTES[kind] * lanes if past_caches else BYTES[kind]
         if past_caches:
             marker = self.builder.module.add_metadata([IR.Constant(I32, 1)])
@@ -135,6 +138,7 @@ class Emitter:
 
     def buffer(self, kind: Any, elements: int) -> Any:
         """Return the address of room for `elements` numbers on the stack, aligned to whole vectors."""
+        # Allocated once: room that is allocated in a loop grows the stack with each round.
         with self.builder.goto_entry_block():
             room = self.builder.alloca(IR.ArrayType(kind, elements))
             room.align = 64
@@ -335,6 +339,7 @@ class Vector:
 
     def plus_product(self, a: Vector, b: Vector) -> Vector:
         """Return a * b + self, rounded once."""
+        # One instruction where the processor has FMA, which all vector code requires.
         name = f"llvm.fma.v{self.lanes}{_NAMES[self.kind]}"
         return Vector(self.emitter, self.emitter.call(name, self.value.type, [a.value, b.value, self.value]))
 
@@ -379,6 +384,7 @@ class Vector:
         elif kind in _FLOATS:
             emit = builder.sitofp if signed else builder.uitofp
         elif _width(kind) < _width(self.kind):
+            # Bits above the narrower type are dropped: nothing saturates.
             emit = builder.trunc
         else:
             emit = builder.sext if signed else builder.zext
@@ -400,6 +406,7 @@ class Vector:
     def count(self) -> Any:
         """Return in how many lanes this mask is true, as int64."""
         builder, integer = self.emitter.builder, IR.IntType(self.lanes)
+        # A mask as an integer of as many bits: a population count counts its lanes.
         word = builder.bitcast(self.value, integer)
         return builder.zext(self.emitter.call(f"llvm.ctpop.i{self.lanes}", integer, [word]), I64)
 

@@ -36,6 +36,7 @@ def one_hot(e: Emitter, position: Vector, words: int) -> list[Vector]:
     for word in range(words):
         shift = position - WORD_BITS * word if word else position
         inside = shift.below_unsigned(WORD_BITS)  # negative ones are large as unsigned numbers
+        # A shift by 32 or more is undefined in LLVM: its lanes are not chosen.
         made.append(inside.choose(lowest_bit << shift, 0))
     return made
 
@@ -48,6 +49,7 @@ class Quads:
 
     def add(self, words: list[Vector]) -> Vector:
         """Add four words; return the carry into the fours."""
+        # Two words at a time join a plane: the sum stays in the plane, and two carries meet in the twos.
         ones, first = carry_save(self.ones.now, words[0], words[1])
         ones, second = carry_save(ones, words[2], words[3])
         twos, carry = carry_save(self.twos.now, first, second)
@@ -87,6 +89,7 @@ class Carries:
     def __init__(self, e: Emitter, sets: int) -> None:
         self.e, self.sets = e, sets
         self._of_quads, self._of_chunks = (e.buffer(I32, max(sets, 1) * CARRIES * LANES) for _ in range(2))
+        # Groups of fewer than eight chunks add what is left as 0.
         self._clear()
 
     def _offset(self, number: Any, kind: Any) -> Any:
@@ -107,6 +110,7 @@ class Carries:
     def add_chunk(self, planes: Any, number: Any) -> None:
         """Add the carries of that chunk's quads to the planes, and after each eighth chunk those of eight chunks."""
         e, builder = self.e, self.e.builder
+        # The number modulo eight, a power of two.
         slot = builder.and_(number, e.integer(CARRIES - 1))
         for kind in map(e.integer, range(self.sets)):
             e.store(
@@ -127,6 +131,7 @@ class Carries:
                 offset = _plane(e, kind, e.integer(j))
                 plane = e.load(I32, planes, offset)
                 e.store(plane ^ carry, planes, offset)
+                # A half adder: bits that both have are carried on.
                 carry = plane & carry
         self._clear()
 

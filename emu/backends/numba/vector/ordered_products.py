@@ -106,6 +106,7 @@ def packed_panels(
         order: k of each packed row, K or more for one of fillers; None for all in their order.
         filler: what such a row consists of.
     """
+    # A stride of 0: one matrix stands for all, and is packed once.
     if b.shape[0] > 1 and b.strides[0] == 0:
         b = b[:1]
     b, order = only_read(b), frozen(np.arange(b.shape[1], dtype=np.int64)) if order is None else order
@@ -148,6 +149,7 @@ def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: i
     blocks = -(-rows // height)
 
     def share(_: int, start: int, stop: int) -> None:
+        # The matrices that the range meets, the first and the last perhaps in part.
         for batch in range(start // max(blocks, 1), -(-stop // max(blocks, 1))):
             top = max(start - batch * blocks, 0) * height
             work(batch, top, min(min(stop - batch * blocks, blocks) * height, rows))
@@ -169,8 +171,8 @@ def row_loops(adder: str) -> Any:
     It takes the left matrix as data, where it begins, offsets of its rows (M,) and columns (K,), and a scale; packed
     panels, the first sums (M or 1, N or 1) and a factor for them, limits of a saturating accumulator, how many bits
     words drop at the end, a factor for the sums, and a range of rows. It writes sums (M, N), and where a limit was
-    touched. First of all it takes arrays to work in, from `room_for`: made here, each would be a function more to
-    compile.
+    touched. Its first arguments are arrays to work in, from `room_for`: Numba compiles one function more for each
+    array that a kernel makes.
     """
     # A closure's constants: the loop is compiled for each adder.
     rows, comparing, mark = ROWS[adder], adder in COMPARING, MARK if adder == "marked" else 0
@@ -203,6 +205,8 @@ def row_loops(adder: str) -> Any:
             for i in range(height):
                 begin = base + left_rows[first + i]
                 for k in range(depth):
+                    # Packed again for each block of rows, read for each panel; rows beyond the last keep what they had,
+                    # and are not written.
                     left[0, k, i] = factor_of(adder, data[begin + left_columns[k]] * left_scale)
             for p in range(panels.shape[0]):
                 width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
@@ -217,6 +221,7 @@ def row_loops(adder: str) -> Any:
                             first_sum = lane(first_sums[row, column] * sum_scale)
                             sums[i * PANEL_COLUMNS + j] = first_sum + lane(mark) if mark else first_sum
                 add_in_order(adder, address(left), address(panels[p]), depth, low, high, address(sums), address(hit))
+                # In elements; of `touched`, which has bytes, in bytes, too.
                 here = first * columns + p * PANEL_COLUMNS
                 finish_in_order(
                     adder,

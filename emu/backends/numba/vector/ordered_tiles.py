@@ -81,9 +81,11 @@ def _binary16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vecto
 
 def _fused16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
     if has_directed_rounding():
+        # The sum rounded down and up: the same if it is exact.
         down, up = a.between("vfmadd.ps.512", b, acc)
         smaller, inexact = down.bits().at_most_unsigned(up.bits()), down != up
     else:
+        # The product is exact: `in_tiles` takes operands of together at most 24 bits.
         nearest, error = _with_error(acc, a * b)
         beyond = (nearest.bits() ^ error.bits()) >> SIGN_BIT  # 1 if the exact sum lies nearer to 0
         inexact = abs(error) > 0.0  # not of an infinity, whose error is NaN
@@ -241,6 +243,7 @@ def add_in_order(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, name = Emitter(builder), adder.literal_value
         a, panel, sums, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 6, 7))
+        # F32 for the addresses of any factors: floats and words have four bytes alike.
         rows = [e.at(a, e.integer(row), F32) for row in range(ROWS[name])]
 
         def in_order(k: Any) -> tuple[Any, Any]:
@@ -372,6 +375,7 @@ def _emit(
     starts: Any = None,
 ) -> None:
     """Emit the sums of all parts of a tile; `starts`: where first sums are read, None where sums are written."""
+    # Of narrow pairs, a line has 16 words: the second half of its room is not read.
     narrow = [(range(len(rows)), (0,))]
     for chosen, halves in narrow if name == PAIRS[1] else parts(len(rows), ROWS_OF_SHORT_VECTORS[name]):
         part = [(row, rows[row]) for row in chosen]
@@ -396,8 +400,10 @@ def _emit_part(
     comparing, is_half = name in COMPARING, name in HALF
     lanes, kind = (PANEL_COLUMNS, F16) if is_half else (LANES, I32 if name in WORDS else F32)
     room = F32 if is_half else kind  # of a sum in memory
+    # Sums of binary16 are 32 in a register, whichever half: a line is one vector.
     firsts = (0,) if is_half else tuple(half * LANES for half in halves)
     offsets = {(row, first): e.integer(row * PANEL_COLUMNS + first) for row, _ in rows for first in firsts}
+    # Sums stay in registers along all of k.
     accs = {at: e.variable(e.load(room, starts, offset, lanes).as_kind(kind)) for at, offset in offsets.items()}
     hit = {at: e.variable(e.splat(I32, 0)) for at in offsets} if comparing else {}
     with e.loop(count) as k:
@@ -406,6 +412,7 @@ def _emit_part(
         right = {first: e.load(kind, begin, e.integer(first), lanes) for first in firsts}
         for row, factors in rows:
             if is_half:
+                # A binary16 factor stands in both halves of 32 bits (`factor_of`).
                 left = e.splat(I32, e.load_scalar(I32, factors, at)).reshaped(F16, lanes)
             else:
                 left = e.splat(kind, e.load_scalar(kind, factors, at))
@@ -519,6 +526,7 @@ def finish_in_order(
         kind, target = I32 if name in WORDS else F32, F32 if out_kind.dtype == types.float32 else F64
         lsb, drop, numbers = e.splat(F64, args[4]), builder.trunc(args[3], I32), e.constants(I64, range(LANES))
         narrow_lsb = e.splat(F32, builder.fptrunc(args[4], F32))
+        # A mask of the bits below a word, which begin as `MARK`.
         below = e.splat(I32, builder.sub(builder.shl(e.integer(1, I32), drop), e.integer(1, I32)))
         for half in range(2):
             first = e.integer(half * LANES)
@@ -526,6 +534,7 @@ def finish_in_order(
             with builder.if_then(here.any()), e.loop(args[9]) as row:
                 offset = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
                 acc = e.load(kind, sums, offset)
+                # The bits below a word go; the shift rounds down, and they are no part of the sum.
                 value = acc.shift_signed(e.splat(I32, drop)) if name in WORDS else acc
                 out_offset = builder.add(builder.mul(row, args[7]), first)
                 if name in PAIRS and target is F32:  # which holds them, says the caller

@@ -45,7 +45,7 @@ GRAIN_ELEMENTS = 1 << 20
 
 @kernel
 def raws_range(x: Any, scale: float, raws: Any, start: int, stop: int) -> Any:
-    """Write carriers times `scale` as integers; return a bound on their magnitudes, below twice the largest."""
+    """Write carriers times `scale` as integers; return a bound on magnitudes, at most twice the largest, 1 of zeros."""
     whole = (stop - start) // CONVERTED * CONVERTED
     width = raws.itemsize
     bits = convert_raws(
@@ -59,7 +59,7 @@ def raws_range(x: Any, scale: float, raws: Any, start: int, stop: int) -> Any:
 
 
 def raws_of(data: NDArray[Any], scale: float, kind: np.dtype[Any], rest: int) -> tuple[NDArray[Any], int]:
-    """Return carriers times `scale` as integers, and a bound on their magnitudes, below twice the largest.
+    """Return carriers times `scale` as integers, and a bound on magnitudes, at most twice the largest (1 of zeros).
 
     Args:
         data: float32 or float64, as `only_read` returns them.
@@ -109,6 +109,7 @@ def pack_panels(right: Any, batch: int, panels: Any, first: int, last: int, star
     for p in range(first, last):
         column = p * PANEL_COLUMNS
         _pack_panel(data, batch * stride, rows, columns, column, panels[p], start, stop, starts)
+        # Words of four bytes: of 16-bit operands, `add_columns` adds nothing.
         words = (stop - start + WORD_BYTES - 1) // WORD_BYTES
         packed = address(panels[p]) + start * PANEL_COLUMNS
         for word in range(0, words, MOST_WORDS):
@@ -127,12 +128,14 @@ def _pack_panel(
     """
     depth, item = rows.size, data.itemsize
     neighbours = WORD_BYTES // item
+    # Columns beyond the last are not packed: their sums are computed of whatever is there, and not written.
     width = min(PANEL_COLUMNS, columns.size - first)
     runs = find_runs(columns, first, first + width, starts)
     origin = address(data) + item * base
     zeros = address(data) + item * (data.size - PANEL_COLUMNS)  # of the `SLACK` after the last element
     for k in range(start, stop, neighbours):
         target = address(panel) + item * k * PANEL_COLUMNS
+        # `words`: the neighbours along k exist and follow each other in memory, so that 4 bytes are one move.
         whole = k + neighbours <= depth
         words = whole and _adjacent(rows, k, neighbours)
         # A run that begins at the panel's first column fills it, and does not reach into the next k.
@@ -140,6 +143,7 @@ def _pack_panel(
             for run in range(runs):
                 j = starts[run]
                 column = origin + item * columns[first + j]
+                # Beyond the last k, zeros are packed: their products add nothing.
                 second = column + item * rows[k + 1] if k + 1 < depth else zeros
                 third = column + item * rows[k + 2] if k + 2 < depth else zeros
                 fourth = column + item * rows[k + 3] if k + 3 < depth else zeros
@@ -187,6 +191,7 @@ def pack_rows(
     data, stride, rows, columns = left
     item = data.itemsize
     neighbours = WORD_BYTES // item
+    # Whole words: an instruction takes 2 or 4 neighbours along k.
     length = (stop - start + neighbours - 1) // neighbours * neighbours
     starts = np.empty(stop - start + 1, np.int64)
     runs = find_runs(columns, start, stop, starts)

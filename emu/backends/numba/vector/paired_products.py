@@ -93,16 +93,18 @@ class _Offsets:
 
 
 def paired(offsets: NDArray[np.int64]) -> Pairs:
-    """Return few pairs of k, by the offsets of their elements, at the distance that leaves the fewest alone."""
+    """Return pairs of k whose offsets differ by one distance, the one at which the fewest k stay alone."""
     return _paired(_Offsets(offsets))
 
 
 @lru_cache(maxsize=32)
 def _paired(key: _Offsets) -> Pairs:
     head = key.array[:FIRST_OFFSETS]
+    # A distance that is tried leads from the least offset to another one.
     distances = np.unique(head - head.min())
     fewest, best = _pairs_at(head, 1).first.size, 1
     for distance in distances[distances > 0][:MOST_DISTANCES].tolist():
+        # No distance makes fewer pairs.
         if fewest == (head.size + 1) // 2:
             break
         count = _pairs_at(head, distance).first.size
@@ -113,10 +115,12 @@ def _paired(key: _Offsets) -> Pairs:
 
 
 def _pairs_at(offsets: NDArray[np.int64], distance: int) -> Pairs:
-    """Return every second link of each chain of offsets at a distance, with the one behind it."""
+    """Return pairs: of each chain of offsets at a distance from one to the next, every second one with the next."""
+    # Sorted by residue, then by size: offsets of one chain follow each other.
     order = np.lexsort((offsets, offsets % distance))
     placed, index = offsets[order], np.arange(offsets.size)
     follows = np.diff(placed, prepend=placed[0]) == distance
+    # Where the chain of each offset begins. Links are counted from there, and the even ones take the next as partner.
     begins = np.maximum.accumulate(np.where(follows, 0, index))
     at = np.flatnonzero((index - begins) % 2 == 0)
     after = np.minimum(at + 1, offsets.size - 1)
@@ -132,7 +136,7 @@ def _join_factors(
     """Write the words of a left matrix, (M, pairs).
 
     Returns:
-        The largest sum of magnitudes of a row, and a bound on all magnitudes, below twice the largest.
+        The largest sum of magnitudes of a row, and a bound on all magnitudes: at most twice the largest, 1 of zeros.
     """
     largest, bound = np.int64(0), np.int32(0)
     for i in range(rows.size):
@@ -140,6 +144,7 @@ def _join_factors(
         for p in range(first.size):
             a = np.int32(data[rows[i] + columns[first[p]]] * scale)
             b = np.int32(data[rows[i] + columns[second[p]]] * scale) if second[p] >= 0 else np.int32(0)
+            # The lower half keeps a's two's complement; b's bits begin at the upper half.
             words[i, p] = np.int32(a & low) | np.int32(b << bits)
             total += abs(np.int64(a)) + abs(np.int64(b))
             bound |= (a ^ (a >> 31)) | (b ^ (b >> 31))
@@ -177,7 +182,7 @@ def batch_applies(right: Gathered) -> bool:
 
 @lru_cache(maxsize=32)
 def _blocks_read(offsets: _Offsets, columns: _Offsets) -> NDArray[np.int64]:
-    """Return the blocks of 16 lines of which one is read."""
+    """Return the blocks of 16 lines of which at least one line is read."""
     blocks = np.zeros((int(offsets.array.max()) + int(columns.array.max())) // LANES + 1, bool)
     for offset in offsets.array:
         blocks[(offset + columns.array) // LANES] = True
@@ -307,8 +312,10 @@ def _write_batch(
                 for p in range(offsets.size):
                     line = offsets[p] + columns[begin + j]
                     lefts[listed], rights[listed] = p * HEIGHT, line * PANEL_COLUMNS
+                    # The entry is overwritten by the next one if its line is 0 in all matrices.
                     listed += kept[panel, line]
                 for tile in range(0, chunk, HEIGHT):
+                    # Sums of pairs have no limits and no marks: 0.0 and any address stand for them.
                     add_listed(
                         WIDE,
                         address(left) + 4 * (top + tile) * offsets.size,
@@ -339,6 +346,8 @@ def _write_batch(
             if entry:
                 size = chunk * here * PANEL_COLUMNS
                 three = (source, source, source, results.itemsize, results.itemsize, results.itemsize)
+                # Results of a group are contiguous: results of lanes without a matrix would be counted, so that panels
+                # must be whole.
                 if call_at(entry, (*three, address(written), 0, size, 0, parameters, report)) < size:
                     return False
                 source = address(written)
@@ -389,6 +398,7 @@ class BatchProduct:
         largest_first = 0 if first is None else int(np.abs(first).max())
         # largest magnitudes are known when the lines are made; before that, a row's sum alone may show too much
         right_bound = self._make_lines(right, scales[1])
+        # `right_bound` is an or of x and -x - 1: the magnitude of -x is at most one more.
         self.bound = int(row_sum) * (right_bound + 1) + largest_first
         self.dtype = dtype
         self._starts = np.zeros((tiles * HEIGHT, PANEL_COLUMNS), np.int32)
@@ -423,14 +433,15 @@ class BatchProduct:
 
         Args:
             out: (matrices, M, N): of `dtype`, or carriers that the stage writes.
-            sink_of: returns where a thread delivers results, of whole panels of 32 matrices, as those of lanes without
-                a matrix would be counted; None writes the sums themselves.
+            sink_of: returns where a thread delivers results; None writes the sums themselves. A sink takes whole panels
+                of 32 matrices alone, as it would count the results of lanes without a matrix.
             first: panel of which `out` has the first matrix.
         """
         batches, count, width = out.shape
         pairs, panels = self._pairs.first.size, -(-batches // PANEL_COLUMNS)
         assert sink_of is None or batches % PANEL_COLUMNS == 0
         rows = min(count, CHUNK_ROWS)
+        # Whole blocks of 16 columns, as many as pass the output stage together.
         together = LANES * max(min(-(-width // LANES), POURED // (rows * LANES * PANEL_COLUMNS)), 1)
         lines, kept = self._lines[first : first + panels], self._kept[first : first + panels]
         took: list[bool] = []
@@ -483,6 +494,7 @@ def _pack(data: Any, rows: Any, columns: Any, lanes: int, lines: Any) -> None:
 def _gathered_loop(adder: str) -> Any:
     """Return the compiled loop of an adder of pairs."""
     height, narrow = ROWS[adder], adder == NARROW
+    # Narrow pairs: up to 16 rows fill half a line, and a tile has twice as many columns.
     lanes_at_once = LANES if narrow else PANEL_COLUMNS
 
     @kernel
@@ -514,6 +526,7 @@ def _gathered_loop(adder: str) -> Any:
                 count = min(CHUNK_DEPTH, depth - k)
                 _pack(data, left_rows[first : first + lanes], left_columns[k : k + count], lanes_at_once, lines)
                 for i in range(0, together * LANES, height):
+                    # Bytes of int32 sums; those of the float64 totals are twice as far.
                     tile = 4 * i * PANEL_COLUMNS
                     for part_k in range(0, count, chunk):
                         add_gathered(
@@ -552,6 +565,7 @@ def gathered_sums(left: Gathered, right: Gathered, scales: tuple[float, float], 
     pairs = paired(right.rows)
     ours, left_bound = _words_of_rows(left, pairs, scales[0])
     words, right_bound = _words_of_elements(right.data, scales[1], pairs.distance)
+    # A pair adds two products: after `chunk` pairs, sums join the float64 totals.
     chunk = min(INT32_MAX // (2 * left_bound * right_bound), CHUNK_DEPTH)
     if chunk < min(FEWEST_PAIRS, pairs.first.size):
         return None
@@ -580,6 +594,7 @@ def _as_words(
     if (second.array < 0).any():
         return None
     begins, ends = columns.array[first.array], columns.array[second.array]
+    # A pair must be two neighbours that begin at an even element, as a word of int32 does.
     if (ends - begins != 1).any() or (begins % 2).any() or (rows.array % 2).any():
         return None
     return lasting(rows.array // 2), lasting(begins // 2)

@@ -60,5 +60,6 @@ def _write(e: Emitter, buffer: Any, at: Any, words: tuple[Vector, Vector, Vector
     second = (words[2] & LOW) | (words[3] << 32)
     half = LANES // 2
     for part in range(2):
+        # Four words of a counter are neighbours in memory: lanes of the two vectors alternate.
         order = [lane + half * part + source * LANES for lane in range(half) for source in (0, 1)]
         e.store(first.shuffled(second, order), buffer, e.builder.add(at, e.integer(LANES * part)))

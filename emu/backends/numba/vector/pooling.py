@@ -21,6 +21,7 @@ def _largest(e: Emitter, size: Any, elements: Callable[[Any], Vector]) -> tuple[
     """Return maxima and first positions of sixteen windows; `elements(j)` gives the j-th of each."""
     builder = e.builder
     best, position = e.variable(elements(e.integer(0))), e.variable(e.splat(I32, 0))
+    # Element 0 is the first best: the loop counts those before element j.
     with e.loop(builder.sub(size, e.integer(1))) as earlier:
         j = builder.add(earlier, e.integer(1))
         rival, top = elements(j), best.now
@@ -69,6 +70,7 @@ def pool_neighbours(
 
         def elements(j: Any) -> Vector:
             neighbours = e.load_where(inside, element, data, e.load_scalar(I64, columns, j), zeros)
+            # Windows are `APART` elements apart: every second of 32 neighbours is element j of a window.
             return neighbours.shuffled(neighbours, range(0, APART * LANES, APART))
 
         top, position = _largest(e, args[3], elements)

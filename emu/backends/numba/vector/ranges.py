@@ -56,6 +56,7 @@ class VectorWriter:
         owner, and results would stay in memory until the garbage collector runs.
         """
         steps = [0 if x.size < stop - origin else x.itemsize for x in operands]  # 0: one number stands for all
+        # So that the element of result i lies at address + i * step.
         addresses = [address_of(x) - origin * step for x, step in zip(operands, steps, strict=True)]
         # A missing operand is the first one again: an address that is not read.
         while len(steps) < MOST_OPERANDS:

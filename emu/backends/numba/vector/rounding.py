@@ -50,6 +50,7 @@ def rounded(
         return _DIRECT[mode](v)
     if mode == k.STOCHASTIC and two_s_complement:
         assert draw is not None
+        # Two's complement is rounded down or up, whatever the sign.
         kept = v.floor()
         return draw.moves_up(v, kept).choose(kept + 1.0, kept)
     if mode == k.TO_ODD:
@@ -57,6 +58,7 @@ def rounded(
         return (v == v.rint()).choose(v, half + half + 1.0)  # the odd number of the two around v
     if mode == k.STOCHASTIC:
         assert draw is not None
+        # A sign and a magnitude: the magnitude is rounded down or up.
         kept = v.trunc()
         away = e.splat(v.kind, 1.0).with_sign_of(v)
         return draw.moves(abs(v - kept)).choose(kept + away, kept)

@@ -108,6 +108,7 @@ def _emit_largest(e: Emitter, x: Any, stride: Any, rows: Any, blocks: Any, vecto
 
     def largest_in(first: Any, count: int) -> list[Vector]:
         """Return the largest magnitudes of some blocks in eight lanes, beginning with block `first`."""
+        # Of each block, eight lanes have a maximum of their own; they are compared at the end.
         found = [e.variable(e.splat(I32, 0, TOGETHER)) for _ in range(count)]
         start = builder.mul(first, width)
         with e.loop(rows) as row, e.loop(vectors) as i:
@@ -119,6 +120,7 @@ def _emit_largest(e: Emitter, x: Any, stride: Any, rows: Any, blocks: Any, vecto
                     largest.set(magnitudes.at_least(largest.now))
         return [largest.now for largest in found]
 
+    # Eight blocks give one vector of eight maxima; blocks that are left are reduced one by one.
     whole = builder.sdiv(blocks, e.integer(TOGETHER))
     with e.loop(whole) as i:
         first = builder.mul(i, e.integer(TOGETHER))
@@ -297,6 +299,7 @@ def _emit_elements(
                     at = builder.add(start, builder.mul(i, e.integer(LANES)))
                     for part, (factor, scale) in zip(parts, numbers, strict=True):
                         here = builder.add(at, e.integer(part))
+                        # One prefetch for sixteen numbers, a cache line.
                         if not part:
                             e.prefetch(F32, x, builder.add(here, ahead))
                         y = elements.write(e.load(F32, x, here, elements.lanes), factor, scale)

@@ -117,6 +117,7 @@ class _Chunk:
         self.largest_field = 2 * self.bias + 1
         self.numbers = [self._splat_number(numbers, i) for i in range(N_NUMBERS)]
         self.integers = [e.load_scalar(I64, integers, e.integer(i)) for i in range(N_INTEGERS)]
+        # With a register, tallies are bits of its last word: the same adders count them.
         self.tallies: dict[int, Count] = {} if shape.words else {t: Count(e) for t in range(TOP)}
         self.hot: list[Vector] = []
         self.top = e.variable(e.splat(self.integer, 0))
@@ -171,6 +172,7 @@ class _Chunk:
                 x, arrays = self.compute(operands, offset)
                 e.store(x, results, offset)
                 for array in arrays:
+                    # A subnormal operand is no exception: of operands, only infinities and NaN are looked for.
                     operand.set(self.magnitude(array).at_least(operand.now))
             below = self.magnitude(x) - 1
             largest.set(below.at_least(largest.now))
@@ -187,8 +189,11 @@ class _Chunk:
     def positions(self, x: Vector, zero: Vector) -> Vector:
         """Return the position at which each lane is counted: its leading bit less the lowest, or the tally of zeros."""
         bits = x.bits()
+        # Less 1 in the pattern, -2**m has the exponent field below; other magnitudes keep theirs.
         lower_if_negative = self.magnitude(x) - (bits >> (self.integer.width - 1))  # -2**m counts one lower
         exponent = lower_if_negative >> self.fraction_bits  # biased, as `LOWEST` is
+        # Above the last position, results are counted at `BINS`; below the first, positions are negative, and set no
+        # bit.
         position = (exponent - self.whole(LOWEST)).at_most(self.whole(BINS))
         tally = leading_bits.WORD_BITS * self.shape.words - TALLY_BITS + ZEROS
         return zero.choose(self.e.splat(self.integer, tally), position).as_kind(I32)
@@ -196,6 +201,7 @@ class _Chunk:
     def observe(self, x: Vector, zero: Vector) -> None:
         """Count sixteen results: with a register, one-hot words of all and of the negative ones; else zeros."""
         if self.shape.words:
+            # A word for each 32 positions; negative results are counted again in a second set.
             both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
             negative = x < 0.0
             self.hot = [*both, *(negative.choose(word, 0) for word in both)]
@@ -364,6 +370,7 @@ def _emit_chunks(
     sets = 2 * shape.words
     quads = [leading_bits.Quads(e) for _ in range(sets)]
     carries, random = leading_bits.Carries(e, sets), e.buffer(I32, CHUNK)
+    # Results of an operation are computed once, while they are examined, and read again from the stack.
     computed = e.buffer(F64, CHUNK) if shape.operation != "quantize" else None
     done = e.scalar_variable(e.integer(0))
     past = builder.icmp_signed("!=", past_caches, e.integer(0))
@@ -385,6 +392,7 @@ def _emit_chunks(
     builder.position_at_end(body)
     chunk.raise_top(largest)
     if shape.fields:
+        # `fields` elements share a counter.
         first = builder.sdiv(builder.add(index, start), e.integer(shape.fields))
         philox.fill(e, random, first, CHUNK // shape.fields // LANES, address)
     with e.loop(e.integer(leading_bits.TREE // leading_bits.QUAD)) as quad:

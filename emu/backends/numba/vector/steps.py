@@ -95,6 +95,7 @@ class _Rule:
         normal = is_subnormal.choose(bits.as_kind(F32).bits(), bits)
         exponent = (normal >> FRACTION_BITS) + is_subnormal.choose(e.splat(I32, _QUANTUM - BIAS), -BIAS)
         if up:
+            # Any fraction leads to the next power: `up` is a ceiling.
             exponent = exponent + ((normal & ((1 << FRACTION_BITS) - 1)) != 0).as_kind(I32, signed=False)
         exponent = exponent.at_least(self.whole(LOWEST)).at_most(self.whole(HIGHEST))
         # below 2**-126 a power is a subnormal: one bit
@@ -172,6 +173,7 @@ def _emit_steps(e: Emitter, text: str, amax: Any, stored: Any, factors: Any, vec
         }
         names = rule.run(Steps(outer), names) if outer else names
         names = rule.run(Steps(steps), names)
+        # True of NaN, too: comparisons with it are false.
         infinite = ~((largest < float("inf")) & (names["top"] < float("inf")))
         s = names["s"]
         lost = (infinite & ~ignores) | (s != s)

@@ -85,6 +85,7 @@ def spread_row(
         row_vectors = [e.load(source, factors, e.integer(j)).as_kind(element) for j in range(0, width, LANES)]
         with e.loop(entries.count) as number:
             target, value = entries.at(number, element)
+            # The strip's rows follow each other, `width` sums each.
             first = builder.mul(target, e.integer(width))
             for j, factor in enumerate(row_vectors):
                 offset = builder.add(first, e.integer(j * LANES))

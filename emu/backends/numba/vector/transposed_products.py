@@ -75,8 +75,8 @@ def _row_loops(adder: str) -> Any:
     (N,); the left one as data, how far apart matrices are, offsets of its rows (M,) and columns (K,), and a scale; the
     first sums (B or 1, M or 1, N or 1) and a factor for them, limits of a saturating accumulator, how many bits words
     drop at the end, a factor for the sums, and a range of items, 16 columns of 32 rows of a matrix each. It writes sums
-    (B, M, N), and where a limit was touched. First of all it takes arrays to work in, from `_room_for`: made here, each
-    would be a function more to compile.
+    (B, M, N), and where a limit was touched. Its first arguments are arrays to work in, from `_room_for`: Numba
+    compiles one function more for each array that a kernel makes.
     """
     height, comparing, half = ROWS[adder], adder in COMPARING, adder in HALF
     mark, touching = MARK if adder == "marked" else 0, adder in TOUCHING
@@ -115,6 +115,8 @@ def _row_loops(adder: str) -> Any:
         while item < stop:
             matrix, block = item // blocks, item % blocks
             batch, first = matrix // panels, matrix % panels * PANEL_COLUMNS
+            # An item is 16 columns beside a panel of 32 rows. Items of one panel are taken together, so that its lines
+            # are packed once for all of them.
             together = min(min(blocks - block, stop - item), MOST_BLOCKS)
             lanes, its_sums = min(PANEL_COLUMNS, out.shape[1] - first), first_sums[batch % first_sums.shape[0]]
             for i in range(together * LANES):
@@ -127,6 +129,7 @@ def _row_loops(adder: str) -> Any:
             for k in range(0, depth, CHUNK_DEPTH):
                 count = min(CHUNK_DEPTH, depth - k)
                 ks, its_rows = left_columns[k : k + count], left_rows[first : first + lanes]
+                # Lines of a chunk of k: sums go on from chunk to chunk, in the order of k.
                 _pack(data, batch * left_stride, its_rows, ks, left_scale, lines)
                 if half:
                     as_halves(address(lines), count)
@@ -163,6 +166,7 @@ def _row_loops(adder: str) -> Any:
                 if touching:
                     spread(touched.dtype, address(hits), address(touched) + to, width, lanes, written)
             if comparing:
+                # The next items begin without marks.
                 hit[:] = 0
             item += together
 
@@ -182,6 +186,7 @@ def _room_for(adder: str, out: Array) -> tuple[Array, ...]:
 def _pack(data: Any, base: int, rows: Any, columns: Any, scale: float, lines: Any) -> None:
     """Write elements of 1..32 rows, times `scale`, beside each other: a line for each column. The last is repeated."""
     lane, apart = lines.dtype.type, rows[rows.size - 1] - rows[0]
+    # Rows may lie anywhere; if they are equally far apart, squares are transposed in registers.
     apart = apart // (rows.size - 1) if rows.size > 1 else 0
     is_even = are_apart(rows, apart)
     for first in range(0, columns.size, LANES):
@@ -225,6 +230,7 @@ def add_transposed(
     """
     source, lines = as_gathered(right), as_gathered(left)
     factors = only_read(source.data)
+    # Factors are the right data itself, or a converted copy of all of it: offsets stay the same.
     if factor_dtype(adder) != factors.dtype or scales[1] != 1.0:
         data, factors = factors, empty(source.data.shape, factor_dtype(adder))
         make = _factor_loops(adder)

@@ -112,7 +112,7 @@ def transpose_pairs(
         scale: a float64, a power of two, which makes integers of all numbers.
         target: address of the first column that is written.
         target_stride: words from one of these to the next.
-        bound: address of 16 int32: the or of x for each x >= 0, and of -x - 1 for the others, is added by or.
+        bound: address of 16 int32, to which each x is added by bitwise or, -x - 1 if x is negative.
     """
     signature = types.int64(*[types.int64] * 4, types.float64, *[types.int64] * 3)
 
@@ -140,10 +140,13 @@ def _scaled_columns(e: Emitter, source: Any, stride: Any, count: Any, scale: Any
     builder = e.builder
     factors, last = _two_factors(e, scale), builder.sub(count, e.integer(1))
     picks = [e.call("llvm.smin.i64", I64, [e.integer(i), last]) for i in range(LANES)]
+    # Beyond the last row, it is read again: nothing is read outside the matrix.
     rows = [e.load(F32, source, builder.mul(stride, pick)) for pick in picks]
+    # A lane for each column. -0 counts as 0, NaN does not.
     seen = rows[0] != 0.0
     for row in rows[1:]:
         seen |= row != 0.0
+    # The number and the result are float32, and the first product lies between them: it is exact, too.
     return _transposed([row * factors[0] * factors[1] for row in rows]), seen
 
 
@@ -159,6 +162,7 @@ def _two_factors(e: Emitter, scale: Any) -> tuple[Vector, Vector]:
 
 def _transposed(rows: list[Vector]) -> list[Vector]:
     """Return the columns of a square: blocks beside its diagonal change places, of 1, 2, 4, then 8 rows."""
+    # A step exchanges one bit of each number's row and column; four steps exchange all four bits.
     for size in (1, 2, 4, 8):
         columns = range(LANES)
         upper = [LANES + j - size if j & size else j for j in columns]
@@ -181,7 +185,9 @@ def are_apart(offsets: Any, apart: int) -> bool:
 
 @kernel
 def spread(kind: Any, source: int, target: int, apart: int, lanes: int, width: int) -> None:
-    """Write 1..16 rows of 32 numbers as columns. Addresses, not arrays, as each array that is passed is counted.
+    """Write 1..16 rows of 32 numbers as columns.
+
+    It takes addresses, not arrays: Numba counts the references to each array that is passed.
 
     Args:
         kind: dtype of the numbers.
@@ -193,6 +199,7 @@ def spread(kind: Any, source: int, target: int, apart: int, lanes: int, width: i
     """
     numbers = array_at(kind, source, LANES * ROW)
     for first in range(0, ROW, LANES):
+        # Only a whole square is written at once: beside it, memory belongs to other results.
         if width == LANES and first + LANES <= lanes:
             transpose(kind, source + numbers.itemsize * first, ROW, target + numbers.itemsize * first * apart, apart)
         else:

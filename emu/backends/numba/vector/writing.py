@@ -148,7 +148,8 @@ def write_range(
     report = array_at(np.int64, report_address, report_size(integers[BINS]))
     sets, out_bytes = loop[SETS], loop[OUT_BYTES]
     words = CHUNK if n % CHUNK > 0 else 0  # of eight bytes, as the longest element has: room for a padded chunk
-    # One allocation for all, as Numba compiles each function of NumPy for each dtype; `tallies` keeps it.
+    # One allocation for all, as Numba compiles each function of NumPy for each dtype; `tallies` keeps it. Planes are
+    # words of 32 bits, two in an int64.
     plane_words, total_words = max(sets, 1) * PLANES * LANES // 2, WORD_BITS * max(sets, 1)
     room = np.zeros(plane_words + total_words + N_TALLIES + 4 * words, np.int64)
     planes = address(room)
@@ -160,6 +161,7 @@ def write_range(
         room[plane_words + total_words + N_TALLIES + words + i] = loop[PADDING_OF_B]
     done = 0
     while done < n:
+        # More would overflow the counters before they are drained.
         chunks = min((n - done) // CHUNK, MAX_CHUNKS)
         padding = 0
         first, second, third = a + done * a_step, b + done * b_step, c + done * c_step
@@ -200,6 +202,7 @@ def write_range(
     tallies[UNDERFLOW] -= tallies[ZEROS]
     for i in range(5):
         report[i] += tallies[i]
+    # A biased exponent: 0 if all results are zeros.
     if tallies[TOP] > 0:
         report[TOP_INDEX] = max(report[TOP_INDEX], tallies[TOP] - loop[BIAS])
     if sets > 0:
@@ -253,6 +256,7 @@ def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, 
     bins = integers[BINS]
     # The first set of words counts results of both signs, the second the negative ones.
     counted = 0
+    # Position `bins` has all results above the others.
     for p in range(bins + 1):
         counted += totals[p]
     for p in range(bins):

@@ -13,7 +13,7 @@
     in_order           sequential accumulators in plain loops: the units that have a loop of their own
     ordered            all other orders, modes and rules, add by add
 
-    strips             sparse products, entry by entry in strips of columns
+    strips             sparse products, entry by entry in strips of columns; sparse_blocks: sorted by column first
     groups             sparse products by the ways above, results of the same number of entries together
 
 `emu.backends.numba.table` lists them in the order in which they are asked.

@@ -28,6 +28,7 @@ SPEED = 13.0
 
 @lru_cache(maxsize=1)
 def _blas_threads() -> Any:
+    # Made once, as it looks through the libraries that the process has loaded.
     return ThreadpoolController()
 
 
@@ -52,6 +53,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -
     batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
     sums = empty((batch, rows, columns), dtype)
     macs_per_row = max(a.shape[2] * columns, 1)
+    # One matrix on the right is converted once, before threads share the rows of the left one.
     whole = b[0].astype(dtype, copy=False) if batch == 1 else None
 
     def work(_: int, start: int, stop: int) -> None:

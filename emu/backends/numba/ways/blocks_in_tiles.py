@@ -88,6 +88,7 @@ def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> Til
     stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
     if blocks is not None and blocks.group > 1:
         return None
+    # Beyond END, scales may be no normal float32 numbers; an accumulator added after its blocks is another sum.
     if not has_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
         return None
     tail = _tail_of(stage.format)
@@ -103,6 +104,7 @@ def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> Til
     # The last places of a block aligned at the smallest product, and of a float32 accumulator as small as that.
     lowest = a.emin + b.emin - max(blocks.fraction_bits, FP32.precision)
     is_central = min(a.quantum + b.quantum, lowest) > -END and headroom < END
+    # float32 must hold products as they are, before they are cut.
     if significand_bits(a) + significand_bits(b) > FP32.precision:
         return None
     # A cut product is at most that of the largest significands, the accumulator below 2, in units of 2**-fraction_bits.
@@ -159,6 +161,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
     ) -> None:
         depth, columns = order.size, out.shape[1]
         sums = np.empty(ROWS * PANEL_COLUMNS, np.float32)
+        # Left rows in the order of the unit, numbers and exponents; rows beyond the last are computed, and not kept.
         left, tops = np.zeros((ROWS, depth), np.float32), np.empty((ROWS, depth), np.int32)
         in_order = True
         for j in range(depth):
@@ -176,6 +179,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
                 else:
                     for j in range(depth):
                         numbers[j] = row[order[j]] if order[j] < row.size else np.float32(0.0)
+            # Without given exponents, floats have their own, and the zeros of padding get NOWHERE.
             if given.shape[0] > 0:
                 for i in range(height):
                     beside, own = given[first + i], tops[i]
@@ -226,6 +230,7 @@ def contents(product: Product, write: Write) -> Contents | None:
             return None
         unit = unit._replace(floor=moved.floor)
         return Contents(moved.moved_back(_accumulate(*moved.numbers, moved.addend, unit, batches, moved.tops())))
+    # Formats alone do not show that float32 holds all: the numbers are measured.
     if not unit.is_central:
         return _contents_of_many_exponents(product, unit, batches)
     a, b = product.stacks(materialised)
@@ -242,6 +247,7 @@ def _contents_of_many_exponents(product: Product, unit: TileBlockAdder, batches:
     if moved is None:
         return None
     (a, b), place = moved
+    # Subnormal numbers have been moved with the others: so has the exponent that all of them have.
     emin = unit.emin[0] - place.middles[0], unit.emin[1] - place.middles[1]
     unit = unit._replace(floor=place.floor, emin=emin)
     return Contents(moved_back(_accumulate(a, b, place.addend, unit, batches), place.middles))
@@ -283,6 +289,7 @@ def _accumulate(
     loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts, unit.tail)
 
     def work(batch: int, start: int, stop: int) -> None:
+        # A stack of one matrix serves all batches: so for each operand and the addend.
         right = batch % len(panels)
         sums = first[batch % len(first)]
         of_a = left_tops[batch % len(left_tops)]

@@ -163,6 +163,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
     # As in `blocks.write_float`, in units of each number's last place.
     for j in range(width):
         field = (bits_of(v[j]) >> 52) & FIELD
+        # Of infinities and NaN, the field is beyond HUGE: the power of two stays finite, and they stay what they are.
         last = min(max(field - BIAS, emin), HUGE) - tail
         v[j] = v[j] * power_of_two(-last)
         y[j] = power_of_two(last)
@@ -235,6 +236,7 @@ def _add_block(
         top[j] = max(_exponent(acc[j], unit.emin), unit.floor)  # NOWHERE lies below every floor
     _raise_to_largest(top, left_exponents, right_exponents, width)
     for j in range(width):
+        # An infinite accumulator does not raise the top; times any scale it stays infinite.
         scale[j] = power_of_two(unit.fraction_bits - int(top[j]))
         sums[j] = np.trunc(acc[j] * scale[j])
     _add_cut(sums, left, right, scale, width)
@@ -272,16 +274,19 @@ def _rows(
             width, first = min(TILE, columns - at), row * columns + at
             for j in range(width):
                 scratch[0, j] = addend[batch % addend.shape[0], m % addend.shape[1], (at + j) % addend.shape[2]]
+            # An addend may be wider than the accumulator: it is rounded first, with a draw of its own.
             _round(scratch[0], state, width, unit, room, first, addend_draw)
             for begin in range(0, depth, period):
                 if unit.adds_after:
                     total[:] = 0.0
+                # An alias: blocks are added to `state` itself, or to a sum that begins at 0.
                 acc = total if unit.adds_after else state
                 for low in range(begin, begin + period, unit.n):
                     high = low + unit.n
                     left, left_exponents = a[batch, m, low:high], a_exponents[batch, m, low:high]
                     right = b[batch, low:high, at : at + width]
                     right_exponents = b_exponents[batch, low:high, at : at + width]
+                    # The draw of the add that takes the block's first product (docs/concepts/random-bits.md).
                     draw = 2 + 2 * low
                     _add_block(
                         left, left_exponents, right, right_exponents, acc, width, unit, scratch, top, room, first, draw

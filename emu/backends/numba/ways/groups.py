@@ -57,6 +57,7 @@ class Groups(Way[SparseProduct]):
         counts: Array | None = None if register is None else np.zeros(2 * register.bins + len(SCALARS), np.int64)
         whole = Outcome(values, np.zeros(N_FLAGS, np.int64), counts, NO_EXPONENT)
         for group in groups_of(product):
+            # Each result is a matrix of one row: (results, 1, H).
             drawn = random if bits is None else random._replace(recorded=bits[group.results][:, None, :])
             part = choice.compute(
                 Product(product.code, group.left, group.right, group.addend), Write(stage, drawn, register)

@@ -85,6 +85,7 @@ def contents(product: Product, write: Write) -> Contents | None:
     assert mac.blocks is not None
     assert mac.accumulator is not None
     assert alignment is not None
+    # Formats do not decide: how many digits numbers have, and how far apart they are, is measured.
     blocks, cuts = mac.blocks, int(mac.accumulator.rounding == k.TOWARD_ZERO)
     step = Step(blocks.n, blocks.group, blocks.fraction_bits, cuts)
     moved = centred(product, step.fraction_bits, blocks.min_exponent)
@@ -101,6 +102,7 @@ def _holds(step: Step, digits: tuple[int, int], points: tuple[int, int]) -> bool
     Cut terms are at most what they were, in units of 2**(largest exponent - fraction_bits); the accumulator is below
     2**(fraction_bits + 1) of them.
     """
+    # Integers of so many digits each: their product is below this.
     product = 1 << max(sum(digits), 0)
     terms = step.n * product * 2.0 ** (step.fraction_bits - sum(points)) + 2.0 ** (step.fraction_bits + 1)
     return step.group * product <= 1 << FP32.precision and terms <= 1 << EXACT_BITS
@@ -118,6 +120,7 @@ def _mark_rows(x: Any, given: Any, by: int, group: int, exponents: Any, marks: A
     """Write what stands beside the groups of rows start..stop, (rows, K)."""
     for row in range(start, stop):
         for g in range(exponents.shape[1]):
+            # A group's exponent is that of its scale, the same beside each of its numbers.
             exponents[row, g] = given[row, g * group] - by
             word = 0
             for i in range(group):
@@ -134,6 +137,7 @@ def _mark_columns(x: Any, given: Any, by: int, group: int, exponents: Any, marks
         for j in range(beside.size):
             beside[j] = given[batch, g * group, j] - by
             word[j] = 0
+        # One k after the other, for all columns: the inner loop runs along memory.
         for i in range(group):
             for j in range(beside.size):
                 word[j] |= np.int32(x[batch, g * group + i, j] != 0.0) << i
@@ -183,6 +187,7 @@ def _row_loops(group: int, cuts: int) -> Any:
         stop: int,
     ) -> None:
         depth, columns, blocks = a.shape[1], out.shape[1], a_exponents.shape[1] // groups
+        # A last tile of fewer rows computes with what the one before left in the others, which nobody reads.
         sums = np.empty(ROWS * PANEL_COLUMNS, np.float32)
         left = np.zeros((ROWS, depth), np.float32)
         tops = np.zeros((ROWS, blocks * groups), np.int32)
@@ -220,6 +225,7 @@ def _row_loops(group: int, cuts: int) -> Any:
 
 def _accumulate(moved: Centred, step: Step, batches: int) -> Array:
     """Return the sums of blocks, (B, M, N)."""
+    # Groups are of consecutive k only; whole blocks are filled up with zeros.
     order = tuple(range(step.n))
     a, b = (arranged(x, order, axis) for x, axis in zip(moved.numbers, (2, 1), strict=True))
     # those of a filled-up group are not read: its marks are 0

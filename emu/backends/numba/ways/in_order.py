@@ -238,6 +238,7 @@ def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, st
                 for j in range(columns):
                     acc[j] = _nearest_even(acc[j] + left * np.float64(b[batch, k_index, j]), unit)
         for j in range(columns):
+            # Only the sign of a zero may differ, and no later sum sees it: it changes at the end.
             out[batch, m, j] = acc[j] if unit.has_negative_zero else acc[j] + 0.0
 
 
@@ -277,6 +278,7 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
                 acc[j] = w
         for j in range(columns):
             out[batch, m, j] = acc[j] * back
+            # Wrapping is no limit that is touched.
             touched[batch, m, j] = hit[j] and unit.overflow != WRAP
 
 

@@ -144,6 +144,7 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileAccumulator | None:
     words = _word_shifts(a, b, fmt, shift) if stage.overflow == k.SATURATE else None
     if words is not None:
         drop = WORD_BITS - fmt.width_bits
+        # Raws, shifted left: the product of both stands at the top of 32 bits.
         left, right = (math.ldexp(1.0, s - f.quantum) for s, f in zip(words, (a, b), strict=True))
         adder = "marked" if drop >= FEWEST_MARK_BITS else "words"
         return TileAccumulator(adder, left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, lsb)
@@ -246,5 +247,6 @@ def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Arr
             return addend.astype(np.float32), None
     # Limits are in last places; an addend is compared with their values.
     exact = addend.astype(np.float64)
+    # A NaN cannot occur: units that touch a limit take fixed-point addends.
     bounded = np.clip(exact, unit.low * unit.lsb, unit.high * unit.lsb)
     return bounded, (bounded != exact).astype(np.uint8)

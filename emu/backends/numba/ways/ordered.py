@@ -196,6 +196,7 @@ def _run(
     hit, unseen = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
     for at in range(start, stop, BLOCK):
         n = min(BLOCK, stop - at)
+        # Both parts of an addend of 64 bits; the second is 0 of any other.
         load_addend(high, a.shape[1], b.shape[2], at, n, addend)
         load_addend(low, a.shape[1], b.shape[2], at, n, rest)
         for event in range(events.kinds.size):
@@ -213,9 +214,11 @@ def _run(
                 if not unit.rounds_products:
                     continue
             elif kind == PUT:
+                # A leaf passes the accumulator's stage as a sum does, without an add.
                 copy(term, total, n)
             elif kind == PUT_ADDEND:
                 fill(state, -0.0, n)  # -0 changes no addend, not even -0
+                # No mode is given: under FLOOR, the -0 would make a -0 of an addend of +0.
                 _sum(state, addend, rest, True, total, n, -1)
             elif kind == ADD and unit.is_fused:
                 _sum_fused(state, left, right, total, n, unit.accumulator.stage.rounding)
@@ -225,6 +228,7 @@ def _run(
                 is_addend = kind == ADD_ADDEND
                 other = addend if is_addend else term
                 _sum(state, other, rest, is_addend, total, n, unit.accumulator.stage.rounding)
+            # The accumulator's limits are what `hit` marks: products that saturate are marked where nobody looks.
             is_product = kind == MULTIPLY
             write_block(
                 total,
@@ -261,6 +265,7 @@ def contents(product: Product, write: Write) -> Contents:
     unit, draws = _unit(formats, mac), draws_of(write.random)
     high, low = in_two_parts(addend, formats[2])
     events = schedule_for(mac.order, mac.lanes, a.shape[2], has_addend=addend is not None)
+    # One dtype for both operands: the loop is compiled for each dtype, not for each pair.
     dtype = np.result_type(a, b)
     a, b, high, low = map(only_read, (np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype), high, low))
     sums = np.empty((a.shape[0], a.shape[1], b.shape[2]))

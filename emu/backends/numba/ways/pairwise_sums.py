@@ -82,7 +82,7 @@ def sums(left: Gathered, right: Gathered) -> Array:
 
 
 def _room_along(depth: int) -> tuple[Array, ...]:
-    """Return what `_add_along` works in; arrays that are made in a kernel are functions more to compile."""
+    """Return the arrays that `_add_along` works in: Numba compiles one function more for each that a kernel makes."""
     return *np.empty((2, CHUNK), np.float32), np.empty(LEVELS, np.float32), np.empty(depth + 1, np.int64)
 
 
@@ -113,6 +113,7 @@ def _add_along(
             at = starts[run]
             while at < starts[run + 1]:
                 count = min(starts[run + 1] - at, size - filled)
+                # A run may end within a chunk, and a chunk within a run: leaves are filled piece by piece.
                 begin = rows[i] + columns[at]
                 terms, factors = data[begin : begin + count], column[at : at + count]
                 room = leaves[filled : filled + count]
@@ -123,6 +124,7 @@ def _add_along(
                     _carry(_fold(leaves, folded, size), chunks, waiting)
                     filled, chunks = 0, chunks + 1
         if filled > 0:
+            # Missing leaves are +0, whether the fold or `_joined` adds them.
             leaves[filled:size] = np.float32(0.0)
             _carry(_fold(leaves, folded, size), chunks, waiting)
             chunks += 1
@@ -201,6 +203,7 @@ def _add_abreast(
                 for j in range(width):
                     sums[j] = terms[j] * factor
                 level = 0
+                # `at` leaves came before: each 1 at the end of that number is a sum that waits, as in `_carry`.
                 while (at >> level) & 1:
                     left = waiting[level]
                     for j in range(width):

@@ -95,6 +95,7 @@ def sorted_blocks(pattern: Pattern, data: Array, block_rows: int, dtype: Any) ->
     edges = np.append(np.arange(0, pattern.starts.size - 1, block_rows), pattern.starts.size - 1)
     sizes = np.diff(pattern.starts[edges])
     count = min(thread_count(), sizes.size)
+    # Room for as many blocks as there are threads, used again for the next ones.
     begins = empty((count, pattern.results + 2), np.int64)
     rows, entries = (empty((count, int(sizes.max())), kind) for kind in (np.int32, dtype))
     for first in range(0, sizes.size, count):
@@ -147,6 +148,7 @@ def add_sorted(data: Array, dense: Array, strips: Array, pattern: Pattern, block
         pattern: by columns.
         block_rows: of a block.
     """
+    # Blocks follow each other in the order of rows: each result adds its terms in storage order.
     for blocks in sorted_blocks(pattern, data, block_rows, strips.dtype):
 
         def work(_: int, start: int, stop: int, blocks: Blocks = blocks) -> None:

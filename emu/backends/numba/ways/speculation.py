@@ -89,6 +89,7 @@ def contents(product: Product, write: Write) -> Contents | None:
     can_be_negative = any(f is not None and f.signed for f in formats)
     # An unsigned accumulator touches its limit 0 at any negative sum: only sums of zeros are safe if there is a sign.
     largest = 0.0 if can_be_negative and not fmt.signed else float(fmt.max_significand)
+    # A bound by rows costs one pass over both operands; one by outputs costs another product.
     if _bound_of_rows(a, b, addend) <= largest * lsb:
         return Contents(integers.exact_sums(a, b, addend, formats))
     bounds = integers.exact_sums(a, b, addend, formats, magnitudes=True)

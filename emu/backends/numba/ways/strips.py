@@ -71,6 +71,8 @@ def _spread_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, wid
     kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
     for r in range(starts.size - 1):
         row, begin, end = rows + (r * dense.shape[1] + first) * dense.itemsize, starts[r], starts[r + 1]
+        # The number of lanes must be a literal, as vectors stay in registers: two widths are compiled, others are plain
+        # loops.
         if width == WIDE:
             spread_row(indices, kinds[0], entries, kinds[1], begin, end, row, kinds[2], sums, kinds[3], WIDE)
         elif width == NARROW:
@@ -123,6 +125,7 @@ def _add_wide_products(
 def _begin_limited(strip: Any, hits: Any, width: int, unit: Any) -> None:
     for r in range(strip.shape[0]):
         for j in range(width):
+            # From values to last places of the accumulator, in which sums are kept until the end.
             start = strip[r, j] * unit.product_scale
             strip[r, j] = limit(start, unit)
             hits[r, j] = strip[r, j] != start
@@ -224,6 +227,8 @@ def contents(product: SparseProduct, write: Write) -> Contents:
     width = strip_width(shape[1], threads, dtype.itemsize)
     entries = (pattern.starts, pattern.index)
 
+    # Of a transposed matrix, each entry reads and writes a row of results; sorted by column, a block does so once for
+    # each result.
     rows = rows_of_a_block(pattern, shape[1], dtype.itemsize) if pattern.by_columns and not limited else 0
     if rows and (unit is None or unit.kind == FLOAT32):
         return Contents(_contents_of_blocks(data, dense, start, pattern, dtype, rows))
@@ -246,6 +251,7 @@ def contents(product: SparseProduct, write: Write) -> Contents:
             _end(strip, sums, *span)
 
     strips = -(-shape[1] // width)
+    # A grain of all strips is one range: work too small for two threads stays on one.
     over_ranges(work, strips, 1, 1 if threads > 1 else max(strips, 1))
     if unit is not None and limited:
         sums /= unit.product_scale  # a power of two: exact

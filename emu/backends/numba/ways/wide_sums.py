@@ -202,6 +202,7 @@ def contents(product: Product, write: Write) -> Contents:
     fa, fb, fc = formats
     is_wide = significand_bits(fa) + significand_bits(fb) > EXACT_BITS
     spans = [_measured(a, fa), _measured(b, fb)]
+    # Of products: last places and tops add up.
     spans = [Span(spans[0].lowest + spans[1].lowest, spans[0].top + spans[1].top)]
     if mac.product is not None:
         spans = [Span.of(mac.product.format)]
@@ -227,6 +228,7 @@ def quotients(sums: Array, stage: StageCode, divisor: int) -> Array:
     """
     column = sums.reshape(1, -1, 1).astype(np.float64)
     zero = np.zeros((1, 1, 1))
+    # Each sum as a product with 1: the windows of one term give its digits, which are divided.
     terms = _Terms(column, np.ones((1, 1, 1)), None, (zero, zero), 0, _measured(column, FP64))
     result = _sums_of(terms, False, stage, RandomCode(0, 0, 0, 0, None), divisor)
     written = result.sums if result.quotients is None else result.quotients
@@ -236,6 +238,7 @@ def quotients(sums: Array, stage: StageCode, divisor: int) -> Array:
 def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCode, divisor: int) -> Contents:
     left, right, *addend = map(only_read, (terms.left, terms.right, *terms.addend))
     layout = _windows(terms, needs_odd, stage, divisor)
+    # 1.5 * 2**52 last places of each window, the highest first. The last window takes what is left, uncut.
     cutters = np.ldexp(1.5, layout.lowest + 52 + layout.width * np.arange(layout.windows - 1, -1, -1))
     contents = np.empty((left.shape[0], left.shape[1], right.shape[2]))
     differs = divisor > 1 or layout.writing.top != NO_TOP
