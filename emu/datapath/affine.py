@@ -47,8 +47,10 @@ class Affine(Drawn):
     def of(cls, fmt: str | Format, scale: Any, zero: Any = 0, axis: int | None = None) -> Affine:
         """Return the description of a tensor; a zero point serves every scale."""
         scales = np.asarray(scale, np.float32)
+        # a single scale serves every index, so that its axis means nothing
         if scales.size == 1:
             scales, axis = scales.reshape(()), None
+        # () or (count,): a single zero point is repeated for every scale
         points = np.broadcast_to(np.asarray(zero, np.int64).reshape(-1 if np.size(zero) > 1 else ()), scales.shape)
         return cls(parse_number(fmt), scales, points, axis)
 
@@ -58,6 +60,7 @@ class Affine(Drawn):
             raise FormatError(
                 f"elements with a zero point must be integers, got the format {fmt}; name ufix8f0 or fix8f0"
             )
+        # NaN fails the comparison, so that it is refused too
         if not (np.isfinite(self.scale) & (self.scale > 0)).all():
             wrong = self.scale[~(np.isfinite(self.scale) & (self.scale > 0))]
             raise FormatError(f"scales must be positive and finite, got {wrong.flat[0]}; give those of calibration")
@@ -83,6 +86,7 @@ class Affine(Drawn):
 
     def equals(self, other: Affine) -> bool:
         """Return whether the same elements stand for the same numbers."""
+        # by values: dataclasses would compare the arrays element by element, hence `eq=False`
         mine, theirs = (self.scale, self.zero), (other.scale, other.zero)
         same = all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
         return same and self.format == other.format and self.axis == other.axis
@@ -92,6 +96,7 @@ class Affine(Drawn):
         if self.axis is None:
             return self.scale, self.zero
         shape = [1] * ndim
+        # (count,) along `axis`, 1 along all others
         shape[self.axis] = self.scale.size
         return self.scale.reshape(shape), self.zero.reshape(shape)
 
@@ -100,4 +105,5 @@ class Affine(Drawn):
         scale, zero = self.beside(elements.ndim)
         if not self.is_integer:
             return elements.astype(np.float32) * scale
+        # the difference is exact in int64; it is rounded to float32, and so is the product
         return (elements.astype(np.int64) - zero).astype(np.float32) * scale

@@ -20,6 +20,7 @@ from emu.datapath.rounding import Rounding
 from emu.errors import FormatError
 from emu.formats import Fixed, Scaled, parse
 
+# up to 256 signs: 64 hexadecimal or 78 decimal digits
 _HADAMARD = re.compile(r"hadamard\(([0-9]{1,4}),(0x[0-9a-f]{1,64}|[0-9]{1,78})\)", re.IGNORECASE)
 #: Sizes whose matrix has entries of powers of two: 1 / sqrt(size).
 HADAMARD_SIZES = (4, 16, 64, 256)
@@ -81,7 +82,10 @@ class Hadamard:
         """The matrix that multiplies a run from the right, (size, size); its entries are powers of two, with signs."""
         sylvester = np.ones((1, 1), np.float32)
         while len(sylvester) < self.size:
+            # (2n, 2n) of (n, n): H, H above H, -H
             sylvester = np.block([[sylvester, sylvester], [sylvester, -sylvester]])
+        # Signs belong to rows, so that x @ matrix changes the signs of x
+        # first. The root is a power of two: entries are exact.
         signs = np.array([-1 if self.signs >> i & 1 else 1 for i in range(self.size)], np.float32)
         return signs[:, None] * sylvester / np.float32(self.size**0.5)
 
@@ -116,8 +120,9 @@ class Magnitudes:
     """The largest magnitudes of one operand: of earlier steps, and of the casts since these.
 
     Attributes:
-        assumed: what the scale follows from; 0 before anything is known, of which rules make a scale of 1.
-        noted: the largest since; 0 of nothing but zeros and NaN, None if nothing was cast.
+        assumed: the largest magnitude from which the scale follows; 0 before anything is known, for which rules give
+            a scale of 1.
+        noted: the largest magnitude since then: 0 if all were zeros or NaN, None if nothing was cast.
     """
 
     def __init__(self) -> None:
@@ -126,6 +131,7 @@ class Magnitudes:
 
     def note(self, largest: NDArray[np.floating]) -> None:
         """Note the largest magnitudes of one cast; NaN does not count."""
+        # fmax ignores NaN, so that one NaN does not spoil the scale of later steps
         self.noted = float(np.fmax.reduce(largest, axis=None, initial=self.noted or 0))
 
 
@@ -155,10 +161,12 @@ class Points:
             raise FormatError(
                 f"a given scale must be that of a whole tensor, got {got}; leave `scale` out, or name uint8_affine"
             )
+        # below the smallest normal number, 1 / scale may be infinite
         if not np.finfo(np.float32).smallest_normal <= np.float32(self.scale) < np.inf:
             raise FormatError(
                 f"`scale` must be positive, finite and normal, got {self.scale}; give that of calibration"
             )
+        # `is` compares two bools, so that a zero point of 0 counts as given
         if fmt.has_zero is (self.zero is None):
             what = "given" if fmt.has_zero else "left out"
             raise FormatError(
@@ -201,6 +209,7 @@ class Cast(Drawn):
 
     def __post_init__(self) -> None:
         fmt = self.format
+        # a history has one number a step: it serves only a scale of the whole tensor
         is_whole = len(fmt.levels) == 1 and fmt.tiling.across is None and not fmt.tiling.is_channel
         if self.points is not None:
             self.points.require(fmt, is_whole=is_whole, is_delayed=self.scaling is not None)

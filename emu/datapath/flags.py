@@ -16,6 +16,7 @@ from emu.datapath.pending import Counted, PendingList, WithPending
 from emu.errors import FormatError, nearest_name
 
 
+# A data descriptor: attribute access of `flags` comes here although the count lies in its `__dict__`.
 class _Count:
     """A count as a field: a read first fetches what devices have counted."""
 
@@ -29,6 +30,7 @@ class _Count:
         return flags.__dict__[self._name]
 
     def __set__(self, flags: Any, value: int) -> None:
+        # fetched before it is written: else counts that are still on a device would be added to the new number
         with flags._pending.lock:
             flags.fetch_pending()
             flags.__dict__[self._name] = value
@@ -105,6 +107,7 @@ class Flags(WithPending, Drawn):
 
     def __post_init__(self) -> None:
         for name in FLAG_NAMES:
+            # read past the descriptors, which would fetch; `type(...) is` refuses bools
             count: object = self.__dict__[name]
             if type(count) is not int or count < 0:
                 raise FormatError(f"`{name}` must be a count, got {count!r}; leave it out for 0")
@@ -134,6 +137,7 @@ class Flags(WithPending, Drawn):
             FormatError: something else than an integer for each flag.
         """
         try:
+            # strict, so that counts of another length are refused; operator.index refuses floats
             added = [count for _, count in zip(FLAG_NAMES, map(operator.index, counts), strict=True)]
         except (TypeError, ValueError):
             raise FormatError(
@@ -169,16 +173,19 @@ class Flags(WithPending, Drawn):
                 f"flags that are merged must count the same underflow, got `tininess` {self.tininess} and "
                 f"{other.tininess}; make both with the same"
             )
+        # counts() has released the lock of `other` before `add` takes the lock of these flags: no thread ever holds two
         self.add(other.counts())
 
     def reset(self) -> None:
         """Set every count to 0."""
         with self._pending.lock:
             self._pending.clear()
+            # the lock is reentrant: each field that `__init__` sets takes it once more
             self.__init__(tininess=self.tininess)
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts, in the order of the attributes."""
+        # under one lock, so that no count of an operation is read without the others
         with self._pending.lock:
             return tuple(getattr(self, name) for name in FLAG_NAMES)
 

@@ -39,6 +39,7 @@ def fields_of(fmt: Format | DynamicFixed) -> list[Field]:
     value_bits = fmt.width_bits - fmt.signed
     if isinstance(fmt, DynamicFixed):
         return [sign, Field("number", "x", value_bits)]
+    # if the point lies outside the word, all bits are fraction bits or all are integer bits
     fraction_bits = min(max(fmt.frac_bits, 0), value_bits)
     return [sign, Field("integer", "i", value_bits - fraction_bits), Field("fraction", "f", fraction_bits)]
 
@@ -84,6 +85,7 @@ def scaled_facts(fmt: Scaled) -> dict[str, str]:
     facts |= {
         "bits an element": f"{fmt.bits_per_element:g}" + ("" if fmt.tiling.along else ", and a share of the scales"),
         "scale rule": f"{rule.name}, of {rule.source}",
+        # the outer scale first, since the steps of the finest one read it
         "": str(rule.steps) if rule.outer is None else f"{rule.outer}; {rule.steps}",
         "an element": f"{rule.element}, then rounded{', plus z' if fmt.has_zero else ''}",
         "a number": str(rule.value),
@@ -130,6 +132,7 @@ def _open_facts(fmt: DynamicFixed) -> dict[str, str]:
     return {
         "word": f"{bits} bits, {sign_words(fmt)}",
         "point": "chosen while the machine runs, per tensor",
+        # the largest number is one step below the power of two that is shown
         "range": f"with f fraction bits: {'-' if fmt.signed else '0 to '}2**({bits - fmt.signed} - f)"
         f"{' to ' + f'2**({bits - 1} - f)' if fmt.signed else ''}, in steps of 2**-f",
     }
@@ -152,6 +155,7 @@ def _fixed_facts(fmt: Fixed) -> dict[str, str]:
         rows["also written"] = f"smfix{fmt.width_bits}f{fmt.frac_bits}"
     elif fmt.frac_bits >= 0:
         names = [f"{prefix or 's'}fix{fmt.width_bits}_En{fmt.frac_bits}"]
+        # Q notation does not count the sign; it has no form for a point outside the word
         whole_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
         names += [f"{prefix}Q{whole_bits}.{fmt.frac_bits} (sign not counted)"] if whole_bits >= 0 else []
         names += [f"ap_{prefix}fixed<{fmt.width_bits},{integer_bits}> (truncates and wraps)"]
@@ -172,6 +176,7 @@ def _fixed_layout(fmt: Fixed) -> str:
         return f"{sign}{'i' * (value_bits - fmt.frac_bits)}.{'f' * fmt.frac_bits}"
     if fmt.frac_bits < 0:
         return f"{sign}{'i' * value_bits}, {-fmt.frac_bits} implied zeros before the point"
+    # two's complement implies copies of the sign bit; magnitudes and unsigned words imply zeros
     kind = "sign bits" if fmt.signed and not fmt.sign_magnitude else "zeros"
     return f"{sign}{'f' * value_bits}, {fmt.frac_bits - value_bits} implied {kind} after the point"
 
@@ -196,6 +201,7 @@ def _float_facts(fmt: Float) -> dict[str, str]:
         "rounding error": f"relative, at most {exact_power(-fmt.significand_bits)} (nearest, normal results)",
     }
     if not fmt.has_normals:
+        # all values are multiples of the same step
         step = fmt.emin - fmt.fraction_bits
         rows["precision"] = f"significant bits: {fmt.fraction_bits} at most, steps of {exact_power(step)}"
         rows["rounding error"] = f"at most {exact_power(step - 1)} (nearest)"
@@ -220,6 +226,7 @@ def _digits(fmt: Float) -> float:
 def special_values(fmt: Float) -> str:
     """Return which values a format has that are no ordinary numbers, and how many codes NaN has."""
     # from the first special magnitude to the last: infinity, if there is one, and NaNs
+    # a sign bit doubles the codes of NaN, unless NaN has the code of -0
     per_sign = fmt.sign_code - fmt.first_special_code - fmt.infinities
     count = {"ieee": per_sign << fmt.signed, "top": 1 << fmt.signed, "negative_zero": 1, "none": 0}[fmt.nans]
     nans = f"{count or 'no'} NaN" + (f" code{'s' * (count > 1)}" if count else "")
@@ -307,6 +314,7 @@ def _bits(width: int) -> str:
 
 
 def _float_sentence(fmt: Float) -> str:
+    # at least one digit, also of formats with a single bit of precision
     digits = max(1, math.floor(_digits(fmt)))
     parts = [f"{number(fmt.min)} .. {number(fmt.max)}"]
     if fmt.has_normals:

@@ -68,6 +68,7 @@ class LFSR:
         if self.shifts_per_element is not None:
             shifts = as_integer("shifts_per_element", self.shifts_per_element, 1, MAX_SHIFTS)
             set_field(self, "shifts_per_element", shifts)
+        # the shift tests both: the coefficient of x**width is 1, and all higher ones are 0
         if self.polynomial >> self.width != 1 or not self.polynomial & 1:
             raise FormatError(
                 f"`polynomial` must have the terms x**{self.width} (the width) and x**0, got {self.polynomial:#x}; "
@@ -101,12 +102,14 @@ def shifted(polynomial: int, width: int, form: Form, state: int) -> tuple[int, i
     taps = polynomial >> 1  # polynomial[width:1]: bit k-1 stands for stage k, and x**0 for the feedback itself
     if form == "galois":
         return state >> 1 ^ (taps if state & 1 else 0), state & 1
+    # The parity of the taps enters at stage 1, which is bit 0; the mask drops the bit that leaves, returned beside it.
     return (state << 1 | (state & taps).bit_count() & 1) & (1 << width) - 1, state >> width - 1
 
 
 def mapped(matrix: Matrix, state: int) -> int:
     """Return a matrix times a register: the sum (XOR) of the columns that its bits choose."""
     result = 0
+    # arithmetic of the field of two elements: a product is AND, a sum is XOR
     for i, column in enumerate(matrix):
         result ^= column if state >> i & 1 else 0
     return result
@@ -114,6 +117,7 @@ def mapped(matrix: Matrix, state: int) -> int:
 
 def composed(after: Matrix, first: Matrix) -> Matrix:
     """Return the matrix of `first`, then `after`."""
+    # a column says where a single bit goes; `after` maps it on
     return tuple(mapped(after, column) for column in first)
 
 
@@ -121,6 +125,7 @@ def composed(after: Matrix, first: Matrix) -> Matrix:
 def jump_matrix(polynomial: int, width: int, form: Form, shifts: int) -> Matrix:
     """Return the matrix of a number of shifts."""
     result = tuple(1 << i for i in range(width))  # the identity: no shift
+    # column i says where one shift takes bit i
     power = tuple(shifted(polynomial, width, form, column)[0] for column in result)
     while shifts:
         result = composed(power, result) if shifts & 1 else result

@@ -72,9 +72,11 @@ class Mac(Drawn):
     ) -> None:
         set_field = object.__setattr__
         given = {"product": product, "accumulator": accumulator}
+        # what each text brings is asked of the texts, so they are kept beside the parsed formats
         written = {name: fmt for name, fmt in given.items() if not _is_exact(fmt)}
         for name, fmt in given.items():
             set_field(self, name, "exact" if _is_exact(fmt) else require_placed(parse(fmt)))
+        # the order first: the checks below read it
         set_field(self, "order", parse_order(order))
         for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
             if isinstance(fmt, Float) and not fmt.zero:  # sums begin at +0, and may cancel to it
@@ -83,6 +85,7 @@ class Mac(Drawn):
             self._require_exact_products()
         if isinstance(self.order, Blocks):
             self._require_block_formats()
+        # places depend on order and accumulator, which are set by now
         set_field(self, "scales", self._places(scales))
         rounding, overflow = common_modes(written, rounding, overflow)
         set_field(self, "rounding", Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding))
@@ -94,6 +97,7 @@ class Mac(Drawn):
         set_field(self, "overflow", None)
         if overflow is not None:
             Overflow.named(overflow)  # an exact unit has no use for the rule, but a misspelt one is still a mistake
+        # the rule must belong to the family of each format that rounds; both then have the same
         for fmt in (self.product, self.accumulator):
             if fmt != "exact" and overflow is not None:
                 set_field(self, "overflow", Overflow.parse(overflow, fmt))
@@ -178,6 +182,7 @@ class Mac(Drawn):
             FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
         """
         fixed = [str(fmt) for fmt in formats if isinstance(fmt, Fixed)]
+        # of a promotion, the inner unit multiplies
         inner = self.order.order if isinstance(self.order, Promote) else self.order
         if fixed and isinstance(inner, Blocks):
             raise FormatError(
@@ -224,10 +229,12 @@ class Mac(Drawn):
         if not isinstance(self.order, Promote):
             return self
         order = self.order
+        # the operands of a run are multiplied exactly, so that the inner unit has no product format
         return Mac(accumulator=order.accumulator, order=order.order, rounding=order.rounding)
 
     def stage_of(self, fmt: Format) -> OutputStage:
         """Return the rounding stage after the multiplier or the adder, which writes `fmt`."""
+        # products and sums draw the default number of random bits, also if the output stage draws another one
         return OutputStage(fmt, self.rounding, Overflow.parse(self.overflow, fmt), DEFAULT_RANDOM_BITS)
 
 
@@ -248,10 +255,12 @@ def common_modes(
     Raises:
         FormatError: texts bring different ones, or name other ones than those given.
     """
+    # each text is also checked against the given mode
     modes = {name: rounding_of(fmt, rounding) for name, fmt in written.items()}
     rules = {name: overflow_of(fmt, overflow) for name, fmt in written.items()}
     _require_common("rounding", {mode and Rounding.parse(mode) for mode in modes.values()}, modes, written)
     _require_common("overflow", {rule and Overflow.named(rule) for rule in rules.values()}, rules, written)
+    # all modes are equal here, so that the first stands for all; without formats the given mode counts
     return next(iter(modes.values()), rounding), next(iter(rules.values()), overflow)
 
 

@@ -18,6 +18,7 @@ ADDEND_PLACES: tuple[AddendPlace, ...] = ("aligned", "after")
 #: of two float64 numbers, which lie in -2148..2047.
 MAX_BLOCK, MAX_FRACTION_BITS, MAX_EXPONENT = 1024, 256, 4096
 _BLOCKS = re.compile(r"blocks\(([^()]*)\)")
+# Greedy: the inner order may have commas and parentheses of its own, the two last arguments have neither.
 _PROMOTE = re.compile(r"promote\(([0-9]{1,12}),(.+),([^(),]+),([a-z_]+)\)")
 _LANES = re.compile(r"lanes\(([0-9]{1,12})\)")
 
@@ -51,6 +52,7 @@ class Lanes(Order):
 
     def __post_init__(self) -> None:
         # at most 2**31: kernels have room for the 31 levels of their tree
+        # smaller counts pass here: the message below says more
         object.__setattr__(self, "count", as_integer("count", self.count, -(1 << 31), 1 << 31))
         if self.count < 1:
             raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}; lanes(1) is sequential")
@@ -124,6 +126,7 @@ class Blocks(Order):
             set_field(self, "min_exponent", floor)
         _require_name("index_order", self.index_order, INDEX_ORDERS)
         _require_name("addend", self.addend, ADDEND_PLACES)
+        # both elements of a pair belong to the same block
         if self.index_order == "alternating_pairs" and self.n % 2:
             raise FormatError(f"`n` must be even for alternating pairs, got {self.n}; choose {self.n + 1}")
         if self.n % self.group or (self.group > 1 and self.index_order != "consecutive"):
@@ -232,6 +235,7 @@ def _parse_blocks(arguments: str, order: str) -> Blocks:
     names = [f.name for f in fields(Blocks)]
     for position, argument in enumerate(arguments.split(",")):
         name, equals, value = argument.rpartition("=")
+        # the first two arguments need no names; an empty name is refused below
         name = name if equals else names[position] if position < 2 else ""
         if name not in names or name in options or not value:
             raise FormatError(

@@ -102,7 +102,9 @@ OVERFLOW_WORDS: dict[str, str] = {
 }
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
 FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE, Overflow.SATPROPAGATE)
+# The order of the members is part of the interface of kernels; a new rule comes last.
 _NUMBERS = {rule: number for number, rule in enumerate(Overflow)}
+# each name alone and after AP_, AC_ and SC_
 _OTHER_NAMES = {
     prefix + name: Overflow(rule)
     for rule, names in OVERFLOW_NAMES.items()

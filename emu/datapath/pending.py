@@ -72,6 +72,7 @@ class Lowered:
     """
 
     def __init__(self, counts: PendingCounts, by: int) -> None:
+        # `by` is part of the kind: counts that are lowered by other exponents are added up apart
         self.kind: Hashable = (counts.kind, by)
         self._counts, self._by = counts, by
 
@@ -104,9 +105,11 @@ class PendingList:
 
     def add(self, counts: PendingCounts) -> None:
         """Keep counts until they are fetched."""
+        # kinds that the device cannot add up are kept apart
         alike = self._by_kind.setdefault(counts.kind, [])
         alike.append(counts)
         if len(alike) >= MOST_PENDING:
+            # in place: `alike` is the list in the dictionary
             alike[:] = [alike[0].plus(alike[1:])]
 
     def clear(self) -> None:

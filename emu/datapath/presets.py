@@ -59,6 +59,7 @@ class MatrixUnit:
     @property
     def rounding(self) -> str:
         """Mode of every sum: binary32 sums are cut, binary16 and promoted ones rounded to nearest; int32 is exact."""
+        # a promotion ends in a fused multiply-add in binary32, outside the matrix unit, which rounds to nearest
         cuts = self.output == "fp32" and not isinstance(self.order, Promote)
         return "toward_zero" if cuts else "nearest_even"
 
@@ -72,6 +73,7 @@ class MatrixUnit:
     @property
     def arithmetic(self) -> tuple[object, ...]:
         """The arithmetic of the row; rows with the same arithmetic give the same bits."""
+        # `min_exponent` is part of the order, so that rows that differ in it alone count as different
         return self.accumulator, self.order, self.rounding, self.overflow, self.scales
 
     def __str__(self) -> str:
@@ -195,8 +197,10 @@ def find_unit(
     chosen = [unit for unit in fitting if instruction in (None, unit.instruction)]
     if not chosen:
         wanted = f"{inputs} -> {output}" + (f" ({instruction})" if instruction else "")
+        # the message names the GPU already
         there = ", ".join(str(unit).partition(" ")[2] for unit in fitting or of_gpu)
         raise FormatError(f"{gpu} must have the matrix unit asked for, got {wanted}; it has {there}")
+    # instructions with the same arithmetic give the same bits: then any of them will do
     if len({unit.arithmetic for unit in chosen}) > 1:
         names = " or ".join(unit.instruction for unit in chosen)
         raise FormatError(
@@ -211,6 +215,7 @@ def _units_of(gpu: str) -> list[MatrixUnit]:
     Raises:
         FormatError: none is known; lists the GPUs that are, the nearest name first.
     """
+    # a GPU may have rows for scaled operands only, as rtx-blackwell
     known_units = MATRIX_UNITS + SCALED_MATRIX_UNITS
     units = [unit for unit in known_units if unit.gpu == ALIASES.get(str(gpu), gpu)]
     if not units:

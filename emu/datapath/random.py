@@ -41,8 +41,10 @@ class Philox:
     draw: int = 0
 
     def __post_init__(self) -> None:
+        # any integers: they are taken modulo 2**64 and 2**32 when they are encoded for kernels
         for name in ("seed", "stream", "step"):
             object.__setattr__(self, name, as_integer(name, getattr(self, name)))
+        # a draw is not reduced modulo 2**32, so that its range is checked
         object.__setattr__(self, "draw", as_integer("draw", self.draw, 0, 2**32 - 1))
 
 

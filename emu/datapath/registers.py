@@ -34,6 +34,7 @@ DEFAULT_FLOAT_BINS = 40
 # Positions and their number beyond this are a mistake: exponents of formats stay within a few thousand (a fixed-point
 # word has at most 4096 fraction bits, `FRAC_BITS_LIMIT`), those of products within twice as many.
 POSITION_LIMIT = 1 << 20
+# these counts stand at the end, so that their places, seen from there, do not depend on `bins`
 #: The scalar counts, in the order in which kernels return them after the 2 * bins counts of the positions.
 SCALARS = ("none", "below", "above", "nonfinite", "total")
 
@@ -139,6 +140,7 @@ class StatisticsRegister(WithPending, Drawn):
         return f"StatisticsRegister({', '.join(f'{name}={value}' for name, value in self._parts().items())})"
 
     def _parts(self) -> dict[str, Any]:
+        # one lock for all parts: no operation counts between two of them
         with self._pending.lock:
             return {name: getattr(self, name) for name in _PARTS}
 
@@ -151,6 +153,7 @@ class StatisticsRegister(WithPending, Drawn):
             output: format written; a float result gets 40 positions from its smallest subnormal on.
         """
         if isinstance(accumulator, Fixed) and accumulator_bits is not None:
+            # A bits of two's complement have A - 1 positions of a leading bit, without a sign all A
             lowest, bins = -accumulator.frac_bits, max(accumulator_bits - accumulator.signed, 1)
         elif isinstance(output, Fixed):
             lowest, bins = -output.frac_bits, DEFAULT_FLOAT_BINS
@@ -170,6 +173,7 @@ class StatisticsRegister(WithPending, Drawn):
             counts: int64 array, length 2*bins + 5: positive positions, negative positions, then `SCALARS`.
             max_exponent: largest floor(log2|x|), or `NO_EXPONENT`.
         """
+        # an open register has no positions yet to which counts could be added
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
         with self._pending.lock:
@@ -187,6 +191,7 @@ class StatisticsRegister(WithPending, Drawn):
         """Return everything that is counted, for a copy, which has no pending counts."""
         with self._pending.lock:
             self.fetch_pending()
+            # the copy has an array and a lock of its own; what was pending here has been fetched
             return self.__dict__ | {"_fetched": self._fetched.copy(), "_pending": PendingList()}
 
     def histogram(self) -> dict[int, int]:
@@ -232,6 +237,7 @@ class StatisticsRegister(WithPending, Drawn):
         if other.lowest is None or other.bins is None:
             return  # it has no positions yet, and no counts
         with self._pending.lock:
+            # an open `lowest` or `bins` takes what the other has
             open_positions = self.lowest is None or self.bins is None
             lowest = other.lowest if self.lowest is None else self.lowest
             bins = other.bins if self.bins is None else self.bins
@@ -241,6 +247,7 @@ class StatisticsRegister(WithPending, Drawn):
                     f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
                 )
             if open_positions:
+                # an open register has counted nothing, so that its array can be replaced
                 self.lowest, self.bins, self._fetched = lowest, bins, np.zeros_like(other._fetched)
             self._fetched += other._fetched
             self._raise_to(other._max_exponent)
@@ -255,6 +262,7 @@ class StatisticsRegister(WithPending, Drawn):
             FormatError: `counter_bits` is not an integer from 1 on.
         """
         limit = (1 << as_integer("counter_bits", counter_bits, 1)) - 1
+        # each result is counted in `total`, so that no count is larger
         if self.total <= limit:
             return self
         limited = copy(self)
@@ -264,6 +272,7 @@ class StatisticsRegister(WithPending, Drawn):
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""
         with self._pending.lock:
+            # in place: positions, and with them the size, stay
             self._fetched[:] = 0
             self._max_exponent = None
             self._pending.clear()
@@ -288,7 +297,9 @@ class StatisticsRegister(WithPending, Drawn):
             )
         register = cls(data["lowest"], data["bins"])
         if data["max_exponent"] is not None:
+            # nothing has been counted yet that `_raise_to` could compare with
             register._max_exponent = as_integer("max_exponent", data["max_exponent"], -POSITION_LIMIT, POSITION_LIMIT)
+        # `_counts` is the array itself, so that these assignments fill it
         register._counts[-len(SCALARS) :] = [_count(name, data[name]) for name in SCALARS]
         for side, name in enumerate(("positive", "negative")):
             for exponent, count in _counts_of(name, data[name]):

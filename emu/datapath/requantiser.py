@@ -58,7 +58,7 @@ class Requantiser(Drawn):
         rounding: mode of the kinds exact and shift, nearest_even unless given; None of the others.
 
     Raises:
-        FormatError: no such kind, a number that none can be, or a mode where the kind has its own.
+        FormatError: an unknown kind, an impossible number, or a mode for a kind that rounds in its own way.
 
     Examples:
         >>> Requantiser("float32", scale=0.5, zero=128).kind.value
@@ -95,10 +95,12 @@ class Requantiser(Drawn):
                 f"a requantiser must not round by {mode.value}, which draws bits or moves exact results; choose "
                 "nearest_even"
             )
+        # None, so that equal requantisers compare equal
         set_field(self, "rounding", mode if kind.takes_mode else None)
         set_field(self, "scale", scale_of_result(self.scale))
         for name in ("zero", "lowest", "highest"):
             given: Any = getattr(self, name)
+            # the limits may be left to the format, but the zero point is a number
             if given is not None or name == "zero":
                 set_field(self, name, as_integer(name, given))
         if self.lowest is not None and self.highest is not None and self.lowest > self.highest:
@@ -124,6 +126,7 @@ def scale_of_result(given: Any) -> float:
             scale = np.float32(given)
     except (TypeError, ValueError):
         scale = np.float32(np.nan)
+    # `ndim`: an array is no scale, not even of one element; NaN fails the comparison
     if scale.ndim or not np.finfo(np.float32).smallest_normal <= scale < np.inf:
         raise FormatError(f"`scale` must be positive, finite and normal, got {given!r}; give that of calibration")
     return float(scale)

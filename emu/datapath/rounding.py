@@ -26,6 +26,7 @@ from emu.formats import Fixed, Format
 from emu.formats.notations import PREFIXES
 
 MAX_RANDOM_BITS = 32
+# the index of a letter, 0, 1, 2, stands for the steps 0, 1, -1
 _LETTERS = ".+-"
 
 
@@ -58,6 +59,7 @@ class Steps:
         """
         # one word serves even and odd codes: doubled, it is both
         words = [word for side in (positive, negative or positive) for word in (side.split() * 2)[:2]]
+        # in the order of the table: for each sign the four places of even codes, then those of odd codes
         return cls(tuple((0, 1, -1)[_LETTERS.index(letter)] for letter in "".join(words)))
 
     def at(self, place: Place, *, odd: bool, negative: bool) -> int:
@@ -130,6 +132,7 @@ class Meaning:
     @property
     def is_alike(self) -> bool:
         """Whether two's complement and sign and magnitude are rounded alike."""
+        # with random bits, negative numbers of two's complement step by another test, even if the steps are equal
         return not self.draws and self.fixed == self.floating
 
     def looked_at_bits(self, n_rbits: int) -> int:
@@ -229,6 +232,7 @@ class Rounding(StrEnum):
         raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{hint}")
 
 
+# the numbers that kernels take, so that a new mode comes last
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}
 _NAMELESS = Names()
 #: Where the overflow of a float stays at the largest value. IEEE 754-2019 section 7.4: to nearest it becomes infinite;
@@ -332,6 +336,7 @@ _TABLE = {
     Rounding.AWAY_FROM_ZERO: _mode("away from zero", ".+++", names=Names(apytypes="TO_AWAY")),
     Rounding.JAMMING: _mode(
         "low bits dropped and the last one set to 1, of exact results too",
+        # a negative number in two's complement whose last bit is set grows by one, so that its magnitude shrinks
         "++++ ....",
         "-+++ ....",
         floating=("++++ ....", None),
@@ -341,6 +346,8 @@ _TABLE = {
     Rounding.MAGNITUDE_TRUNCATION: _mode(
         "low bits dropped and the sign bit added, of exact results too; floats toward zero",
         "....",
+        # floor plus the sign bit: an inexact negative result comes back to the neighbour
+        # toward zero, an exact negative result moves a step toward zero
         "-...",
         floating=("....", None),
         stays=_LARGEST,

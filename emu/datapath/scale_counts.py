@@ -53,6 +53,7 @@ class ScaleCounts:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON) that `from_dict` reads back."""
+        # pairs, since JSON would make texts of a dictionary's integer keys
         return {name: getattr(self, name) for name in _NUMBERS} | {"exponents": sorted(self.exponents.items())}
 
     @classmethod
@@ -64,6 +65,7 @@ class ScaleCounts:
         """Set all counts to 0."""
         for name in _NUMBERS:
             setattr(self, name, 0)
+        # a new dictionary: who has the old one keeps its counts
         self.exponents = {}
 
     def __str__(self) -> str:

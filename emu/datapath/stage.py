@@ -36,6 +36,7 @@ class OutputStage:
 
     format: Format
     rounding: Rounding = Rounding.NEAREST_EVEN
+    # None stands for the format's default and is replaced below, so that readers always see a rule
     overflow: Overflow = None  # pyright: ignore[reportAssignmentType] - the default of the format
     n_rbits: int = DEFAULT_RANDOM_BITS
 
@@ -72,7 +73,9 @@ class OutputStage:
             ('floor', 'nearest_even')
         """
         placed = require_placed(parse(fmt))
+        # before the modes, so that each argument has its own message
         n_rbits = as_integer("n_rbits", n_rbits, 1, MAX_RANDOM_BITS)
+        # the text of `fmt` is asked, since the parsed format has no modes
         rounding = rounding_of(fmt, rounding)
         rule = Overflow.parse(overflow_of(fmt, overflow), placed)
         return cls(placed, Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding), rule, n_rbits)
@@ -101,7 +104,9 @@ def _given_or_brought(
 ) -> str | None:
     if given is None:
         return brought.word or None
+    # different words may mean the same mode, so that members are compared
     if brought.is_named and known(given) is not known(brought.word):
+        # a notation's default, as TRN of ap_fixed, gives way to what is given; a named mode does not
         raise FormatError(
             f"`{what}` must be what the format's text names, {brought.word} of {fmt}, which is "
             f"{str(known(brought.word))!r}, got {str(given)!r}; leave one of them out"

@@ -13,8 +13,10 @@ from emu.errors import FormatError
 if TYPE_CHECKING:  # formats are built on these functions
     from emu.formats.parse import Format
 
+#: Bits of the widest format whose codes are listed, and whose functions are tables: 65536 codes at most.
 MAX_ENUMERABLE_BITS = 16
 _MOST_CHARACTERS = 40
+# 1 and 0 are refused: 1 == True, so that a cache would mix up what was made of each
 _BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
@@ -22,7 +24,7 @@ def as_bool(name: str, value: Any) -> bool:
     """Return `value` as a bool, NumPy's included.
 
     Raises:
-        FormatError: it is none.
+        FormatError: `value` is not a bool.
     """
     if isinstance(value, _BOOLS):
         return bool(value)
@@ -52,11 +54,12 @@ def require_codes(fmt: Format) -> NDArray[Any]:
             f"a format whose codes are listed must have at most {MAX_ENUMERABLE_BITS} bits, "
             f"{fmt} has {fmt.width_bits}; encode the values you need instead"
         )
+    # uint32 first, since the end of the range, 65536 for 16 bits, is no uint16
     return np.arange(1 << fmt.width_bits, dtype=np.uint32).astype(code_dtype_for(fmt.width_bits))
 
 
 def shown(element: Any) -> str:
-    """Return a number, or what is none, in at most 40 characters: the type's name if it takes more."""
+    """Return an element as a text of at most 40 characters; of a longer one, its type and the text's length."""
     text = str(element) if isinstance(element, (Fraction, int)) else repr(element)
     return text if len(text) <= _MOST_CHARACTERS else f"a {type(element).__name__} of {len(text)} characters"
 

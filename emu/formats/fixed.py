@@ -109,6 +109,7 @@ class Fixed(Drawn):
         return (1 << (self.width_bits - self.signed)) - 1
 
     def _real(self, raw: int) -> float | Fraction:
+        # float() rounds, so the result counts only if it equals the fraction; beyond float64 it raises
         exact = Fraction(raw) * Fraction(2) ** -self.frac_bits
         try:
             near = float(exact)
@@ -144,6 +145,7 @@ class Fixed(Drawn):
     def carrier(self) -> np.dtype[Any]:
         """Dtype of the arrays that carry values: float32, float64, or int64/uint64 raws if those are too narrow."""
         significant = self.width_bits - self.signed  # the most negative value needs one bit only
+        # the last place, 2**-frac_bits, and the most negative value, -2**(significant - frac_bits), are the extremes
         # precision, smallest subnormal and largest power of two of float32, then of float64: every raw is exact
         if significant <= 24 and -self.frac_bits >= -149 and significant - self.frac_bits <= 127:
             return np.dtype(np.float32)
@@ -172,6 +174,7 @@ class Fixed(Drawn):
     def contains(self, values: Array) -> NDArray[np.bool_]:
         """Return, per element, whether it is a value of this format. -0.0 counts as 0; NaN and infinities do not."""
         values = as_numbers(values, "values")
+        # raws in an integer array are compared as they are; floats and fractions given for such a format are values
         if self.carries_raws and holds_integers(values):
             return np.asarray((values >= self.min_raw) & (values <= self.max_raw), dtype=bool)
         if values.dtype.kind in "iu" and max(int(values.max(initial=0)), -int(values.min(initial=0))) > EXACT_INTEGERS:
@@ -179,6 +182,7 @@ class Fixed(Drawn):
         if values.dtype == object:
             return self._contains_fractions(values)
         floats = values if values.dtype.kind == "f" else as_float64(values)
+        # None if 2**frac_bits is no normal float64: then a product with it may round
         inside = fixed_members(floats, self.frac_bits, self._limit, self.max_raw + 1, is_open=self.sign_magnitude)
         return self._contains_floats(as_float64(floats)) if inside is None else inside
 
@@ -198,6 +202,7 @@ class Fixed(Drawn):
             return np.isfinite(wide) & inside & (raw == np.floor(raw)) & (back == wide)
 
     def _contains_fractions(self, values: Array) -> NDArray[np.bool_]:
+        # Python's integers have no limit, so that nothing here overflows
         inside = [raw is not None and self.min_raw <= raw <= self.max_raw for raw in map(self._raw_of, values.flat)]
         return np.array(inside, dtype=bool).reshape(values.shape)
 
@@ -222,11 +227,13 @@ class Fixed(Drawn):
 
     def raw_of_members(self, values: Array) -> NDArray[np.int64] | NDArray[np.uint64]:
         """Return the raw integers of numbers that are known to be values of this format; see `to_raw`."""
+        # only unsigned words of 64 bits have raws beyond int64
         wide: np.dtype[Any] = np.dtype(np.uint64 if self.max_raw > np.iinfo(np.int64).max else np.int64)
         if self.carries_raws and values.dtype.kind in "iu":
             return values.astype(wide)
         if values.dtype == object:
             return np.array([self._raw_of(x) for x in values.flat], dtype=wide).reshape(values.shape)
+        # A member times 2**frac_bits is its raw, an integer of at most 53 significant bits: ldexp rounds nothing.
         with np.errstate(invalid="ignore"):  # of numbers that were not checked, any raw will do
             return np.ldexp(values.astype(np.float64), self.frac_bits).astype(wide)
 
@@ -240,6 +247,7 @@ class Fixed(Drawn):
         require_all(self, raws, (raws >= self.min_raw) & (raws <= self.max_raw), what="raw")
         if self.carries_raws:
             return raws.astype(self.carrier)
+        # formats that do not carry raws have at most 53 bits: float64 holds the raw, and the carrier the value
         return np.ldexp(raws.astype(np.float64), -self.frac_bits).astype(self.carrier)
 
     def encode(self, values: Array) -> Array:
@@ -249,7 +257,9 @@ class Fixed(Drawn):
             FormatError: an element is not a value of this format; names the first one.
         """
         raw = self.to_raw(values)
+        # no overflow in np.abs: the smallest raw of sign and magnitude is -(2**63 - 1)
         if self.sign_magnitude:
+            # 0 is not below 0, so that the code of the sign bit alone is never written
             sign = (raw < 0).astype(np.uint64) << np.uint64(self.width_bits - 1)
             return (np.abs(raw).astype(np.uint64) | sign).astype(self.code_dtype)
         word = raw.astype(np.uint64, casting="unsafe")  # modulo 2**64: two's complement
@@ -264,6 +274,7 @@ class Fixed(Drawn):
         wide = as_codes(self, codes)
         if not self.signed:
             return self.from_raw(wide)
+        # the code of the sign bit alone has magnitude 0, and -0 is 0 among integers
         if self.sign_magnitude:
             magnitude = (wide & np.uint64(self.max_raw)).astype(np.int64)
             return self.from_raw(np.where(wide > np.uint64(self.max_raw), -magnitude, magnitude))

@@ -99,14 +99,17 @@ class Float(Drawn):
         put = partial(object.__setattr__, self)
         put("exponent_bits", as_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS))
         put("fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
+        # wide enough for each bias that leaves all values within float64, which is checked below
         put("bias", self.default_bias if self.bias is None else as_integer("bias", self.bias, -2048, 2048))
         for name in ("infinities", "ftz", "daz", "signed", "zero", "hidden_one"):
             put(name, as_bool(name, getattr(self, name)))
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
+        # These come first: the largest code and the top exponent mean something only if the special codes fit.
         require_special_codes(self)
         require_zero(self)
         require_hidden_one(self)
+        # the exponents of the smallest step and of the highest binade bound those of all values
         lowest, highest = self.emin - self.fraction_bits, self._top_exponent
         if lowest < -1074 or highest > 1023:  # the smallest subnormal of float64, and its largest power of two
             raise FormatError(
@@ -144,6 +147,7 @@ class Float(Drawn):
     def emin(self) -> int:
         """Exponent of the smallest normal; if all values are subnormal, that of the power of two above them."""
         assert self.bias is not None
+        # the lowest exponent field whose hidden bit is 1: field 1 beside subnormals, else field 0
         return (self.zero and not self.hidden_one) - self.bias
 
     @property
@@ -200,7 +204,10 @@ class Float(Drawn):
     def first_special_code(self) -> int:
         """First magnitude code that is not a finite value; every code from here on is infinity or NaN."""
         if self.nans == "ieee":
+            # the all-ones exponent field, fraction 0
             return ((1 << self.exponent_bits) - 1) << self.fraction_bits
+        # Counted from the top: a code for NaN if `nans` is `top`, then a
+        # code for infinity. Other NaNs take none of these.
         return self._all_ones + 1 - (self.nans == "top") - self.infinities
 
     @property
@@ -217,6 +224,7 @@ class Float(Drawn):
     def nan_code(self) -> int | None:
         """Canonical NaN code (positive, quiet, payload 0), or None."""
         if self.nans == "ieee":
+            # a quiet NaN has the highest fraction bit set; without fraction bits the all-ones exponent alone is the NaN
             quiet = 1 << (self.fraction_bits - 1) if self.fraction_bits else 0
             return self.first_special_code | quiet
         return {"top": self._all_ones, "negative_zero": self.sign_code, "none": None}[self.nans]
@@ -246,6 +254,7 @@ class Float(Drawn):
     @property
     def smallest_positive(self) -> float:
         """Smallest value above zero that an operation can write (the smallest normal under FTZ)."""
+        # without fraction bits the only code at exponent field 0 is that of zero
         if self.ftz or self.fraction_bits == 0 or not self.has_subnormal_codes:
             return self.smallest_normal
         return math.ldexp(1.0, self.emin - self.fraction_bits)
@@ -265,6 +274,7 @@ class Float(Drawn):
             is_finite = False
         if not is_finite:
             raise FormatError(f"the ulp is defined at finite values, got {value!r}; choose a number up to {self.max}")
+        # the significand that frexp gives lies in [0.5, 1): its leading bit weighs 2**(exponent - 1)
         exponent = max(math.frexp(value)[1] - 1, self.emin) if value else self.emin
         return math.ldexp(1.0, exponent - self.fraction_bits)
 
@@ -305,11 +315,14 @@ class Float(Drawn):
         """
         values = as_numbers(values, "values")
         floats = nearest_floats(values)
+        # magnitudes and special values are tested here, whatever the sign: float_members does not look at it
         members = FloatMembers(self.fraction_bits, self.emin, self.max, self.infinities, self.nans != "none")
         inside = float_members(floats, members)
         if not self.signed:
+            # `~(a < b)`, not `a >= b`: NaN stays what float_members says of it
             inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
         if self.hidden_one:
+            # np.float64, so that float32 is widened for the comparison: a Python float would be rounded to float32
             inside &= (floats == 0) | ~(np.abs(floats) < np.float64(self.smallest_normal))
         if values.dtype.kind in "iuO":  # a number that was rounded on the way to floats is no value
             exact = floats.astype(object) == values.astype(object)
@@ -339,17 +352,22 @@ class Float(Drawn):
         # The significand of a normal number has its leading bit at 2**fraction_bits. Added, this bit raises the
         # exponent field by 1, from exponent - emin to the biased exponent; a subnormal number has none, and the field
         # stays 0.
+        # The sum is the index of `max_index`: steps above zero.
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
         if self.hidden_one or not self.zero:
+            # Codes count from code 0, which has the index `lowest_index`. Zero of
+            # `hidden_one`, infinities and NaN get code 0 here.
             lowest = np.uint64(self.lowest_index)
             numbered = np.isfinite(wide) & ((wide != 0) | (not self.zero))
             code = np.where(numbered, code, lowest) - lowest
+        # infinities and NaN come last: their digits above mean nothing
         if self.infinity_code is not None:
             code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
         negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))
         code = np.where(negative, code | np.uint64(self.sign_code), code)
+        # NaN last, since it also drops the sign
         if self.nan_code is not None:
             code = np.where(np.isnan(wide), np.uint64(self.nan_code), code)
         return code.astype(self.code_dtype)
@@ -362,10 +380,12 @@ class Float(Drawn):
         """
         wide = as_codes(self, codes)
         magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
+        # clipped to max_code, so that special codes decode to some finite number, which is replaced
         value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))  # special codes come below
         if self.daz:  # and then there is a zero
             value = np.where(magnitude_code >> self.fraction_bits == 0, 0.0, value)
         special = magnitude_code >= self.first_special_code
+        # -1 equals no magnitude code
         is_infinity = magnitude_code == (-1 if self.infinity_code is None else self.infinity_code)
         value = np.where(special, np.where(is_infinity, np.inf, np.nan), value)
         negative = wide >= np.uint64(self.sign_code)
@@ -375,12 +395,15 @@ class Float(Drawn):
         return np.where(signed, -value, value).astype(self.carrier)
 
     def _decode_magnitude(self, code: NDArray[np.int64]) -> NDArray[np.float64]:
+        # These are fields of the index. If the hidden bit of code 0 is 1, they
+        # exceed those of the code by 1, and emin is 1 less.
         index = code + self.lowest_index
         field = index >> self.fraction_bits
         fraction = index & ((1 << self.fraction_bits) - 1)
         significand = np.where(field > 0, fraction + (1 << self.fraction_bits), fraction)
         if self.hidden_one:
             significand = np.where(code == 0, 0, significand)
+        # fields 0 and 1 of the index share the exponent emin
         exponent = np.maximum(field, 1) + self.emin - 1
         return np.ldexp(significand.astype(np.float64), (exponent - self.fraction_bits).astype(np.int32))
 

@@ -1,7 +1,7 @@
 """Integers that a caller gives: counts, widths, axes, strides. Each is checked here, and becomes Python's `int`.
 
-NumPy's integers are integers. A float is none, even 1.0, nor is a bool or a text. 1 == 1.0 == True, so a cache takes
-one for the other, and what was computed from the first would be given to every later caller.
+NumPy's integers are integers. A float is not, even 1.0, nor is a bool or a text. Since 1 == 1.0 == True, a cache would
+take each for the other, and give every later caller what it has computed for the first.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def as_integer(
         >>> as_integer("stride", 2, 1)
         2
     """
+    # `type(...) is int` is the fast way of plain integers; a bool, which is an int to isinstance, goes the other way
     number = value if type(value) is int else _index_of(value)
     if number is None:
         raise error(f"`{name}` must be an integer, got {value!r}; write a whole number")
@@ -54,6 +55,7 @@ def as_pair(name: str, value: Any, low: int) -> tuple[int, int]:
         down, right = pair
         if type(down) is int and type(right) is int and low <= min(down, right) and max(down, right) <= LARGEST:
             return down, right
+    # a list, NumPy's integers, or what is refused
     given = _items(value)
     numbers = () if given is None else tuple(map(_index_of, given))
     if len(numbers) != 2 or any(number is None or not low <= number <= LARGEST for number in numbers):
@@ -102,6 +104,7 @@ def as_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 def _index_of(value: Any) -> int | None:
     """Return an integer as Python's, None of what is none: a bool, a float, a text."""
+    # operator.index(True) is 1
     if isinstance(value, bool):
         return None
     try:

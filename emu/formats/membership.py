@@ -73,6 +73,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int, *, is_open: bool
         x = as_float64(x)
     if abs(frac_bits) > FLOAT64_POINTS:
         return None
+    # Limits are 0 or powers of two, so that each dtype holds them; a largest raw of more digits would be rounded.
     scale, least, beyond = (x.dtype.type(n) for n in (math.ldexp(1.0, frac_bits), low, end))
     raws, whole, mask = (np.empty(PIECE, dtype) for dtype in (x.dtype, x.dtype, bool))
 
@@ -82,6 +83,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int, *, is_open: bool
         raw, floor, other = (room[: piece.size] for room in (raws, whole, mask))
         np.multiply(piece, scale, out=raw)
         np.floor(raw, out=floor)
+        # false of NaN; true of infinities, which the limits leave out
         np.equal(raw, floor, out=inside)
         for compare, limit in ((compare_low, least), (np.less, beyond)):
             inside &= compare(raw, limit, out=other)
@@ -94,6 +96,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int, *, is_open: bool
 
 
 def _by_pieces(x: Array, test: Callable[[Array, Mask], None]) -> Mask:
+    # contiguous, so that pieces are views and their patterns can be read
     flat, inside = np.ascontiguousarray(x).reshape(-1), np.empty(x.size, bool)
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, PIECE):
@@ -106,11 +109,14 @@ class _FloatTest:
 
     def __init__(self, dtype: np.dtype[Any], fmt: FloatMembers) -> None:
         narrow = dtype == np.float32
+        # fraction bits and exponent of the smallest normal number of the dtype
         stored, lowest, self.unsigned = (23, -126, np.dtype(np.uint32)) if narrow else (52, -1022, np.dtype(np.uint64))
         pattern = self.unsigned.type
         self.fmt, self.dtype, self.quantum = fmt, dtype, fmt.emin - fmt.fraction_bits
         self.magnitude_bits = pattern((1 << (8 * dtype.itemsize - 1)) - 1)
+        # the fraction bits that a value of the format leaves 0
         self.zero_bits = pattern((1 << max(stored - fmt.fraction_bits, 0)) - 1)
+        # Patterns of magnitudes sort as their numbers do: infinity above all finite ones, NaN above infinity.
         self.infinity = pattern_of(dtype, math.inf)
         self.largest = pattern_of(dtype, fmt.largest)
         self.small = pattern_of(dtype, math.ldexp(1.0, max(fmt.emin, lowest)))
@@ -127,11 +133,14 @@ class _FloatTest:
         np.bitwise_and(patterns, self.magnitude_bits, out=magnitude)
         np.less_equal(magnitude, self.largest, out=inside)
         if self.zero_bits:
+            # right for normal numbers of the format; smaller numbers are tested again below
             inside &= np.equal(np.bitwise_and(patterns, self.zero_bits, out=rest), 0, out=mask)
         np.subtract(magnitude, 1, out=rest)  # 0 becomes the largest of all: so one comparison leaves it out
         smaller = np.less(rest, self.small - 1, out=mask)
+        # numbers that small are rare, and take a pass of their own
         if smaller.any():
             self._test_small(magnitude, smaller, inside)
+        # infinities are above `largest`, so they count as outside until here
         if self.fmt.infinities and not inside.all():
             inside |= magnitude == self.infinity
         if self.fmt.nans and not inside.all():
@@ -141,6 +150,7 @@ class _FloatTest:
         """Test numbers below the smallest normal one of the format or of the dtype."""
         values = magnitude.view(self.dtype)
         if self.large is not None:
+            # These values are below 2**emin <= `large`, so the sum's last place is that of `large`, the format's step.
             on_grid = (values + self.large) - self.large == values
             inside[:] = np.where(smaller, on_grid & (magnitude <= self.largest), inside)
         else:
@@ -159,6 +169,7 @@ def _on_grid(magnitude: NDArray[np.float64], fmt: FloatMembers) -> Mask:
 
 def pattern_of(dtype: np.dtype[Any], value: float) -> Any:
     """Return the pattern of the largest number of a dtype that is not above `value`."""
+    # rounded to nearest, it may lie above `value`, or be infinite
     with np.errstate(over="ignore"):
         near = dtype.type(value)
     if float(near) > value:

@@ -131,6 +131,7 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         raise FormatError(f"a type of high-level synthesis must be known, got {text!r}{hint}")
     kind = _TYPES[name]
     given = match[2].split(",") if match[2] else []
+    # the letters that may be left out stand at the end, so that stripping them leaves those that are required
     least = len(kind.arguments.rstrip(_OPTIONAL))
     if not least <= len(given) <= len(kind.arguments):
         raise FormatError(
@@ -140,6 +141,7 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         )
     arguments = dict(zip(kind.arguments, given, strict=False))
     width = _integer(arguments["W"], "W", name, text)
+    # a type without I holds integers
     integer_bits = _integer(arguments["I"], "I", name, text) if "I" in arguments else width
     signed = _truth(arguments["S"], name, text) if "S" in arguments else kind.signed
     rounding, overflow = _mode("Q", arguments, kind.rounding, text), _mode("O", arguments, kind.overflow, text)
@@ -153,6 +155,7 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
             f"a signed word of 1 bit must not saturate symmetrically, got {text}: 0 is its only symmetric value, and "
             "the headers of its notation write -1; choose another overflow mode"
         )
+    # N is left out as well: it was 0
     kept = [argument for letter, argument in arguments.items() if letter not in "QON"]
     return Fixed(width, width - integer_bits, signed), Modes(rounding, overflow, f"{name}<{','.join(kept)}>")
 
@@ -176,6 +179,8 @@ def _truth(argument: str, name: str, text: str) -> bool:
 def _mode(letter: str, arguments: dict[str, str], default: str, text: str) -> Mode:
     if letter not in arguments:
         return Mode(default)
+    # The prefix serves the remedy; AC_ also marks the notation that has one more
+    # rounding mode. A given mode may have the prefix of another notation.
     name, prefix = arguments[letter], default.removesuffix(word_of(default))
     words = ROUNDING_WORDS[: None if prefix == "AC_" else -1] if letter == "Q" else OVERFLOW_WORDS
     word = word_of(name)

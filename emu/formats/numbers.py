@@ -58,6 +58,7 @@ def as_numbers(x: Any, name: str) -> Array:
         >>> as_numbers([2**53 + 1, 1], "x").dtype
         dtype('int64')
     """
+    # almost every call gives one of these two, which need no look at their elements
     if type(x) is np.ndarray and x.dtype in _NATIVE:
         return x
     if type(x) in _NATIVE_SCALARS:
@@ -67,14 +68,17 @@ def as_numbers(x: Any, name: str) -> Array:
     if array.dtype.isbuiltin == _REGISTERED:  # asked first: the kind of such a dtype says nothing
         return _of_registered(array, name)
     if kind in "iub":
+        # only uint64, in either byte order, has numbers beyond int64
         return array.astype(np.uint64 if array.dtype.newbyteorder("=") == np.uint64 else np.int64)
     if kind == "f" and array.dtype.itemsize <= 8:  # float16, and foreign byte order
         native = _quietly(array, np.float64 if array.dtype.itemsize == 8 else np.float32)
         # an array of floats is what it says; a list may have held integers, which are read again as objects
+        # in a list, NumPy rounds 2**53 + 1 beside 0.5 to a float64
         if isinstance(x, (np.ndarray, np.generic)) or not _may_have_lost_integers(native):
             return native
         array = np.array(x, dtype=object)  # of a list: NumPy makes floats of integers beside floats
     elif kind == "f":
+        # long doubles: each element is read by itself, below
         array = array.astype(object)
     if array.dtype == object:
         return _of_objects(array, name)
@@ -135,6 +139,7 @@ def nearest_floats(array: Array) -> Array:
     """Return numbers as float32 if they are that, or as the nearest float64; beyond it, as infinity."""
     if array.dtype != object:
         return array if array.dtype.kind == "f" else array.astype(np.float64)
+    # None stands for a number beyond float64
     beyond = {True: math.inf, False: -math.inf}  # Python raises OverflowError where NumPy writes infinity
     near = [_as_float(e) for e in array.flat]
     return np.array([beyond[e > 0] if n is None else n for n, e in zip(near, array.flat, strict=True)]).reshape(
@@ -149,6 +154,7 @@ def as_fraction(x: Any) -> Fraction | None:
 
 def _as_array(x: Any, name: str) -> Any:
     if type(x).__module__.partition(".")[0] == "torch":
+        # by name, so that PyTorch is not imported for this question
         x = _of_torch(x)
     try:
         return np.asarray(x)
@@ -221,16 +227,19 @@ def _may_have_lost_integers(array: Array) -> bool:
 def _of_objects(array: Array, name: str) -> Array:
     exact = [_number(e, name) for e in array.flat]
     shape = array.shape
+    # integers alone stay integers: of a format that carries raws they are raws, not values
     if all(isinstance(e, int) for e in exact):
         words = as_words([int(e) for e in exact], shape)
         return _objects(exact, shape) if words is None else words  # raws, if a carrier holds raws
     floats = as_floats(exact, shape)
     if floats is not None:
         return floats
+    # infinities and NaN, of which as_fraction is None, stay floats
     return _objects([e if as_fraction(e) is None else Fraction(e) for e in exact], shape)
 
 
 def _objects(elements: list[Any], shape: tuple[int, ...]) -> Array:
+    # np.array(elements) would choose the dtype itself
     array = np.empty(len(elements), object)
     array[:] = elements
     return array.reshape(shape)
@@ -254,6 +263,7 @@ def _number(e: Any, name: str) -> int | float | Fraction:
         return float("nan") if e.is_nan() else float(e)  # float() refuses a signalling one
     if isinstance(e, numbers.Rational) or (is_decimal and abs(e.adjusted()) <= _MOST_DIGITS):
         return Fraction(e)
+    # what is no scalar of NumPy stands as a plain float64 here, and is refused below
     generic = cast("Any", e) if isinstance(e, np.generic) else np.float64(0)
     if generic.dtype.isbuiltin == _REGISTERED:
         return _of_registered(np.asarray(generic), name).item()

@@ -59,6 +59,7 @@ def exact_number(value: float | Fraction) -> str:
     near = _near(exact)
     if near is not None and Fraction(text := repr(near).removesuffix(".0")) == exact and len(text) <= _SHOWN_DIGITS:
         return text
+    # the power of two is compared exactly below, so that an error of the logarithm decides nothing
     exponent = round(_log2(exact))
     approximation = f"≈ {near:.6g}" if near is not None else ""
     if abs(exact) == Fraction(2) ** exponent:
@@ -104,5 +105,6 @@ def _near(exact: Fraction) -> float | None:
 
 def _log2(exact: Fraction) -> float:
     """Return the logarithm of a magnitude, which may be beyond float64."""
+    # math.log2 takes integers of any size; the fraction as a float might overflow
     top, bottom = abs(exact).as_integer_ratio()
     return math.log2(top) - math.log2(bottom)

@@ -42,6 +42,7 @@ def pack(codes: Codes, width_bits: int) -> NDArray[np.uint8]:
             f"codes of {width_bits} bits must fill whole bytes, got {size} along the axis of the blocks; pad it to a "
             f"multiple of {8 // np.gcd(8, width_bits)}"
         )
+    # (..., K, width_bits): the bits of each code, the lowest first; packbits fills each byte from its lowest bit
     bits = (codes[..., None].astype(np.uint32) >> np.arange(width_bits, dtype=np.uint32)) & np.uint32(1)
     return np.packbits(bits.astype(np.uint8).reshape(*codes.shape[:-1], size * width_bits), axis=-1, bitorder="little")
 
@@ -63,6 +64,7 @@ def unpack(packed: NDArray[np.uint8], width_bits: int) -> Codes:
         )
     bits = np.unpackbits(packed, axis=-1, bitorder="little").reshape(*packed.shape[:-1], count, width_bits)
     code = np.uint8 if width_bits <= 8 else np.uint32
+    # (..., count, width_bits) bits times their weights; the sum is below 2**width_bits, so the dtype holds it
     return (bits.astype(code) << np.arange(width_bits, dtype=code)).sum(axis=-1, dtype=code)
 
 
@@ -82,7 +84,9 @@ def swizzle(scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if scales.ndim != 2:
         raise ShapeError(f"the layout 128x4 must be that of a matrix of scales, got shape {scales.shape}; reshape it")
     rows, columns = scales.shape
+    # rows and blocks that the matrix does not have get the code 0
     padded = np.pad(scales, [(0, -rows % ROWS), (0, -columns % COLUMNS)])
+    # (tiles down, 4 groups, 32 rows, tiles along, 4 columns): row i of a tile is i % 32 of group i // 32
     tiles = padded.reshape(-1, ROWS // 32, 32, padded.shape[1] // COLUMNS, COLUMNS)
     return tiles.transpose(0, 3, 2, 1, 4).reshape(-1)
 
@@ -103,5 +107,6 @@ def unswizzle(line: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.uin
             f"the layout 128x4 of {shape[0]} rows and {shape[1]} blocks must have {rows * columns * ROWS * COLUMNS} "
             f"bytes, got {line.size}; give the scales of the whole matrix"
         )
+    # the axes of `swizzle` in their order in memory; the same transpose exchanges groups and rows back
     tiles = line.reshape(rows, columns, 32, ROWS // 32, COLUMNS).transpose(0, 3, 2, 1, 4)
     return np.ascontiguousarray(tiles.reshape(rows * ROWS, columns * COLUMNS)[: shape[0], : shape[1]])

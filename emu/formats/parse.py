@@ -123,7 +123,7 @@ def parse_number(text: str | Format | DynamicFixed | Scaled | np.dtype[Any] | ty
 
 
 def refuse_scaled(fmt: Scaled) -> NoReturn:
-    """Raise FormatError: a format whose elements share scales is none of single numbers."""
+    """Raise FormatError: a format whose elements share scales is not one of single numbers."""
     raise FormatError(
         f"a format here must be that of single numbers, got {fmt}, whose elements share scales; write the format "
         f"of its elements, {fmt.element}, or make scaled values with emu.quantize(x, {str(fmt)!r}, axis=-1)"
@@ -164,17 +164,21 @@ def _read(text: str) -> _Reading:
     name = text
     for library in _LIBRARIES:
         name = name.removeprefix(library)
+    # before the ambiguous names: `int<8>` is a type, `int` is not
     if reading := read_template(name):
         return _Reading(*reading)
     if meant := _AMBIGUOUS.get(name.lower()):
         raise FormatError(f"a format must mean one thing, got {text!r}, which stands for {meant}")
+    # each of the three returns None for a form that is not its own, and raises if its own form is impossible
     fmt = parse_scaled(name, parse) or _parse_fixed(name) or _parse_float(name)
     if fmt is None:
         presets = [*PRESETS, *SCALED_PRESETS]
+        # "fp8" begins several presets: they are the answer, and aliases would crowd them out
         begins_names = text and any(name.startswith(text) for name in presets)
         known = presets if begins_names else [*presets, *_ALIASES, *_BARE_ALIASES]
         if point := _without_point(name):
             raise FormatError(f"a fixed-point format must say where its point is, got {text!r}{point}")
+        # without the list of known names: the message has the forms already
         hint = nearest_name(text, known).split("; known")[0]
         raise FormatError(f"a format must be written as {_FORMS}; got {text!r}{hint}")
     return _Reading(fmt, NO_MODES)
@@ -205,6 +209,7 @@ def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:
 def _parse_word(text: str) -> Fixed | DynamicFixed | None:
     if match := _FIXED.fullmatch(text):
         kind, width, frac = match.groups()
+        # made before the point is read, so that width and sign are checked for open points too
         word = DynamicFixed(int(width), kind != "u", kind == "sm")
         return word if frac == "?" else word.at(int(frac))
     if match := _MATLAB.fullmatch(text):
@@ -238,6 +243,7 @@ def _parse_q(text: str) -> Fixed | None:
 
 
 def _parse_float(text: str) -> Float | None:
+    # an empty text has no words
     name, *options = text.lower().split() or [""]
     if match := _SIZED.fullmatch(name):
         return _sized(int(match[1]), " ".join([match[2], *options]), text)
@@ -247,6 +253,7 @@ def _parse_float(text: str) -> Float | None:
         name = _BARE_ALIASES.get(name, name)
     if match := _FNUZ.fullmatch(name):
         exponent_bits, fraction_bits, bias = match.groups()
+        # the bias of fnuz is one more than that of IEEE: 8 of e4m3fnuz
         default = _half_of_fields(int(exponent_bits))
         base: dict[str, Any] = {"infinities": False, "nans": "negative_zero", "bias": int(bias) if bias else default}
         return Float(int(exponent_bits), int(fraction_bits), **(base | _float_options(options)))
@@ -281,12 +288,14 @@ def _p3109(width_bits: int, precision: int, *, signed: bool, extended: bool) -> 
 
     Source: IEEE working group P3109, Interim Report on Binary Floating-point Formats for Machine Learning.
     """
+    # width = sign + exponent_bits + (precision - 1), since the leading bit is not stored
     exponent_bits = width_bits - precision + (not signed)
     if precision < 1 or exponent_bits < 0:
         raise FormatError(
             f"a P3109 format must have a precision in 1..{width_bits}, its width, got {precision}; write p3109_k8p4"
         )
     nans: NanCodes = "negative_zero" if signed else "top"
+    # extended formats are those with infinities
     return Float(exponent_bits, precision - 1, _half_of_fields(exponent_bits), extended, nans, signed=signed)
 
 

@@ -113,8 +113,10 @@ _OF_TOP = "v = q * ((s * t) * (1 / 2688))"
 _PRODUCT = "f = (a * b) * (1 / 7225344)"
 #: TransformerEngine's scale of a tile is 1 if the largest magnitude is 0, infinite or NaN.
 _E = "e = min(M / amax, MAX) if amax == amax else 1; e = 1 if amax == 0 else e; e = 1 if e == 0 else e"
+#: `b` is clipped to 2**-6 .. 448, the smallest normal and the largest number of e4m3, before it is rounded.
 #: torchao's narrow scales are never below the smallest normal number of e4m3.
 _NARROW = "scale(min(448, max(0.015625, b)))"
+#: DeepGEMM and DeepSeek take at least 0.0001 for the largest magnitude, so that a block of zeros has a scale above 0.
 _LEAST = "max(amax, 0.0001) / M"
 
 #: The range of a block, widened to hold 0, so that a zero point is a code.

@@ -119,7 +119,7 @@ class Level:
         scale: their format.
         tiling: what shares one.
         rule: name of the rule that chooses them; "" of an outer level, whose numbers the finest level's rule defines.
-        special: what becomes of NaN and infinities; None is the rule's own way. Of an outer level None.
+        special: what becomes of NaN and infinities; None stands for the rule's own way. An outer level has None.
 
     Raises:
         FormatError: no such rule, or one for other scale formats.
@@ -153,6 +153,7 @@ class Level:
 
 
 def _holds_powers(fmt: Float) -> bool:
+    # without a fraction and without zero, each finite code is a power of two
     return fmt.fraction_bits == 0 and not fmt.zero and fmt.nans == "top"
 
 
@@ -220,6 +221,7 @@ class Scaled(Drawn):
             )
         if self.element.carrier != np.float32:
             raise FormatError(f"elements must be numbers of binary32, got {self.element}; choose a narrower format")
+        # a rule with steps for an outer scale needs a level that stores it
         wanted = 1 + (self.rule.outer is not None)
         if len(self.levels) != wanted:
             levels = {1: "one level", 2: "two levels, the outer one fp32"}
@@ -234,6 +236,8 @@ class Scaled(Drawn):
             )
 
     def _outer_fits(self, outer: Level) -> bool:
+        # A block of several rows needs an outer scale that serves all of
+        # them; a scale for each row serves blocks within it.
         is_inside = outer.tiling.across is None or self.tiling.across == 1
         is_plain = outer.tiling.along is None and not outer.tiling.is_channel
         return _is_float32(outer.scale) and is_plain and is_inside
@@ -264,6 +268,7 @@ class Scaled(Drawn):
     @property
     def element_exponent(self) -> int:
         """Exponent of the leading bit of the largest element."""
+        # frexp's significand lies in [0.5, 1): the leading bit's exponent is one less
         return math.frexp(self.largest)[1] - 1
 
     @property
@@ -291,6 +296,7 @@ class Scaled(Drawn):
     @property
     def bits_per_element(self) -> float:
         """Bits of an element and of its share of the scales; rows and tensors are taken to be long."""
+        # scales of rows and tensors have no extent, and add nothing
         shares = [
             8 * -(-level.scale.width_bits // 8) / (level.tiling.across * level.tiling.along)  # scales lie in bytes
             for level in self.levels
@@ -393,6 +399,7 @@ def parse_scaled(text: str, parse: Callable[[str], Any]) -> Scaled | None:
     match = _BLOCK.fullmatch(text.strip())
     if match is None:
         return None
+    # formats with commas, as ap_fixed<8,2>, cannot be written inside block(...)
     element, *levels = (part.strip() for part in match[1].split(","))
     if not levels:
         raise FormatError(
@@ -419,6 +426,7 @@ def _special_of(words: list[str]) -> tuple[list[str], Special | None]:
 def _parse_level(text: str, parse: Callable[[str], Any]) -> Level:
     """Return the level of `FORMAT SHAPE [RULE [SPECIAL]]`; a format's text may have several words."""
     words = text.split()
+    # `at` is None if there is no shape, and 0 if no format stands before it
     at = next((i for i, word in enumerate(words) if word in _WORDS or _SHAPE.fullmatch(word)), None)
     if not at:
         raise FormatError(

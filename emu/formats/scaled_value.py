@@ -92,6 +92,7 @@ class ScaledValue(Drawn):
                 f"{'none' if zero is None else f'some of shape {zero.shape}'}"
             )
         parts = [("scales", level.tiling, given) for level, given in zip(fmt.levels, scales, strict=True)]
+        # zero points have the shape of the finest scales
         parts += [] if zero is None else [("zero points", fmt.tiling, zero)]
         for what, tiling, given in parts:
             counts = Tiles(tiling, array.shape, axis).counts
@@ -100,6 +101,7 @@ class ScaledValue(Drawn):
                     f"{what} of {tiling} must have the shape {counts} for elements {array.shape} and axis {axis}, got "
                     f"{given.shape}: blocks, with the axis last"
                 )
+        # frozen dataclasses protect the fields only; elements and scales must not change apart from each other
         for part in (array, *(given for _, _, given in parts)):
             if isinstance(part, np.ndarray):
                 part.flags.writeable = False
@@ -152,6 +154,7 @@ class ScaledValue(Drawn):
 
     def _run(self, q: Array, scales: list[Array], number: Any) -> Array:
         spread = [tiles.spread(level) for tiles, level in zip(self.tiles, scales, strict=True)]
+        # q: elements, s: scales of the finest level, t: scales of the outer level, if the format has two
         names = dict(zip("qst", [q, *spread], strict=False))
         if self.zero is not None:
             names["z"] = self.tiles[0].spread(self.zero).astype(q.dtype)
@@ -166,6 +169,8 @@ class ScaledValue(Drawn):
         array, scales = np.asarray(self.array), [np.asarray(s) for s in self.scales]
         if len(scales) == 1:  # at most 24 bits of an element times 24 of a scale: float64 has 53
             return np.array(self._run(array.astype(np.float64), [s.astype(np.float64) for s in scales], np.float64))
+        # a fraction cannot be infinite or NaN: such parts are computed as
+        # 0, and the elements that they serve become NaN
         known = [np.isfinite(part) for part in (array, *scales)]
         finite = known[0].copy()
         for tiles, is_known in zip(self.tiles, known[1:], strict=True):
@@ -191,11 +196,13 @@ class ScaledValue(Drawn):
         axis = axis_of(axis, self.shape, self.format)
         if axis == self.axis:
             return self
+        # only squares and tensors are the same blocks along both of the last two axes
         if not self.format.serves_either_axis or {axis, self.axis} != {-1, -2}:
             raise FormatError(
                 f"blocks of {self.format.tiling} along axis {self.axis} must not be read along axis {axis}: quantize "
                 "the numbers once more along it, from the array before it was quantized"
             )
+        # scales have the axis of the blocks last: the other of the last two axes takes its place
         return self._moved(self.array, axis, lambda _, scales: np.swapaxes(scales, -1, -2))
 
     def transpose(self, *axes: int) -> ScaledValue:
@@ -221,6 +228,7 @@ class ScaledValue(Drawn):
                 f"the axis of channels must stay the first one that has no blocks, got axes {order}; quantize the "
                 "transposed array"
             )
+        # scales have all other axes in their order, then that of the blocks, which stays last
         moved = [before.index(a) for a in seen] + [self.ndim - 1]
         axis = order.index(self.axis % self.ndim) - self.ndim
         return self._moved(self.array.transpose(order), axis, lambda _, scales: np.transpose(scales, moved))
@@ -237,6 +245,7 @@ class ScaledValue(Drawn):
             FormatError: a selection that cuts a block, or that is no slice.
         """
         bounds = self._bounds(index)
+        # bounds in the order of the scales, the axis of the blocks last
         canonical = [b for axis, b in enumerate(bounds) if axis != self.axis % self.ndim]
         canonical.append(bounds[self.axis])
         shape = canonical_shape(self.shape, self.axis)
@@ -255,6 +264,7 @@ class ScaledValue(Drawn):
         given: list[Any] = list(cast("tuple[Any, ...]", index)) if isinstance(index, tuple) else [index]
         if Ellipsis in given:
             place = given.index(Ellipsis)
+            # an ellipsis stands for as many full slices as axes are missing
             given[place : place + 1] = [slice(None)] * (self.ndim - len(given) + 1)
         given += [slice(None)] * (self.ndim - len(given))
         slices: list[slice[Any, Any, Any]] = [s for s in given if isinstance(s, slice)]
@@ -277,19 +287,24 @@ class ScaledValue(Drawn):
                 f"a scaled value's blocks must stay whole and along the last axis, got shape {array.shape} for "
                 f"{self.format} of shape {self.shape} along axis {self.axis}; quantize the reshaped array"
             )
+        # only a scale for the whole tensor leaves the value with another
+        # axis than the last, which the new shape may lack
         axis = self.axis if -self.axis <= array.ndim else -1
         return self._moved(array, axis, lambda tiling, s: s.reshape(Tiles(tiling, array.shape, axis).counts))
 
     def _fits(self, tiling: Tiling, shape: tuple[int, ...]) -> bool:
         """Return whether the blocks of a level are the same ones, in the same order, in another shape."""
+        # a scale for the whole tensor serves any shape
         if tiling.across is None:
             return True
         if tiling.is_channel:
             return self.axis == -1 and shape[:1] == self.shape[:1]
         if self.axis != -1 or tiling.across != 1:
             return False
+        # rows keep their length, and so their blocks, a short last block included
         if shape[-1] == self.shape[-1]:
             return True
+        # else all blocks must be whole, in both shapes: so they are the same runs of elements, in the same order
         return tiling.along is not None and shape[-1] % tiling.along == 0 == self.shape[-1] % tiling.along
 
     # ---- bytes ------------------------------------------------------------------------------------------------------
@@ -305,6 +320,7 @@ class ScaledValue(Drawn):
             ShapeError: the codes of a row do not fill bytes, or 128x4 for another shape than a matrix.
         """
         _require_layout(layout, self.format)
+        # the axis of the blocks last, so that the codes of a block lie in neighbouring bytes
         codes = np.moveaxis(self.codes, self.axis, -1)
         finest, *outer = self.scale_codes
         return Packed(
@@ -321,7 +337,7 @@ class ScaledValue(Drawn):
         axis: int = -1,
         layout: Layout = "plain",
     ) -> ScaledValue:
-        """Return the value in bytes that `packed` gave, or that a checkpoint holds.
+        """Return the value that bytes stand for: those that `packed` returned, or those of a checkpoint.
 
         Args:
             packed: bytes of the elements, with the axis of the blocks last; codes of the scales of each level; and
@@ -345,6 +361,7 @@ class ScaledValue(Drawn):
             finest = unswizzle(finest.reshape(-1), counts)
         levels = zip(fmt.levels, [finest, *outer], strict=True)
         scales = tuple(level.scale.decode(codes_of_scales) for level, codes_of_scales in levels)
+        # a pair, without zero points, is read too
         zero = None if len(packed) < 3 else packed[2]
         zero = None if zero is None else as_zero_points(fmt, zero)
         return cls.of(fmt.element.decode(codes.astype(fmt.element.code_dtype)), scales, fmt, axis, zero)
@@ -378,6 +395,7 @@ def _blocks_of(tiling: Tiling, bounds: list[tuple[int, int]], shape: tuple[int, 
     """
     if tiling.along is None and tiling.across is None:
         return (slice(None),) * len(bounds)
+    # an array of one axis has no axis across
     extents: list[int | None] = [1] * (len(bounds) - 2) + [tiling.across or 1, tiling.along][-len(bounds) :]
     if tiling.is_channel:
         extents[1:] = [None] * (len(bounds) - 1)
@@ -386,6 +404,7 @@ def _blocks_of(tiling: Tiling, bounds: list[tuple[int, int]], shape: tuple[int, 
         if extent is None:  # a scale for the whole row serves each part of it
             chosen.append(slice(None))
             continue
+        # a short block is allowed where the array ends, nowhere else
         if start % extent or (stop % extent and stop != size):
             raise FormatError(
                 f"a part of a scaled value must hold whole blocks of {tiling}, got {start}:{stop} of {size}; select "

@@ -24,6 +24,7 @@ def require_special_codes(fmt: Float) -> None:
         raise FormatError(
             "`nans` of an unsigned format must not be negative_zero, for it has no -0; set nans='top' or 'none'"
         )
+    # if the format has a zero, code 0 is taken, and a second finite code is needed
     if fmt.max_code < int(fmt.zero):
         raise FormatError(
             f"a float format must have a finite value above zero, {fields}, and special values take all codes; add a "

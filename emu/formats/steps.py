@@ -70,7 +70,9 @@ class Steps:
             number: makes a number of that type from a constant.
             functions: operations that are called by name, beside min and max.
         """
+        # a copy: the caller's names stay as they are
         known = dict(names)
+        # fmin and fmax ignore a NaN beside a number
         called: dict[str, Callable[..., Any]] = {"min": np.fmin, "max": np.fmax, **(functions or {})}
 
         def value_of(node: ast.expr) -> Any:
@@ -85,6 +87,7 @@ class Steps:
                     return called[name](*map(value_of, arguments))
                 case ast.IfExp(test=ast.Compare(left=left, ops=[op], comparators=[right]), body=body, orelse=orelse):
                     chosen = _CONDITIONS[type(op)](value_of(left), value_of(right))
+                    # np.where computes both sides: the side that is not chosen may divide by 0
                     return _CHOOSE(chosen, value_of(body), value_of(orelse))
                 case _:
                     raise AssertionError(f"no step: {ast.unparse(node)}")
@@ -104,6 +107,7 @@ class Factor(NamedTuple):
     @classmethod
     def of(cls, element: Steps) -> Factor | None:
         """Return what the one step of elements applies; None if it is another one."""
+        # `y = (x - z) / s` and other steps are no single factor
         match element.statements:
             case (("y", ast.BinOp(left=ast.Name(id="x"), op=ast.Mult() | ast.Div() as op, right=ast.Name(id=name))),):
                 return cls(name, isinstance(op, ast.Div))

@@ -41,6 +41,7 @@ def axis_of(axis: object, shape: tuple[int, ...], fmt: Scaled) -> int:
 def require_whole_blocks(fmt: Scaled, shape: tuple[int, ...], axis: int) -> None:
     """Raise ShapeError unless blocks divide an array: its sizes along and across the axis."""
     seen = canonical_shape(shape, axis)
+    # an array of one axis has one row
     for extent, size, where in ((fmt.tiling.along, seen[-1], "along"), (fmt.tiling.across, (1, *seen)[-2], "across")):
         if extent not in (1, None) and size % extent:
             short = size % extent
@@ -79,8 +80,10 @@ class Tiles:
         seen = canonical_shape(self.shape, self.axis)
         *rest, along = seen
         if self.tiling.along is None:
+            # axes with scales of their own: none for the tensor, the first for channels, all but the last for rows
             kept = rest[: {"tensor": 0, "channel": 1}.get(str(self.tiling), len(rest))]
             return (*kept, *(1,) * (len(seen) - len(kept)))
+        # the last block of an axis may be short
         if rest:
             rest[-1] = -(-rest[-1] // self._across)
         return (*rest, -(-along // self.tiling.along))
@@ -90,7 +93,7 @@ class Tiles:
         return self.tiling.across or 1
 
     def largest(self, numbers: Array) -> Array:
-        """Return the largest of 0 and the numbers of each block, shape `counts`; NaN if there is one.
+        """Return the largest of 0 and the numbers of each block, shape `counts`; NaN if a number is NaN.
 
         Args:
             numbers: shape `shape`.
@@ -98,9 +101,12 @@ class Tiles:
         seen = np.moveaxis(numbers, self.axis, -1)
         if self.tiling.along is None:
             counts = self.counts
+            # axes that a scale serves as a whole; the last one always is,
+            # also if it has one element and equals its count
             axes = tuple(i for i, size in enumerate(seen.shape) if counts[i] != size or i == seen.ndim - 1)
             return np.maximum.reduce(seen, axis=axes, keepdims=True, initial=0)
         counts, along, across = self.counts, self.tiling.along, self._across
+        # zeros fill the last blocks: the largest of 0 and a block's numbers does not change
         missing = [(0, 0)] * seen.ndim
         missing[-1] = (0, counts[-1] * along - seen.shape[-1])
         if seen.ndim > 1:
@@ -108,7 +114,9 @@ class Tiles:
         if any(end for _, end in missing):
             seen = np.pad(seen, missing)
         if across == 1:
+            # (..., blocks along, along)
             return np.maximum.reduce(seen.reshape(*counts, along), axis=-1, initial=0)
+        # (..., blocks across, across, blocks along, along)
         blocks = seen.reshape(*counts[:-1], across, counts[-1], along)
         return np.maximum.reduce(blocks, axis=(-3, -1), initial=0)
 
@@ -116,6 +124,7 @@ class Tiles:
         """Return scales, shape `counts`, for every element: an array that broadcasts to `shape`."""
         if self.tiling.along is not None:
             seen = canonical_shape(self.shape, self.axis)
+            # each scale for `along` elements; the last block may be short, so the rest is cut
             scales = np.repeat(scales, self.tiling.along, axis=-1)[..., : seen[-1]]
             if self._across > 1:
                 scales = np.repeat(scales, self._across, axis=-2)[..., : seen[-2], :]

@@ -89,12 +89,14 @@ class Value(Drawn):
             FormatError: it is no float64, as integers above 2**53 may not be.
         """
         element = self._only("float")
+        # a float carrier holds the value itself; a raw must be scaled first
         if isinstance(element, float) and not self._is_raw:
             return element
         exact = self._exact(element)
         try:
             near = float(exact)
         except OverflowError:
+            # beyond float64: no infinity equals an exact number, so that the message below follows
             near = math.inf
         if near != exact:
             raise FormatError(
@@ -111,6 +113,7 @@ class Value(Drawn):
             FormatError: it is no integer.
         """
         element = self._only("int")
+        # NaN and infinities have no fraction
         if math.isfinite(element) and (exact := self._exact(element)).denominator == 1:
             return int(exact)
         raise FormatError(
@@ -158,7 +161,7 @@ class Value(Drawn):
 
     @property
     def made_index_bytes(self) -> int:
-        """Bytes of all indices that are made with a value whose elements are chosen from another one's: 0 here."""
+        """Bytes of the indices that an operation writes beside a value if it has chosen its entries: 0 here."""
         return 0
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -189,6 +192,7 @@ def made_value(array: Any, fmt: Any) -> Value:
     A training step of a small network makes some hundred values.
     """
     value = object.__new__(Value)
+    # past `__setattr__` of the frozen class, which refuses each assignment
     parts = value.__dict__
     parts["array"], parts["format"] = array, fmt
     return value
