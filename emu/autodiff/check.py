@@ -32,16 +32,20 @@ def check_gradient(
         Two numbers that agree to about 1e-9 of the larger one where the derivative is right.
     """
     rng = np.random.default_rng(seed)
+    # one number tells about all derivatives: an error in a single element changes the sum
     directions = [rng.standard_normal(x.shape) for x in inputs]
 
     def forward(shift: float) -> tuple[Graph, list[Tensor], Tensor]:
         graph = Graph(PlainRunner())
+        # a graph for each point: a tape records one pass
         leaves = [graph.variable(Value(x + shift * d)) for x, d in zip(inputs, directions, strict=True)]
         return graph, leaves, build(graph, leaves)
 
     graph, leaves, result = forward(0.0)
+    # a result of any shape becomes one number by fixed random weights, which are the gradient that arrives
     weights = rng.standard_normal(np.shape(result.value.array))
     gradients = graph.backward(result, Value(weights))
+    # the sum over all inputs of gradient times direction; a leaf that the result does not depend on has no gradient
     by_tape = sum(
         float(np.sum(gradients[id(leaf)].array * d))
         for leaf, d in zip(leaves, directions, strict=True)
@@ -68,6 +72,7 @@ def check_second_derivative(
         Two numbers that agree to about 1e-8 of the gradient's size where the derivative is right.
     """
     rng = np.random.default_rng(seed)
+    # two directions of each input: u^T H v = v^T H u only if the gradient is one of a function
     u, v = ([rng.standard_normal(x.shape) for x in inputs] for _ in range(2))
     graph = Graph(PlainRunner())
     weights = rng.standard_normal(np.shape(build(graph, [graph.variable(Value(x)) for x in inputs]).value.array))

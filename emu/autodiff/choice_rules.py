@@ -30,6 +30,7 @@ def _chosen(name: str) -> Forward:
 
 def _chosen_back(position: int) -> Backward:
     def rule(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+        # the mask says where the first operand was taken; of equals it was, so the second gets +0 there
         mine = c.run("kept", g, part=f"choice{position}", saved=c.saved, where=position == 0)
         return summed_to(c, mine, (a, b)[position].shape, f"operand{position}")
 
@@ -61,7 +62,9 @@ def _prelu_back_x(c: Context, g: Value, y: Value, x: Value, slope: Value) -> Val
 
 
 def _prelu_back_slope(c: Context, g: Value, y: Value, x: Value, slope: Value) -> Value:
+    # x where it is below 0, else 0: the derivative by the slope
     below = c.run("clip", x, part="below", least=-math.inf, most=0.0)
+    # the mask beside the clipped numbers is not needed
     below = below.with_array(below.array[0])
     return summed_to(c, c.run("multiply", g, below, part="product1"), slope.shape, "operand1")
 
@@ -71,10 +74,12 @@ def _elu(c: Context, x: Value) -> Value:
 
 
 def _elu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    # two roundings: the slope in the layer's activation format (role `slope`), then its product with g
     return c.run("multiply", g, c.run("elu_slope", x, role="slope", **c.options))
 
 
 def _exp_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    # the result is the derivative: nothing is computed twice
     return c.run("multiply", g, y)
 
 
@@ -84,6 +89,7 @@ def _log_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 
 def _sqrt_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     """G / (2 y): the halved gradient, divided."""
+    # halved first: 2 y could overflow where y does not
     return c.run("divide", c.run("multiply", g, number(0.5), part="halved"), y)
 
 

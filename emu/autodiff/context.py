@@ -27,6 +27,7 @@ class Context:
     ) -> None:
         self.runner, self.layer, self.options, self.saved = runner, layer, options, saved
         self.training, self.role = training, "activation"
+        # left empty by primitives without running moments, and outside training
         self.moments: tuple[Value, ...] = ()
 
     def run(self, name: str, *operands: Value, part: str = "", role: str | None = None, **options: Any) -> Value:
@@ -34,7 +35,7 @@ class Context:
         return self.runner.run(Operation(name, operands, options, part), role or self.role, self.layer)
 
     def weigh(self, name: str, factors: tuple[str, str], *operands: Value, **options: Any) -> Value:
-        """Run a product of a layer with weights, whose factors have these roles, and may be cast for it."""
+        """Run a product of a layer with weights; its first two operands have these roles, and may be cast for it."""
         return self.runner.run(Operation(name, operands, options, factors=factors), self.role, self.layer)
 
 
@@ -59,6 +60,7 @@ class Primitive(NamedTuple):
         rules = self.backward
         if callable(rules):
             return rules(position)
+        # operands beyond the rules, such as running moments, have no way back
         return rules[position] if position < len(rules) else None
 
 
@@ -84,6 +86,7 @@ def summed_to(c: Context, g: Value, shape: tuple[int, ...], part: str) -> Value:
     """Return a gradient summed over the axes along which its operand was broadcast."""
     if g.shape == shape:
         return g
+    # axes that broadcasting put in front, and those that had one element
     lead = len(g.shape) - len(shape)
     axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and g.shape[lead + i] != 1)
     return reshaped(c.run("sum", g, part=part, axis=axes), shape)

@@ -64,6 +64,7 @@ class Graph:
     def __init__(self, runner: Runner, *, training: bool = True) -> None:
         self.runner, self.training = runner, training
         self.moments: dict[str, tuple[Value, ...]] = {}
+        # of each layer, how many sums of arriving gradients this backward pass has made
         self._sums: dict[str, int] = {}
 
     def constant(self, value: Value) -> Tensor:
@@ -95,11 +96,13 @@ class Graph:
             raise NotDifferentiable(
                 f"a primitive must be known, got {primitive!r}{nearest_name(primitive, PRIMITIVES)}"
             )
+        # checked where the caller stands, before anything is recorded
         options = with_integers(primitive, options, len(inputs[0].shape) if inputs else 0)
         context = Context(self.runner, layer, options, training=self.training)
         result = PRIMITIVES[primitive].forward(context, *(tensor.value for tensor in inputs))
         if context.moments:
             self.moments[layer] = context.moments
+        # without a record the operands are not kept alive
         tracked = any(tensor.needs_gradient for tensor in inputs)
         record = Record(primitive, inputs, layer, options, context.saved) if tracked else None
         return Tensor(result, record, needs_gradient=tracked)
@@ -120,8 +123,10 @@ class Graph:
                 "Graph.parameter or Graph.variable"
             )
         self._sums = {}
+        # gradients that wait for their node; `pop` frees each as soon as its node has passed it on
         arrived: dict[int, Value] = {id(loss): seed}
         leaves: dict[int, Value] = {}
+        # results before operands: when a node's turn comes, every result made from it has given its gradient
         for node in reversed(_in_order(loss)):
             gradient = arrived.pop(id(node), None)
             if gradient is None:
@@ -145,10 +150,12 @@ class Graph:
                 raise NotDifferentiable(
                     f"{record.primitive} has no derivative by operand {position} (layer {record.layer})"
                 )
+            # a context of its own for each operand: `role` differs, and tasks may run side by side
             context = Context(self.runner, record.layer, record.options, record.saved)
             context.role = _role_of(tensor)
             tensors.append(tensor)
             tasks.append(partial(rule, context, gradient, node.value, *operands))
+        # joined in the order of the operands, whichever task ends first: sums have the same bits in every run
         for tensor, contribution in zip(tensors, self.runner.together(tasks), strict=True):
             before, summed = arrived.get(id(tensor)), contribution
             if before is not None:
@@ -168,6 +175,7 @@ def _role_of(tensor: Tensor) -> str:
 
 def _in_order(loss: Tensor) -> list[Tensor]:
     """Return all tracked nodes that `loss` was made from, operands before results."""
+    # a stack instead of recursion: a network may be deeper than Python's recursion limit
     order: list[Tensor] = []
     seen: set[int] = set()
     stack: list[tuple[Tensor, bool]] = [(loss, False)]
@@ -179,6 +187,7 @@ def _in_order(loss: Tensor) -> list[Tensor]:
         if id(node) in seen or not node.needs_gradient:
             continue
         seen.add(id(node))
+        # below its operands on the stack: it comes up again once all of them are in order
         stack.append((node, True))
         if node.record is not None:
             stack.extend((tensor, False) for tensor in node.record.inputs)

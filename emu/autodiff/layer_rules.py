@@ -25,6 +25,7 @@ def _softmax_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 
 def _normalise(c: Context, x: Value, gamma: Value, beta: Value, *running: Value) -> Value:
     result = c.run("normalise", x, gamma, beta, *running, training=c.training, **c.options)
+    # beside the result lie what the backward pass reads, and the running moments for the next step
     written, c.saved, c.moments = result.array
     return result.with_array(written)
 
@@ -51,6 +52,7 @@ def _embedding_back(c: Context, g: Value, y: Value, table: Value, tokens: Value)
 
 
 def _dropout(c: Context, x: Value) -> Value:
+    # the identity: nothing is written, and no random number is drawn
     if not c.training:
         return x
     result = c.run("dropout", x, rate=c.options["rate"])

@@ -35,6 +35,7 @@ def _transpose(c: Context, x: Value) -> Value:
 
 def _transpose_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     axes = c.options["axes"]
+    # `sorted` gives the inverse permutation: where each axis of the operand went
     return g.with_array(g.array.transpose(sorted(range(len(axes)), key=lambda i: axes[i])))
 
 
@@ -71,6 +72,7 @@ def _surround(c: Context, x: Value) -> Value:
 
 def _surround_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     sides = zip(x.shape, c.options["pads"], strict=True)
+    # the border is constant: what arrives there is dropped
     return g.with_array(g.array[tuple(slice(before, before + size) for size, (before, _) in sides)])
 
 
@@ -88,7 +90,9 @@ def _take_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     """Gradients at their places, added where a place repeats, +0 elsewhere."""
     places, axis = _places_of(c), int(c.options["axis"])
     xp = namespace(g.array)
+    # the axes of `places` become one
     flat = g.array.reshape((*x.shape[:axis], places.size, *x.shape[axis + 1 :]))
+    # without repeats each place gets at most one gradient: nothing is added, so nothing rounds
     if np.unique(places).size == places.size:
         whole = xp.zeros(x.shape, g.array.dtype)
         whole[_along(axis, xp.asarray(places.reshape(-1)))] = flat
@@ -96,13 +100,16 @@ def _take_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     table = _sources(places.reshape(-1), x.shape[axis])
     # one more element, +0, is what a place gets that fewer gradients go to than to another
     border = xp.zeros((*flat.shape[:axis], 1, *flat.shape[axis + 1 :]), g.array.dtype)
+    # index `places.size` is this element
     padded = xp.concatenate([flat, border], axis=axis)
     gathered = g.with_array(padded[_along(axis, xp.asarray(table))])
+    # (..., size, most repeats, ...): sums along the new axis, as the layer's unit adds
     return c.run("sum", gathered, axis=(axis + 1,))
 
 
 def _sources(places: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return which gradients go to each of `size` places: (size, most repeats), `places.size` for none."""
+    # gradients of a place stand in the order of `places`: the order in which they are added
     table = np.full((size, int(np.bincount(places).max())), places.size)
     filled = np.zeros(size, np.int64)
     for source, place in enumerate(places):

@@ -15,6 +15,7 @@ def _size(name: str, value: Any, ndim: int) -> int:
 
 
 def _axis(name: str, value: Any, ndim: int) -> int:
+    # counted from the front, so that rules can compare axes and index shapes
     return as_axes(name, as_integer(name, value, error=ShapeError), ndim)[0]
 
 

@@ -43,5 +43,6 @@ def _whole(value: Value) -> Any:
         return value.array
     xp, x = namespace(value.array), value.structure
     dense = xp.zeros(x.shape, value.array.dtype)
+    # unbuffered, so that entries at one place add up; plain assignment would keep the last
     xp.add.at(dense, (x.rows, x.indices), value.array)
     return dense

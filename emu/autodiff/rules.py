@@ -39,6 +39,7 @@ def _subtract_back(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
 
 def _multiply_back(position: int) -> Backward:
     def rule(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+        # d(a * b) / da = b: the gradient times the other operand, summed over axes that were broadcast
         mine, other = (a, b) if position == 0 else (b, a)
         return summed_to(c, c.run("multiply", g, other, part=f"product{position}"), mine.shape, f"operand{position}")
 
@@ -50,6 +51,7 @@ def _divide_back_numerator(c: Context, g: Value, y: Value, a: Value, b: Value) -
 
 
 def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    # d(a / b) / db = -(a / b) / b = -y / b: from the result, so that b * b, which may overflow, is not needed
     scaled = c.run("negate", c.run("multiply", g, c.run("divide", y, b, part="slope"), part="product1"), part="negated")
     return summed_to(c, scaled, b.shape, "operand1")
 
@@ -59,15 +61,18 @@ def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value)
 
 def _linear(c: Context, x: Value, w: Value, *bias: Value) -> Value:
     """X (..., in) times w (out, in) transposed, plus bias (out,): one product, its rows in C order."""
+    # all axes but the last are rows of one matrix: (N * T, in)
     y = c.weigh("matmul", ("activation", "weight"), _rows(x), _swapped(w), *bias)
     return reshaped(y, (*x.shape[:-1], w.shape[0]))
 
 
 def _linear_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    # w (out, in) multiplies as it is stored: g (rows, out) times w
     return reshaped(c.weigh("matmul", ("error", "weight"), _rows(g), w), x.shape)
 
 
 def _linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    # g^T (out, rows) times x (rows, in): k runs over the rows, examples in C order
     return c.weigh("matmul", ("error", "activation"), _swapped(_rows(g)), _rows(x))
 
 
@@ -90,16 +95,19 @@ def _sparse_linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *b
 
 def _linear_of_entries(c: Context, x: Value, w: Value, *bias: Value) -> Value:
     """The product of `_linear`, whose terms are the entries of x alone: numbers other than 0, rows in C order."""
+    # the entries are kept: the gradient of w has the same terms
     c.saved = c.run("sparse_entries", _rows(x))
     y = c.run("sparse_matmul", c.saved, _swapped(w), *bias, entries=c.saved.array.size)
     return reshaped(y, (*x.shape[:-1], w.shape[0]))
 
 
 def _linear_of_entries_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    # entries transposed times g is (in, out); the weight is stored as (out, in)
     return _swapped(c.run("sparse_transposed_matmul", c.saved, _rows(g), entries=c.saved.array.size))
 
 
 def _matmul_back_a(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    # batch axes that were broadcast are summed, as those of elementwise operations
     return summed_to(c, c.run("matmul", g, _swapped(b), part="product0"), a.shape, "operand0")
 
 
@@ -112,6 +120,7 @@ def _conv2d(c: Context, x: Value, w: Value, *bias: Value) -> Value:
 
 
 def _conv2d_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    # `run`, not `weigh`: the factors of these two products are not cast
     return c.run("conv2d_input_gradient", g, w, shape=x.shape, **c.options)
 
 
@@ -125,6 +134,7 @@ def _conv2d_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: 
 
 def _transposed_conv2d(c: Context, x: Value, w: Value) -> Value:
     """The convolution whose way back leads from x to the result; `sizes` are rows and columns of that."""
+    # (N, C, H, W) of the image whose convolution would give x
     shape = (x.shape[0], w.shape[1] * c.options["groups"], *c.options["sizes"])
     return c.run("conv2d_input_gradient", x, w, shape=shape, **_slide(c))
 
@@ -134,6 +144,7 @@ def _transposed_conv2d_back_x(c: Context, g: Value, y: Value, x: Value, w: Value
 
 
 def _transposed_conv2d_back_w(c: Context, g: Value, y: Value, x: Value, w: Value) -> Value:
+    # operands change places: of the convolution that this one transposes, g is the image and x the error
     return c.run("conv2d_weight_gradient", g, x, kernel=w.shape[2:], **_slide(c))
 
 
@@ -160,6 +171,7 @@ def _function_back(slope: str) -> Backward:
     """The slope is written in the layer's activation format, then the gradient's product with it in its own."""
 
     def rule(c: Context, g: Value, y: Value, x: Value) -> Value:
+        # from the result y, not from x: sigmoid and tanh have slopes in terms of themselves
         return c.run("multiply", g, c.run(slope, y, role="slope"))
 
     return rule
@@ -179,12 +191,14 @@ def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 def _loss(name: str) -> Primitive:
     def forward(c: Context, x: Value, target: Value) -> Value:
         result = c.run(name, x, target, role="loss")
+        # the host's arrays for the backward pass: probabilities, differences or directions
         c.saved = result.array[1:]
         return result.with_array(result.array[0])
 
     def backward(c: Context, g: Value, y: Value, x: Value, target: Value) -> Value:
         return c.run(f"{name}_gradient", g, x, target, saved=c.saved)
 
+    # no gradient flows to the labels
     return Primitive(forward, (backward, None))
 
 

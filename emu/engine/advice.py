@@ -25,7 +25,7 @@ from emu.formats import Fixed, Float, Format
 #: Thousand million multiply-adds a second on one thread below which a way is slow: plain loops reach about 1, vector
 #: code 7 or more.
 SLOW = 2.0
-#: How many times as fast something must be to be worth saying, and how much is said.
+#: How many times as fast a change must make the product to be reported, and how many changes are reported.
 LEAST_GAIN, MOST_SAID = 3.0, 3
 #: Seconds of work for which a thread is woken (`emu.backends.numba.compiling`).
 LEAST_PART = 150e-6
@@ -48,8 +48,10 @@ def advised(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[floa
         maxima: measures the largest magnitudes of both operands.
         multiply_adds: of the whole product.
     """
+    # every change below plans the product again: the operands are read once for all of them
     maxima = cache(maxima)
     path = path_of_terms(unit, terms, maxima)
+    # thousand million multiply-adds a second on one thread (`Way.speed`): seconds below are those of one thread
     speed = path.choice.speed
     if speed is None:
         return path.plan
@@ -62,6 +64,7 @@ def _threads_of(unit: UnitDescription, seconds: float) -> int:
     """Return how many threads are woken for work of so many seconds on one."""
     if unit.kernels.name != "numba":
         return 1
+    # imported here: Numba takes long to load, and a unit of another backend does without it
     from emu.backends.numba.compiling import thread_count
 
     return max(min(thread_count(), int(seconds / LEAST_PART)), 1)
@@ -96,12 +99,15 @@ def _other_backend(unit: UnitDescription, terms: Terms) -> Described | None:
 def _with_stage(**parts: Any) -> Callable[[UnitDescription, Terms], Described | None]:
     def make(unit: UnitDescription, terms: Terms) -> Described | None:
         stage = replace(unit.stage, **parts)
+        # None is no change: nothing needs to be planned again
         return None if stage == unit.stage else (unit._replace(stage=stage, code=encode_stage(stage)), terms)
 
     return make
 
 
 def _counting_zeros(unit: UnitDescription, terms: Terms) -> Described | None:
+    # flags put their `tininess` into the stage's integers (`description.counting`); encoding the stage anew leaves it
+    # out
     code = encode_stage(unit.stage)
     return None if code == unit.code else (unit._replace(code=code), terms)
 
@@ -123,12 +129,15 @@ def _never_full(unit: UnitDescription, terms: Terms) -> Described | None:
     accumulator = unit.mac.accumulator
     if not isinstance(accumulator, Fixed):
         return None
+    # the same unit in the last place, so that no sum rounds: only its range grows
     wider = Fixed(max(accumulator.width_bits, WIDE_BITS), accumulator.frac_bits, accumulator.signed)
     return _with_mac(accumulator=wider)(unit, terms)
 
 
 def _with_operands(change: Callable[[Format], Format]) -> Callable[[UnitDescription, Terms], Described | None]:
     def make(unit: UnitDescription, terms: Terms) -> Described | None:
+        # only formats change, not the numbers: what the product would cost if the operand were quantized into the
+        # narrower one
         left, right, addend = terms.formats
         formats = change(left), change(right), addend
         return None if formats == terms.formats else (unit, terms._replace(formats=formats))
@@ -139,6 +148,7 @@ def _with_operands(change: Callable[[Format], Format]) -> Callable[[UnitDescript
 def _narrow(fmt: Format) -> Format:
     if not isinstance(fmt, Fixed) or fmt.width_bits <= NARROW_BITS:
         return fmt
+    # dropped from below: the narrower format keeps the range and loses the last places
     return Fixed(NARROW_BITS, fmt.frac_bits - (fmt.width_bits - NARROW_BITS), fmt.signed)
 
 
@@ -166,5 +176,5 @@ CHANGES: dict[str, Callable[[UnitDescription, Terms], Described | None]] = {
     f"operands of at most {NARROW_BITS} bits": _with_operands(_narrow),
     "operands that keep their subnormals (no daz)": _with_operands(_keeping_subnormals),
 }
-#: Changes that keep every bit.
+#: Changes that keep every bit, compared by identity: what `_with_stage` or `_with_mac` returns is never among them.
 KEEP_BITS = (_other_backend, _counting_zeros)

@@ -42,8 +42,8 @@ def write_cast(
         x: the stored tensor, with a format.
         axis: k, along which blocks lie; a last block may be short.
         counts: gets the counts of blocks; None counts nothing.
-        magnitudes: what the scale follows from where scaling is delayed, which notes the largest one of `x`; None is no
-            delay.
+        magnitudes: of delayed scaling: the scale follows from the magnitude that it assumes, and the largest magnitude
+            of `x` is noted in it; None: the scale follows from `x`.
 
     Raises:
         ShapeError: k is no multiple of the transform's size.
@@ -51,6 +51,7 @@ def write_cast(
     array = x.array
     if cast.transform is not None:
         array = _transformed(unit, cast.transform, x, axis)
+    # points of calibration replace the scale that the rule would choose
     given = None if cast.points is None else (cast.points.scale, cast.points.zero)
     return write_scaled(
         unit, cast.format, array, x.format, axis, pad=True, counts=counts, given=given, magnitudes=magnitudes
@@ -59,6 +60,7 @@ def write_cast(
 
 def _transformed(unit: UnitDescription, transform: Hadamard, x: Value, axis: int) -> Array:
     """Return runs along an axis times the matrix: exact sums, each rounded once to the stored format."""
+    # the reshape below cuts runs from the last axis, so k becomes the last
     moved = np.moveaxis(np.asarray(on_host(x.array)), axis, -1)
     if moved.shape[-1] % transform.size:
         raise ShapeError(
@@ -66,8 +68,13 @@ def _transformed(unit: UnitDescription, transform: Hadamard, x: Value, axis: int
             "batch or layers of such sizes, or leave the transform out"
         )
     assert x.format is not None
+    # (all other axes * runs, size): one matrix product transforms every run
     runs = np.ascontiguousarray(moved).reshape(-1, transform.size)
+    # nearest even and the default overflow rule, whatever the unit's stage is: this is the rounding into the stored
+    # format, before scales are chosen
     plain = UnitDescription.at(OutputStage.of(x.format), (0, 0, 0), unit.backend)
+    # entries are plus or minus 1 / sqrt(size), powers of two: binary32 holds them, and the sum is exact up to its one
+    # rounding
     matrices = matrices_of((runs, x.format), (transform.matrix, PRESETS["fp32"]), check=False)
     rotated = write_product(plain, matrices).reshape(moved.shape)
     return np.ascontiguousarray(np.moveaxis(rotated, -1, axis))

@@ -74,6 +74,7 @@ def conv2d(
     if isinstance(x, ScaledValue) or isinstance(w, ScaledValue):
         third = as_addend_operand(bias, bias_format, "bias", check=check)
         return written_to(out, write_scaled_matrices(unit, scaled_patches(unit.mac, x, w, third, slide)))
+    # plain operands: their product takes the way of `matmul`, from patches that are read by offsets
     given = (x, x_format), (w, w_format), (bias, bias_format)
     matrices = patches_and_kernels(*given, slide, check=check)
     values = write_product(unit, matrices)
@@ -119,10 +120,13 @@ def _plan_conv2d(
     bias_format: str | Format | None = None,
     **options: Unpack[ConvolutionOptions],
 ) -> Plan:
+    # a plan needs sizes and formats, no numbers but the largest magnitudes: the bias is left out, its format alone
+    # enters
     given = (on_host(x), x_format), (on_host(w), w_format), (None, None)
     matrices = patches_and_kernels(*given, Sliding.among(options), check=False)
     third = bias.format if isinstance(bias, Value) else None if bias_format is None else parse(bias_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
+    # without `out_format` the plan is of a unit that writes the format of the images
     written = formats[1] if out_format is None else out_format
     unit = call_of("conv2d", written, options, CONVOLUTION_OPTIONS)[0]
     return plan_of(unit, matrices._replace(formats=formats))

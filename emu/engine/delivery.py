@@ -48,8 +48,11 @@ def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0)
     if register is None:
         return None
     if register.lowest is None or register.bins is None:
+        # a register of its own choice begins at the last place of the quotients: the point of the sums, moved by
+        # `lowered`
         results = exact and Fixed(exact.width_bits, exact.frac_bits + lowered, signed=exact.signed)
         register.place(results, None if results is None else results.width_bits, unit.stage.format)
+    # the kernel observes sums before their division: positions move up by `lowered`, counts are those of the quotients
     code = encode_register(register, None if exact is None else -exact.frac_bits)
     return code._replace(lowest=code.lowest + lowered) if lowered else code
 
@@ -72,9 +75,11 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
             flags.add_pending(outcome.pending)
         return outcome.values
     if register is not None:
+        # positions were moved for the kernel, so only the largest exponent is still to be lowered
         register.add_counts(outcome.register, lowered_exponent(outcome.max_exponent, lowered))
     if flags is not None:
         flags.add_counts(outcome.flags)
+    # a format without NaN writes 0 in its place, and counts `invalid`: without flags nobody would learn of it
     elif not unit.code.format.has_nan and outcome.flags[INVALID_FLAG]:
         warn_of_lost_nan(unit.stage.format)
     return outcome.values
@@ -89,6 +94,7 @@ def written_to(out: Array | None, values: Array) -> Array:
     if out is None:
         return values
     require_receiver(out, values.shape, values.dtype)
+    # a kernel that was given `out` has written into it already
     if out is not values:
         out[...] = values
     return out
@@ -121,8 +127,10 @@ def require_array(out: object) -> None:
     """Raise ShapeError unless `out` is None or an array, all of whose elements are there to be written."""
     if out is None:
         return
+    # a list has no memory of its own that a kernel could write to
     if not hasattr(out, "dtype"):
         raise ShapeError(f"`out` must be an array, got {type(out).__name__}; results are written to its memory")
+    # a kernel would write past the mask, and masked elements would change
     if isinstance(out, np.ma.MaskedArray):
         raise ShapeError("`out` must be an array without a mask, got a masked array; give its `data`")
 

@@ -175,7 +175,7 @@ class UnitDescription(NamedTuple):
         return Philox(self.address.seed, self.address.stream, self.address.step)
 
     def writing(self, stage: OutputStage, flags: Flags | None = None) -> UnitDescription:
-        """Return the unit that writes a result on the way to another one: through `stage`, no register observes it.
+        """Return the unit that writes an intermediate result through `stage`; no register observes it.
 
         Args:
             stage: format, rounding mode and overflow rule of what is written.
@@ -204,6 +204,7 @@ class UnitDescription(NamedTuple):
 
 
 def _philox(seed: int, stream: int, step: int) -> RandomCode:
+    # fields of 64, 32 and 32 bits, as kernels take them; a negative number is taken modulo 2**64 or 2**32
     return RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
 
 
@@ -215,6 +216,7 @@ def _source_and_address(source: RandomSource, mac: Mac) -> tuple[RandomSource, R
     """
     if mac.rounding.draws:
         require_addressed(source, mac)
+    # Philox computes the bits of any element from its number; recorded bits and shift registers need the shape first
     return source, encode_random(source) if isinstance(source, Philox) else None
 
 
@@ -235,22 +237,27 @@ def call_of(
         TypeError: no such option; names the nearest one.
         FormatError: an impossible format, mode, rule or source.
     """
+    # the usual call passes with a comparison of sets; the loop that names the wrong option runs only for the message
     if not options.keys() <= known:
         require_options(operation, options, known)
     get = options.get
     stage, code = stage_of(out_format, get("rounding"), get("overflow"), get("n_rbits", DEFAULT_RANDOM_BITS))
     mac, flags, backend = get("mac", EXACT), get("flags"), get("backend", "auto")
     register = get("register")
+    # `type(...) in` is faster than `isinstance`, and a subclass only takes the slower question
     if type(mac) is not Mac or type(flags) not in _FLAGS or type(register) not in _REGISTERS:
         _require_parts(mac, flags, register)
     source: RandomSource | None = None
+    # without options of a source nothing is allocated: seed 0, stream 0, step 0, which is `emu.Philox()`
     address: RandomCode | None = UNSEEDED
     if not options.keys().isdisjoint(SOURCES):
         given = get("random"), get("rbits"), get("seed", 0), get("stream", 0), get("step", 0)
+        # plain integers are the usual seed; anything else, numpy integers too, is checked by the classes of sources
         if given[0] is None and given[1] is None and all(type(number) is int for number in given[2:]):
             address = _philox(*given[2:])
         else:
             source, address = _source_and_address(source_of(*given), mac)
+    # without flags the stage counts as underflow what became 0: its integers say so as they are encoded
     if flags is not None:
         code = counting(code, flags.tininess)
     unit = UnitDescription(stage, code, mac, source, address, register, flags, backend, load(backend), records)
@@ -275,6 +282,7 @@ def require_options(operation: str, options: Mapping[str, Any], known: Collectio
 
 def stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int) -> tuple[OutputStage, StageCode]:
     """Return the stage that options name, and its integers."""
+    # members of the enumerations are texts, too; anything else may be unhashable, and no key of the cache
     texts = isinstance(rounding, _NAMES) and isinstance(overflow, _NAMES)
     if type(n_rbits) is int and texts and isinstance(out_format, KNOWN_FORMATS):
         return _known_stage(out_format, rounding, overflow, n_rbits)

@@ -50,6 +50,7 @@ def elementwise(
     unit, out, check = call_of(operation, out_format, options)
     arrays: list[Array] = []
     parsed: list[Format | None] = []
+    # not strict: "abc" names up to three operands, most operations have fewer
     for x, fmt, name in zip(operands, formats, "abc", strict=False):
         array, own_format = as_operand(x, fmt, name, check=check)
         arrays.append(array)
@@ -80,6 +81,7 @@ def write_elementwise(
     Raises:
         ShapeError: the operands do not broadcast.
     """
+    # an array that the caller gave to be written has to be filled by the usual way
     outcome = small_outcome(unit, operation, arrays, formats) if out is None else None
     if outcome is not None:
         return deliver(unit, outcome)
@@ -104,6 +106,7 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
     # the arithmetic on a small array
     largest = max(arrays, key=lambda x: x.ndim)
     shape = largest.shape
+    # a single number stays a single number: it is repeated by strides of 0, never copied
     if not all(x is largest or x.size == 1 for x in arrays):
         try:
             shape = np.broadcast_shapes(*[array.shape for array in arrays])
@@ -283,11 +286,14 @@ def compare(
     # The sign of the difference decides. Rounded to odd, a difference other than 0 never becomes 0, however small; inf
     # - inf is NaN, although equal infinities are equal.
     a, b = (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(x) for x in (a, b))
+    # infinities are compared by NumPy below: so both operands were brought to the host
     formats: dict[str, Any] = {"a_format": a_format, "b_format": b_format}
     difference = subtract(a, b, out_format="fp32", **formats, rounding="to_odd", backend=backend, check=check)
     left, right = (_floats_of(x) for x in (a, b))
+    # int8 first: a difference of two bools is no operation of NumPy
     order = (difference > 0).astype(np.int8) - (difference < 0)
     ordered = np.where(np.isnan(difference), 2, order)
+    # `_floats_of` gives 0 for integers and raws: equal zeros are not infinite, so they change nothing here
     return np.where(np.isinf(left) & (left == right), 0, ordered).astype(np.int8)
 
 

@@ -22,6 +22,7 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
         formats: of the operands; None of plain floats.
     """
     fixed = [fmt for fmt in formats if isinstance(fmt, Fixed)]
+    # a float operand among fixed ones makes the result a float
     if len(fixed) < len(formats) or operation in ("divide", "sqrt"):
         return None
     if operation == "quantize":
@@ -30,6 +31,7 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
         return _integers_of(fixed[0])
     if operation == "remainder":
         return _remainders_of(*fixed)
+    # an fma adds its third operand to the product of the first two; add and subtract have two terms, multiply one
     terms = fixed if operation in ("add", "subtract") else [_product_of(*fixed[:2]), *fixed[2:]]
     signed = operation == "subtract" or any(term.signed for term in terms)
     frac_bits = max(term.frac_bits for term in terms)
@@ -46,6 +48,7 @@ def _product_of(a: Fixed, b: Fixed) -> Fixed:
 
 def _integers_of(fmt: Fixed) -> Fixed:
     """Return the register of values rounded to integers: upward, the largest one needs a bit more."""
+    # bits below the point; the integers that remain have `width_bits - dropped` bits before they are rounded up
     dropped = min(max(fmt.frac_bits, 0), fmt.width_bits)
     return fmt if fmt.frac_bits <= 0 else Fixed(min(fmt.width_bits - dropped + 1, MAX_WIDTH_BITS), 0, fmt.signed)
 

@@ -53,6 +53,7 @@ def function(
     """
     unit, out, check = call_of(name, out_format, options)
     array, fmt = carrier_of_function(name, x, x_format, check=check)
+    # asked first: a wrong `out` fails before anything is computed
     require_out(out, array.shape, unit.stage.format)
     return written_to(out, write_function(unit, name, array, fmt))
 
@@ -63,10 +64,12 @@ def carrier_of_function(name: str, x: Any, fmt: str | Format | None, *, check: b
     Raises:
         FormatError: no such function, or an element that is not a value of its format.
     """
+    # imported with the first function: an engine that only adds and multiplies does without tables
     from emu.backends.functions import FUNCTIONS
 
     if not isinstance(name, str) or name not in FUNCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
+    # a value of plain floats has no format: it is read as the array in it
     if isinstance(x, Value) and x.format is None:
         x = x.array
     if fmt is None and not isinstance(x, Value):
@@ -97,6 +100,8 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
     if is_tabled(fmt):  # the stage is part of the table: rounding, overflow and flags are those of the exact value
         table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
         outcome = kernels.tabled(table, array, write)
+    # raws of more than 53 bits are integers of 64 bits: their value is no double, on which the sequence of doubles
+    # works
     elif fmt.carries_raws:
         raise FormatError(
             f"{name}: operands of functions must fit float64, got {fmt}; quantize to at most 53 bits first"
@@ -111,6 +116,7 @@ def _require_within_doubles(name: str, fmt: Format, written: Format) -> None:
     """Refuse fixed point that has values beyond doubles: what a double could not say would be written there."""
     if not isinstance(written, Fixed):
         return
+    # exponent of the top bit of the largest raw, as if unsigned: a bound for signed formats, whose top bit is the sign
     largest_exponent = written.width_bits - 1 - written.frac_bits
     if written.frac_bits > _MOST_FRAC_BITS or largest_exponent > _LARGEST_EXPONENT:
         raise FormatError(

@@ -75,9 +75,11 @@ class Side(NamedTuple):
         fmt = self.format
         if fmt.signed or fmt.width_bits > BYTE:
             return self
+        # (qa - h) - (za - h) = qa - za: differences stay, and codes 0..2**n - 1 become -2**(n-1)..2**(n-1) - 1
         half = 1 << (fmt.width_bits - 1)
         x = self.elements
         down: Array | Gathered = replace(x, data=_less(x.data, half)) if isinstance(x, Gathered) else _less(x, half)
+        # an operand without zero points gets them: its codes have moved, so 0 lies at -half
         zero = np.zeros((1, 1, 1), np.int64) if self.zero is None else self.zero
         return Side(down, Fixed(fmt.width_bits, 0), zero - half)
 
@@ -133,8 +135,10 @@ def as_bias(array: Any, fmt: Format | None) -> Integers | None:
     if array is None:
         return None
     numbers = np.asarray(on_host(array))
+    # raws of 64 bits stand for raw * 2**-frac_bits; all other carriers hold the numbers themselves
     if isinstance(fmt, Fixed) and fmt.carries_raws and fmt.frac_bits:
         numbers = numbers / 2.0**fmt.frac_bits
+    # an infinity equals its own rounding, so finiteness is asked beside it
     wrong = ~(np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2.0**63))
     if wrong.any():
         raise FormatError(
@@ -174,6 +178,7 @@ def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multi
         return _modular_sums(unit, product, kept, multiply), kept
     left, right, bias, shape = product
     formats = (left.format, right.format, None)
+    # the inner accumulator sums the elements as they are, so what the zero points add waits in the outer one
     if isinstance(mac.order, Promote):
         start = _correction(left, right) + (0 if bias is None else bias)
         x, y = left.elements, right.elements
@@ -182,11 +187,16 @@ def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multi
         formats, start = (fx, fy, None), bias
     addend = None
     if start is not None:
+        # the narrowest format with a sign that holds every number the accumulator begins with: the tighter it is, the
+        # tighter the planner's bound
         start = np.asarray(start, np.int64)
         wide = Fixed(min(max(int(np.abs(start).max(initial=0)).bit_length() + 1, 2), 64), 0)
         formats, addend = (*formats[:2], wide), start.astype(wide.carrier)
+        # (B or 1, M or 1, N or 1), as kernels take an addend
         addend = addend.reshape((1,) * (3 - addend.ndim) + addend.shape)
+    # counted apart: of these events the accumulator's overflow alone is kept, since no element has been written yet
     events = None if unit.flags is None else Flags()
+    # the stage has the accumulator's own format: it writes the sum without changing it
     written = multiply(unit.writing(_as_they_are(kept), events), Matrices(x, y, addend, formats, shape))
     if unit.flags is not None and events is not None:
         unit.flags.add(Flags(accumulator_overflow=events.accumulator_overflow).counts())
@@ -221,13 +231,17 @@ def _as_they_are(fmt: Fixed) -> OutputStage:
 def _modular_sums(unit: UnitDescription, product: IntegerProduct, kept: Fixed, multiply: Multiply) -> Integers:
     _, _, bias, shape = product
     left, right = product.left.with_signs(), product.right.with_signs()
+    # the bias is left out: it is added in int64 below, where it wraps with the sum
     matrices = Matrices(left.elements, right.elements, None, (left.format, right.format, None), shape)
+    # an exact Mac whose stage wraps: sums are exact in any order, so the planner may take the fastest kernel
     exact = unit.writing(_as_they_are(kept))._replace(mac=Mac())
     written = np.asarray(multiply(exact, matrices)).reshape(product.sizes)
     sums = empty(product.sizes, np.int64)
+    # carriers are integers in float32, float64 or int64; the cast is exact for each of them
     np.copyto(sums, written, casting="unsafe")
     correction = _correction(left, right)
     sums += correction if bias is None else correction + bias
+    # shifted to the top and back, an integer keeps its low `width_bits` bits, extended by their sign
     unused = 64 - kept.width_bits
     sums <<= unused  # int64 wraps as the accumulator does
     sums >>= unused
@@ -238,6 +252,7 @@ def _correction(left: Side, right: Side) -> Integers:
     """Return what zero points add to sums of elements, (B or 1, M or 1, N or 1); modulo 2**64."""
     total: Integers = np.zeros((1, 1, 1), np.int64)
     depth = left.elements.shape[-1]
+    # (B or 1, M or 1, 1) and (B or 1, 1, N or 1): the products below broadcast to (B or 1, M or 1, N or 1)
     za, zb = left.points, right.points
     if zb is not None:
         total = total - zb * _sums_along(left, -1)
@@ -249,7 +264,8 @@ def _correction(left: Side, right: Side) -> Integers:
 def _sums_along(side: Side, axis: int) -> Integers:
     elements = side.elements
     array = elements.array() if isinstance(elements, Gathered) else np.asarray(elements)
-    # integers up to 2**24 are exact in binary32; elements have at most 16 bits: 2**37 of them are exact in binary64
+    # integers up to 2**24 are exact in binary32; elements, numbers of binary32 themselves, are at most 2**24, so 2**29
+    # of them are exact in binary64
     is_short = array.shape[axis] << side.format.width_bits <= 1 << BINARY32_DIGITS
     return array.sum(axis=axis, keepdims=True, dtype=np.float32 if is_short else np.float64).astype(np.int64)
 
@@ -284,7 +300,7 @@ def format_of_integers(x: ScaledValue) -> Fixed:
 
 
 def stacks_of_blocks(a: ScaledValue, b: ScaledValue, parts: list[Array | None]) -> list[Array | None]:
-    """Return what each row of `a` and each column of `b` has, as stacks of matrices: (B, M or 1, 1), (B, 1, N or 1).
+    """Return numbers of rows of `a` and of columns of `b`, as stacks of matrices: (B, M or 1, 1), (B, 1, N or 1).
 
     Args:
         a: (*batch, M, K).
@@ -293,8 +309,10 @@ def stacks_of_blocks(a: ScaledValue, b: ScaledValue, parts: list[Array | None]) 
     """
     whole: list[Array] = []
     for x, part in zip((a, b), parts, strict=True):
+        # scales have the axis of k last, whichever axis it is of the value; here it returns to its place, with size 1
         moved = np.moveaxis(np.zeros(x.scales[0].shape) if part is None else np.asarray(part), -1, x.axis)
         whole.append(np.broadcast_to(moved, (*x.shape[:-2], *moved.shape[-2:])) if x.ndim > 2 else moved)
+    # the formats stand in for none: only shapes are of interest here
     stacks = Matrices.of(whole[0], whole[1], (Fixed(32, 0), Fixed(32, 0), None))
     arrays = np.asarray(stacks.left), np.asarray(stacks.right)
     return [None if part is None else array for part, array in zip(parts, arrays, strict=True)]

@@ -9,7 +9,7 @@ from types import FrameType
 from emu.errors import EmuWarning
 from emu.formats import Format
 
-#: What stands between a caller's line and an operation; other packages of emu, such as networks, call without asking.
+#: Packages whose frames lie between a user's line and the warning. Other packages of emu, such as networks, get none.
 _OPERATIONS = ("emu.engine.", "emu.sparse.")
 
 
@@ -19,6 +19,7 @@ def warn_of_lost_nan(fmt: Format) -> None:
     Python shows a warning once for each line and text: its filters decide, as `warnings.filterwarnings` sets them.
     """
     frame, level = inspect.currentframe(), 1
+    # up to the first frame outside the engine, counted for `stacklevel`, which names the line that the user sees
     while frame is not None and _name(frame).startswith(_OPERATIONS):
         frame, level = frame.f_back, level + 1
     if frame is not None and _name(frame).startswith("emu."):

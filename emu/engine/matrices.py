@@ -84,11 +84,14 @@ def as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tuple
             "they differ"
         ) from None
     m, n = wide_a.shape[-2], wide_b.shape[-1]
+    # stacks of one matrix each, (1, M, K) and (1, K, N)
     if wide_a.ndim == wide_b.ndim == 2:  # the usual product needs no broadcasting
         whole = (*([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
         return wide_a[None], wide_b[None], whole, ()
+    # a vector's axis of size 1 was added above for the kernels: the caller's result does without it
     shape = (*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
     count = math.prod(batch)
+    # (count, M, K) and (count, K, N): all axes of the batch become one
     flat_a = namespace(wide_a).broadcast_to(wide_a, (*batch, *wide_a.shape[-2:])).reshape(count, *wide_a.shape[-2:])
     flat_b = namespace(wide_b).broadcast_to(wide_b, (*batch, *wide_b.shape[-2:])).reshape(count, *wide_b.shape[-2:])
     return flat_a, flat_b, shape, batch
@@ -100,12 +103,13 @@ def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Ar
     Args:
         array: what broadcasts to the result.
         shape: of the result.
-        full: the same, rows and columns of vectors kept.
+        full: the same, with the axes of size 1 that operands of one axis have for the kernels.
 
     Raises:
         ShapeError: it does not broadcast.
     """
     try:
+        # the addend may be broadcast up to the result, never the result up to a larger addend
         fits = np.broadcast_shapes(array.shape, shape) == shape
     except ValueError:
         fits = False

@@ -48,10 +48,12 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     is_array = type(x) is np.ndarray  # the usual operand skips all questions: an operation takes microseconds
     if not is_array:
         if isinstance(x, Value):
+            # a value was checked when it was made, and its format counts: an argument may repeat it, not change it
             x, fmt, check = _of_value(x, fmt, name, check=check)
         is_array = type(x) is np.ndarray or is_on_device(x)
     if fmt is None:
         return as_carrier(x, name)
+    # the quick way of networks: unchecked carriers of a known format are taken as they are, no text is parsed
     if is_array and not check and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
         return x, fmt
     parsed = require_placed(parse(fmt))
@@ -74,6 +76,7 @@ def _require_members(array: Array, fmt: Format, name: str) -> bool:
         from emu.backends.numba.members import are_members
 
         are_inside, has_negative_zeros = are_members(array, fmt)
+        # a yes is final; after a no NumPy looks again, since that names the first offender
         if are_inside:
             return has_negative_zeros
     try:
@@ -85,6 +88,7 @@ def _require_members(array: Array, fmt: Format, name: str) -> bool:
 
 def _carried(members: Array, fmt: Format) -> Array:
     """Return the carrier array of numbers that belong to a format."""
+    # formats of more than 53 bits: float64 would lose their last places, so the carrier holds integers
     if isinstance(fmt, Fixed) and fmt.carries_raws:
         return fmt.raw_of_members(members).astype(fmt.carrier, copy=False)
     if members.dtype == fmt.carrier:
@@ -154,6 +158,7 @@ def as_native(x: Any, name: str) -> Array:
         array = as_numbers(x, name)
         if array.dtype != object:
             return array
+        # objects: numbers that no dtype of NumPy holds exactly, all of them together
         words = _words_at(array, 0)
         if words is not None:
             return words
@@ -173,6 +178,7 @@ def as_native(x: Any, name: str) -> Array:
 
 def _word_of(exact: Array, name: str) -> tuple[Array, Fixed]:
     """Return the raws of fractions in a word of 64 bits, and its format."""
+    # fraction bits that each number needs: the word must have the most of them and still hold the largest number
     lowest = [_last_place(e) for e in exact.flat]
     if None not in lowest:
         frac_bits = max(bits for bits in lowest if bits is not None)  # the finest number decides for all
@@ -192,6 +198,7 @@ def _words_at(exact: Array, frac_bits: int) -> Array | None:
 
 
 def _inexact(exact: Array, name: str, holders: str) -> FormatError:
+    # the first number that no float64 holds; if each fits alone, they do not fit one word together
     lost = next((e for e in exact.flat if as_floats([e], ()) is None), exact.flat[0])
     return FormatError(
         f"`{name}` must hold numbers that {holders} holds exactly, all of them together, got {shown(lost)}; round it "
@@ -201,6 +208,7 @@ def _inexact(exact: Array, name: str, holders: str) -> FormatError:
 
 def _last_place(e: Any) -> int | None:
     """Return the fraction bits that a number needs, below 0 for a multiple of 2; None if no number of them suffices."""
+    # 0 for NaN and infinities, which have no fraction
     denominator = getattr(as_fraction(e), "denominator", 0)
     if denominator & (denominator - 1) or not denominator:  # no power of two, as of 1/3; or not finite
         return None
@@ -226,6 +234,7 @@ def _converted(x: Any, carrier: np.dtype[Any]) -> Array:
     """Return a device's array in another carrier; floats by kernels, since CuPy takes float32 subnormals for 0."""
     if x.dtype not in FLOATS or carrier not in FLOATS:
         return x.astype(carrier)
+    # binary32 to binary64 is exact; the other way rounds once, and infinities stay, by the rule `ieee`
     stage = encode_stage(OutputStage(PRESETS["fp64" if carrier == np.float64 else "fp32"], overflow=Overflow.IEEE))
     return load("cuda").quantize(x, None, Write(stage, RandomCode(0, 0, 0, 0, None), None), None).values
 

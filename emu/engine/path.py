@@ -79,12 +79,16 @@ def terms_of(
     """Return the arguments of `path_of_terms` for a product of matrices."""
 
     def maxima() -> tuple[float, float]:
+        # of gathered operands the memory that their offsets name: it may hold more numbers than are read, which only
+        # widens the bound
         elements = [x.data if isinstance(x, Gathered) else x for x in (matrices.left, matrices.right)]
         a, b = unit.kernels.largest_magnitudes(elements)
         return a, b
 
     is_aligned = matrices.alignment is not None
+    # one depth for all results: K of dense operands
     terms = Terms(matrices.formats, matrices.left.shape[-1], divisor, is_aligned=is_aligned)
+    # a unit that promotes sums multiplies each run by its inner unit: that is the plan's subject
     inner = unit.mac.inner
     return unit if inner is unit.mac else unit._replace(mac=inner), terms, maxima
 
@@ -105,6 +109,7 @@ def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tupl
     path = _path_by_formats(unit.kernels, unit.code, terms, unit.mac)  # cached: layers repeat the same formats
     if path.plan.path in SETTLED or not may_gain_from_maxima(*terms.formats, unit.mac):
         return path
+    # not cached: it depends on the numbers of this call
     measured = plan_product(*terms.formats, terms.depth, unit.mac, maxima, dots=_has_dots(unit.kernels, terms))
     return _as_computed(measured, unit.kernels, unit.code, terms)
 

@@ -70,8 +70,8 @@ class Plan(Drawn):
         mac: the unit to emulate; exact if the proof shows that the given one never rounds or saturates.
         fallback: why the backend leaves this path to the reference; empty if it computes it itself.
         addend: format into which the unit rounds a finer addend first; None leaves an addend as it is given.
-        seconds: about how long the product takes here, by the speeds that were measured of its way on another processor
-            with AVX-512; None if nobody asked, or knows.
+        seconds: about how long the product takes here, estimated from the speed of its way as measured on a processor
+            with AVX-512; None if it was not asked for, or if no speed was measured.
         faster: of a slow way, what would be much faster, the fastest first.
     """
 
@@ -120,6 +120,7 @@ def plan_product(
         dots: whether the backend multiplies these operands by integer dot-product instructions.
     """
     rounded = rounded_addend_format(addend_format, mac)
+    # the plan sees the addend that the unit adds: after it was rounded, if it is finer than the accumulator
     addend = addend_format if rounded is None else rounded
     if (
         mac.product == "exact"
@@ -155,6 +156,7 @@ def rounded_addend_format(addend: Format | None, mac: Mac) -> Fixed | None:
     # other orders add the addend last; a mode that moves exact values would move the rounded addend once more
     if not isinstance(mac.order, Sequential) or mac.rounding.draws or mac.rounding.moves_exact:
         return None
+    # bits of the addend below the accumulator's last place; 0 or less: nothing is to be rounded
     dropped = addend.frac_bits - accumulator.frac_bits
     width = max(addend.width_bits - dropped, 1) + 1  # rounded up, the largest needs a bit more
     # an unsigned addend lies below the sign bit of a signed accumulator
@@ -204,9 +206,11 @@ class _Bound:
             max_a, max_b, origin = _largest_raw(a), _largest_raw(b), "the formats"
         else:
             # at least 1: beside zeros alone the other operand would have no bound
+            # exact: ldexp moves the binary point of a number whose raw is an integer
             max_a, max_b = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in zip(maxima, (a, b), strict=True))
             origin = "the data's measured maxima"
         frac_bits = a.frac_bits + b.frac_bits
+        # products and addend in one unit, that of the finer: the other is shifted up, which is exact
         finest = max(frac_bits, addend.frac_bits) if addend else frac_bits
         total = depth * max_a * max_b << (finest - frac_bits)
         if addend:
@@ -223,9 +227,11 @@ def _largest_raw(fmt: Fixed) -> int:
 
 
 def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
+    # the proof that the accumulator drops out; empty if it is exact anyway
     why = ""
     if mac.accumulator != "exact":
         moves = mac.rounding.moves_exact  # such a mode changes a sum at every add, although nothing is dropped
+        # a float accumulator, one with fewer fraction bits than the terms, or such a mode: sums depend on the order
         if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits or moves:
             return Plan("in_order", f"the accumulator {mac.accumulator} rounds at every add", mac)
         # max_raw is the nearer of both limits of two's complement. -1 lies below every bound: whatever the operands, an
@@ -235,6 +241,7 @@ def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
             return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
         never = "wraps" if mac.overflow is Overflow.WRAP else "saturates"
         why = f"; the accumulator {mac.accumulator} never {never}"
+        # shown never to round or to overflow, the accumulator is the exact one
         mac = Mac()
     if dots and bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):
         return Plan("integer_dot", f"{bound}, exact in 64-bit integers in any order{why}", mac)

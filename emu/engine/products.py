@@ -136,9 +136,11 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
     if isinstance(unit.mac.order, Promote):
         return write_promoted(unit, matrices, write_product, divisor)
+    # the plan may prove that the Mac is exact, and that its addend is rounded first: `code` has what kernels compute
     plan, code, choice = path_of(unit, matrices, divisor)
     if addend is not None and plan.addend is not None:
         addend = rounded_addend(addend, formats[2], plan.addend, unit)
+    # a divisor of n bits lies in 2**(n-1)..2**n - 1
     sizes, lowered = matrices.sizes, divisor.bit_length() - 1  # floor(log2 divisor)
     observed = None if unit.register is None else accumulator_of(*formats, sizes[2], unit.mac)
     # kernels number results (B, M, N): in C order the same elements as `shape`
@@ -178,6 +180,8 @@ def write_scaled_matrices(unit: UnitDescription, product: ScaledProduct) -> Arra
     """
 
     def written(by: UnitDescription) -> Array:
+        # scales of runs enter as each run is added to the outer accumulator; all other places are known to
+        # `write_product`
         if product.at_promotion is None:
             return write_product(by, product.matrices)
         return write_promoted(by, product.matrices, write_product, scales=product.at_promotion)
@@ -191,6 +195,7 @@ def write_scaled_matrices(unit: UnitDescription, product: ScaledProduct) -> Arra
     else:
         sums = write_quantized(wide, *carriers_of_sums(*integer_sums(unit, product.integers, write_product)))
     array, fmt = product.after
+    # the addend joins after the multiplication: in units of the result, not of the sum
     if array is None:
         result = write_elementwise(wide, "multiply", [sums, product.at_result], (FLOAT32, FLOAT32))
     elif product.integers is None:  # epilogues of matrix units fuse both
@@ -207,6 +212,7 @@ def rounded_addend(addend: Array, fmt: Format | None, rounded: Fixed, unit: Unit
     The plan has proved that this neither overflows nor draws random bits: so nothing of it is counted, and no seed
     matters.
     """
+    # the accumulator's own rounding mode and overflow rule, into a format that is as wide as the rounded addend needs
     stage = encode_mac(unit.mac).accumulator
     assert fmt is not None
     assert stage is not None
@@ -230,8 +236,10 @@ def _plan_matmul(
         given = as_addend_operand(addend, addend_format, "addend", check=False)
         return plan_of(unit, scaled_matrices(unit.mac, a, b, given).matrices)
     matrices = matrices_of((on_host(a), a_format), (on_host(b), b_format), check=False)
+    # the format alone: an addend's numbers change no plan
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
+    # without `out_format` the plan is of a unit that writes the format of `a`
     written = formats[0] if out_format is None else out_format
     return plan_of(call_of("matmul", written, options, PRODUCT_OPTIONS)[0], matrices._replace(formats=formats))
 

@@ -55,11 +55,14 @@ def write_promoted(
     left, right = (on_host(x.array() if isinstance(x, Gathered) else x) for x in (matrices.left, matrices.right))
     # what the outer accumulator counts is not counted: as in other units, flags are those of what is written
     outer = unit.writing(held)
+    # what a run hands over has the inner accumulator's format: the stage rounds nothing that the adds have not rounded
     inner_stage = inner_mac.stage_of(require_placed(parse(order.accumulator)))
     inner = unit.writing(inner_stage)._replace(mac=inner_mac)
+    # the outer accumulator begins with the addend, rounded into it; runs begin without
     start = np.zeros(shape, mac.accumulator.carrier)
     if matrices.addend is not None:
         start = np.broadcast_to(write_quantized(outer, on_host(matrices.addend), matrices.formats[2]), shape)
+    # a factor of 1 makes the fma an addition, rounded once
     state, factor = np.ascontiguousarray(start), np.ones((1, 1, 1), np.float32)
     formats = (PRESETS["fp32"], inner_stage.format, mac.accumulator)
     for run, first in enumerate(range(0, depth, order.n)):
@@ -68,13 +71,16 @@ def write_promoted(
             left=np.ascontiguousarray(left[:, :, part]), right=np.ascontiguousarray(right[:, part]), addend=None,
             formats=(*matrices.formats[:2], None), shape=shape, alignment=_part_of(matrices.alignment, part),
         )  # fmt: skip
+        # a run shorter than n, the last one, is planned by its own depth
         partial = multiply(inner, cut)
         if scales is not None:  # NumPy rounds a product of binary32 once
             with np.errstate(all="ignore"):
+                # (B or 1, M, 1) * (B or 1, 1, N): one product of scales for each result
                 factor = scales[0][:, :, run, None] * scales[1][:, None, run]
         state = write_elementwise(outer, "fma", [factor, partial, state], formats)
     if divisor == 1:
         return write_quantized(unit, state, mac.accumulator).reshape(matrices.shape)
+    # an array: `divide` reads as many divisors as there are results
     divisors = np.full(shape, divisor, np.int64)
     return write_elementwise(unit, "divide", [state, divisors], (mac.accumulator, Fixed(64, 0))).reshape(matrices.shape)
 

@@ -77,6 +77,7 @@ def quantize(
     fmt = scaled_or(fmt)
     if isinstance(fmt, Scaled):
         unit, check = unit_of_elements(fmt, options)
+        # without a format every real number is taken at its exact value: there is nothing to check against
         array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
         if scale is None and zero is not None:
             raise FormatError(f"`zero` must be given with `scale`, got {zero!r} alone; give both, or neither")
@@ -89,11 +90,13 @@ def quantize(
         )
     unit, out, check = call_of("quantize", fmt, options)
     array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
+    # None means two things: no `out`, or an `out` of codes or raws that no kernel writes, which is filled below
     target = None if out is None else _require_target(out, array.shape, unit.stage.format)
     values = write_quantized(unit, array, source, target)
     if out is None or target is not None:
         return values if out is None else out
     written = unit.stage.format
+    # signed integers receive raws, unsigned ones codes: for signed formats both differ below 0
     out[...] = (
         written.to_raw(values) if isinstance(written, Fixed) and out.dtype.kind == "i" else written.encode(values)
     )
@@ -131,6 +134,7 @@ def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> A
     # unsigned format's raws fit a signed dtype that is one bit wider; they are made from values afterwards.
     if out.dtype.kind == "i" and isinstance(fmt, Fixed) and fmt.width_bits + (not fmt.signed) <= bits:
         return out if fmt.signed and bits <= MAX_RAW_BITS else None
+    # codes of a two's complement format of 8, 16 or 32 bits are its raws: the same memory, read with a sign
     if out.dtype == code_dtype_for(fmt.width_bits):
         whole = fmt.signed and is_two_s_complement(fmt) and fmt.width_bits == bits <= MAX_RAW_BITS
         return out.view(out.dtype.str.replace("u", "i")) if whole else None

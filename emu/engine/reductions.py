@@ -30,6 +30,7 @@ def one_of(fmt: Format) -> Fixed | Float:
 
     A float format may not hold 1, or read it as 0 (`daz`, if 1 is subnormal). Then the factor has a format of its own.
     """
+    # a factor of one bit does not widen the planner's bound K * max|a| * max|b|
     if not isinstance(fmt, Float):
         return _ONE_BIT
     reads_as_zero = fmt.daz and fmt.smallest_normal > 1
@@ -119,6 +120,7 @@ def write_total(
     """
     axes = tuple(range(array.ndim)) if axis is None else as_axes("axis", axis, array.ndim)
     kept = tuple(a for a in range(array.ndim) if a not in axes)
+    # by offsets: kept axes run down the rows, summed ones along k
     rows, one = Gathered.of_axes(array, kept, axes), one_of(fmt)
     depth, shape = rows.shape[2], tuple(array.shape[a] for a in kept)
     matrices = Matrices(rows, _ones(depth, one.carrier), None, (fmt, one, None), shape)

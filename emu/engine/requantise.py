@@ -2,7 +2,7 @@
 
     sums ──► multiplier, rounded on the way as the kind says ──► + zero point ──► bounded ──► elements, flags
 
-A kind is a row of the table below: what it makes of the scales, once, and of a sum.
+A kind is a row of the table below, with two functions: one prepares the scales, once; the other applies them to sums.
 
 Sources: docs/concepts/requantise.md; B. Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.2.
@@ -107,6 +107,7 @@ def requantise(
             "a requantiser must be given `scale`, `a_scale` and `b_scale`, or `multiplier`, got none of them; give one"
         )
     else:
+        # a multiplier stands for all three scales: the requantiser's own is 1 beside it
         chosen: dict[str, Any] = {"scale": 1.0, **options}
         described = Requantiser(kind, **chosen)
     fmt = element_format(parse_number(out))
@@ -146,6 +147,8 @@ def as_sums(given: Any) -> Integers:
     if isinstance(fmt, Fixed) and fmt.carries_raws:
         numbers = numbers / 2.0**fmt.frac_bits
     with np.errstate(invalid="ignore"):
+        # by way of float64, NaN and infinities become integers that differ from them; what it rounds lies far beyond 32
+        # bits
         integers = numbers.astype(np.float64).astype(np.int64)
     wrong = (integers != numbers) | (integers < INT32.min) | (integers > INT32.max)
     if wrong.any():
@@ -175,11 +178,13 @@ def write_requantised(
     arrays = [part.shape for part in multipliers if hasattr(part, "shape")]
     if any(not _broadcasts(shape, sums.shape) for shape in arrays):
         raise ShapeError(f"scales must broadcast to the sums {sums.shape}, got {arrays[0]}; give axes of size 1")
+    # int64 far within its range: a sum and a zero point cannot wrap
     rounded = np.asarray(_ROWS[RequantiserKind(by.kind)].apply(sums, *multipliers))
     rounded += by.zero
     low = int(fmt.min) if by.lowest is None else by.lowest
     high = int(fmt.max) if by.highest is None else by.highest
     if flags is not None:
+        # counted before the clip, after which nothing lies beyond
         beyond = int(((rounded < low) | (rounded > high)).sum())
         flags.add(Flags(overflow=beyond).counts())
     return np.clip(rounded, low, high, out=rounded).astype(fmt.carrier)
@@ -244,6 +249,7 @@ def _given_multiplier(by: Requantiser, given: tuple[Any, Any]) -> tuple[Any, ...
 
 def _single_multiplier(a: Array, b: Array, scale: np.float32, _: Rounding | None) -> tuple[Array]:
     with np.errstate(over="ignore", under="ignore"):
+        # in this order, (a * b) / scale: another order rounds to other bits
         multiplier = a.astype(np.float32) * b.astype(np.float32) / scale  # NumPy rounds each operation of binary32 once
     if not np.isfinite(multiplier).all():
         raise FormatError("a multiplier must be a finite number of binary32, got infinity; check the scales")
@@ -255,6 +261,7 @@ def _by_float(sums: Integers, multiplier: Array) -> Integers:
     np.copyto(product, sums, casting="same_kind")  # each sum is rounded to binary32 once
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         product *= multiplier
+    # bounded first: the cast of a float beyond int64 is not defined. rint is nearest even
     np.rint(np.clip(product, -FAR, FAR, out=product), out=product)
     rounded = empty(sums.shape, np.int64)
     np.copyto(rounded, product, casting="unsafe")
@@ -275,9 +282,11 @@ def in_31_bits(multiplier: Any) -> tuple[Integers, Integers]:
     Raises:
         FormatError: one of 2**30 or more.
     """
+    # multiplier = fraction * 2**shift, fraction in 1/2..1: scaled by 2**31 it lies in 2**30..2**31
     fraction, shift = np.frexp(np.asarray(multiplier, np.float64))
     m = np.floor(np.ldexp(fraction, MULTIPLIER_BITS) + 0.5).astype(np.int64)  # exact: a fraction of 53 bits, scaled
     shift = shift.astype(np.int64)
+    # rounded up to 2**31, which needs 32 bits: half of it, and a shift more
     is_whole = m == 1 << MULTIPLIER_BITS
     return _within_shifts(np.where(is_whole, m // 2, m), shift + is_whole)
 
@@ -288,30 +297,37 @@ def _within_shifts(m: Integers, shift: Integers) -> tuple[Integers, Integers]:
             f"a multiplier must be below 2**{LARGEST_SHIFT}, got one of 2**{int(shift.max()) - 1} or more; check the "
             "scales"
         )
+    # such a multiplier is below 2**-32: times a sum of 32 bits it stays below 1/2
     is_nothing = shift < LEAST_SHIFT
     return np.where(is_nothing, 0, m), np.where(is_nothing, 0, shift)
 
 
 def twice_rounded(sums: Integers, m: Any, shift: Any) -> Integers:
     """Return sums times multipliers: the high half rounded, ties up, and then a shift, ties away from zero."""
+    # one of the two is 0
     left = np.maximum(shift, 0)
     right = np.maximum(-shift, 0)
     scaled = _wrapped(sums << left)
     # (x * m + 2**30) // 2**31 with the quotient cut toward zero is a rounding of ties up, for either sign
+    # no overflow: |scaled| <= 2**31 and m < 2**31, so the product is below 2**62
     product = scaled * m
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     high = _cut(product + nudge, MULTIPLIER_BITS)
+    # the bits that the right shift drops; at most 31, so that int64 holds the mask
     mask = (np.int64(1) << right) - 1
+    # half less one unit for a high half of 0 or more, half for a negative one: so ties move away from zero
     threshold = (mask >> 1) + (high < 0)
     return (high >> right) + ((high & mask) > threshold)
 
 
 def _cut(x: Integers, bits: int) -> Integers:
     """Return x / 2**bits, cut toward zero."""
+    # a shift alone rounds down, which for negative numbers is away from zero
     return np.where(x >= 0, x >> bits, -(-x >> bits))
 
 
 def _wrapped(x: Integers) -> Integers:
+    # modulo 2**32, as registers of 32 bits wrap
     return x.astype(np.int32).astype(np.int64)
 
 
@@ -329,6 +345,7 @@ class _Quotient(NamedTuple):
 
 
 def _exact_quotient(a: Array, b: Array, scale: np.float32, mode: Rounding | None) -> tuple[_Quotient, Rounding | None]:
+    # a quotient may have no end in binary: numerator and denominator are kept, as Python's integers
     a, b = np.broadcast_arrays(a, b)
     exact = [
         Fraction(float(x)) * Fraction(float(y)) / Fraction(float(scale)) for x, y in zip(a.flat, b.flat, strict=True)
@@ -342,6 +359,7 @@ def _exact_quotient(a: Array, b: Array, scale: np.float32, mode: Rounding | None
 
 def _power_of_two(a: Array, b: Array, scale: np.float32, mode: Rounding | None) -> tuple[_Quotient, Rounding | None]:
     quotient, mode = _exact_quotient(a, b, scale, mode)
+    # a power of two has the fraction 1/2; as a reduced quotient it has a numerator or a denominator of 1
     fraction, _ = np.frexp(quotient.near)
     if (fraction != 0.5).any() or any(
         n != 1 and d != 1 for n, d in zip(quotient.above.flat, quotient.below.flat, strict=True)
@@ -360,28 +378,35 @@ def _by_quotient(sums: Integers, quotient: _Quotient, mode: Rounding | None) -> 
     3/4, exact in binary64, is rounded in place of the number.
     """
     near = sums * quotient.near
-    # `near` is within 2**-51 of the product, relatively: three roundings of 2**-53 each, the third of the quotient
+    # `near` is within 2**-51 of the product, relatively: two roundings of 2**-53 each, the first of the quotient
     doubt = np.abs(near) * 2.0**-50 + 2.0**-1000
+    # between two neighbouring multiples of 1/2 every mode gives the same result: only near such a multiple is `near`
+    # not enough
     halves = np.rint(2 * near) / 2
     is_sure = (np.abs(near - halves) > doubt) & (np.abs(near) < FAR)
     floor = np.floor(near)
+    # any number strictly between two multiples of 1/2 will do
     stand_in = np.where(near - floor < 0.5, floor + 0.25, floor + 0.75)
+    # beyond 2**40 every element is bounded, whatever its last bits are
     stand_in = np.where(np.abs(near) >= FAR, np.clip(near, -2.0 * FAR, 2.0 * FAR), stand_in)
     open_ones = ~is_sure & (np.abs(near) < 2 * FAR)
     if open_ones.any():
         above, below = (np.broadcast_to(part, sums.shape)[open_ones] for part in quotient[:2])
+        # objects: Python's integers, which have no width
         numerators = sums[open_ones].astype(object) * above
         whole = numerators // below
         twice = 2 * (numerators - whole * below)
+        # 0: an integer; 1: below the half; 2: at it; 3: above it
         side = np.array([(t > 0) + (t == d) + 2 * (t > d) for t, d in zip(twice, below, strict=True)])
         stand_in[open_ones] = whole.astype(np.float64) + np.select(
             [side == 0, side == 1, side == 2], [0, 0.25, 0.5], 0.75
         )
+    # 48 bits hold 2 * FAR, so that this rounding neither overflows nor saturates
     return quantize(stand_in, Fixed(48, 0), rounding=mode).astype(np.int64)
 
 
 class _Row(NamedTuple):
-    """One kind: what it makes of the three scales and a mode, and of sums and that."""
+    """One kind: `prepare` makes parts of the three scales and a mode, `apply` multiplies sums by these parts."""
 
     prepare: Callable[[Array, Array, np.float32, Any], tuple[Any, ...]]
     apply: Callable[..., Integers]

@@ -55,6 +55,7 @@ def stage_of_elements(fmt: Scaled) -> OutputStage:
     overflow = Overflow.SATFINITE
     if not isinstance(fmt.element, Float):
         is_whole = fmt.has_zero or not fmt.element.signed
+        # of signed elements without zero points -2**(n-1) is left out: magnitudes are alike on both sides
         overflow = Overflow.SATURATE if is_whole else Overflow.SATURATE_SYMMETRIC
     return OutputStage(fmt.element, Rounding.parse(fmt.rule.rounding), overflow)
 
@@ -112,6 +113,7 @@ def as_scaled(given: Any, fmt: Scaled, axis: int, *, check: bool) -> ScaledValue
         elements, *rest = cast("tuple[Any, ...]", given)
         scales: list[Any] = rest
         zero: Any = None
+        # zero points come last, after the scales of all levels; `ScaledValue.of` says so if they are missing
         if fmt.has_zero and len(scales) > len(fmt.levels):
             *scales, zero = scales
             zero = as_zero_points(fmt, zero)
@@ -120,10 +122,12 @@ def as_scaled(given: Any, fmt: Scaled, axis: int, *, check: bool) -> ScaledValue
             as_operand(scale, level.scale, f"scales of {level.tiling}", check=check)[0]
             for scale, level in zip(scales, fmt.levels, strict=False)
         ]
+        # copies: a value holds arrays of its own
         array, *levels = (np.array(on_host(part)) for part in parts)
         return ScaledValue.of(array, (*levels, *scales[len(levels) :]), fmt, axis, zero)
     x, source = as_operand(given, None, "array", check=check)
     unit = unit_of_elements(fmt, {})[0]
+    # with flags of its own, NaN that elements do not have are counted instead of warned of: the check below names them
     written = write_scaled(unit._replace(flags=Flags()), fmt, x, source, axis)
     if check:
         numbers, decoded = np.asarray(on_host(x)), np.asarray(written)
@@ -154,13 +158,14 @@ def write_scaled(
         pad: whether the last block along an axis may be short.
         counts: gets the counts of blocks; None counts nothing.
         given: scales and zero points in place of those that the rule chooses; zero points may be None.
-        magnitudes: what the rule chooses the scale by in place of the largest magnitude, which is noted; None is no
-            such thing.
+        magnitudes: of delayed scaling: the rule chooses the scale by the magnitude that it assumes, and the largest
+            magnitude of `x` is noted in it; None: the scale follows from `x`.
 
     Raises:
         ShapeError: no such axis, or blocks that do not divide it.
         FormatError: numbers that no float64 holds; given scales that cannot be, or that the rule does not take.
     """
+    # blocks are made on the host, from contiguous memory
     x = contiguous(on_host(x))
     axis = axis_of(axis, x.shape, fmt)
     if not pad:
@@ -168,12 +173,16 @@ def write_scaled(
     if unit.register is not None:
         observe(unit, x, source)
     numbers = as_read(unit.kernels, fmt, x, source)
+    # the register has seen the numbers; divided by their scales they would be counted a second time
     unseen = unit._replace(register=None)  # which has observed the numbers
     write, counted = encode_write(unseen, x.shape, None), unit.flags is not None or counts is not None
     scales: Scales | None = None
+    # scales that the rule alone decides: one pass of the backend makes them and the elements
     if given is None and magnitudes is None and not fmt.has_zero:
         outcome, stored = unit.kernels.quantize_blocks(numbers, fmt, axis, write, counted=counted)
     else:
+        # a delayed scale follows from `assumed`, whatever this array holds; its own largest magnitude is noted for
+        # later
         scales = (
             _scales(unit.kernels, fmt, numbers, axis, magnitudes and magnitudes.assumed)
             if given is None
@@ -181,9 +190,12 @@ def write_scaled(
         )
         outcome, stored = _elements_by(unit.kernels, numbers, fmt, axis, write, scales), scales.stored
     if magnitudes is not None and scales is not None:
+        # noted after the elements were made: it is what later casts assume
         magnitudes.note(scales.names["amax"])
     elements = deliver(unseen, outcome)
     if counts is not None:
+        # `quantize_blocks` returns what is stored alone; counts ask for each block's range, too, so the definition is
+        # run once more
         scales = scales or _scales(unit.kernels, fmt, numbers, axis)
         counts.add(_counted(unit, fmt, numbers, scales, np.asarray(elements), int(outcome.flags[OVERFLOW_FLAG]), axis))
     return ScaledValue.of(elements, stored, fmt, axis, None if scales is None else scales.zero)
@@ -231,6 +243,7 @@ def given_scales(fmt: Scaled, scale: Any, zero: Any, numbers: Array, axis: int) 
     tiles = Tiles(fmt.tiling, numbers.shape, axis)
     counts = tiles.counts
     try:
+        # copies: broadcast arrays would share their elements
         stored = np.array(np.broadcast_to(stored, counts))
         points = None if points is None else np.array(np.broadcast_to(points, counts))
     except ValueError:
@@ -253,6 +266,7 @@ def scales_that_divide(given: Any, fmt: Float, name: str) -> Array:
         with np.errstate(over="ignore", under="ignore"):
             numbers = numbers.astype(np.float32)
     scales = np.array(as_operand(numbers, fmt, name, check=True)[0])
+    # a comparison with NaN is false, so NaN is wrong as well
     wrong = ~(np.isfinite(scales) & (scales >= fmt.smallest_normal))
     if wrong.any():
         raise FormatError(
@@ -267,12 +281,15 @@ def _counted(
 ) -> ScaleCounts:
     """Return the counts of blocks of one array; `clipped`: elements beyond the largest one."""
     tiles, stored, amax = Tiles(fmt.tiling, numbers.shape, axis), scales.stored[0], scales.names["amax"]
+    # blocks whose scale is NaN have a count of their own; the counts of blocks below leave them out
     known = ~scales.lost
     is_zero, kept = known & (amax == 0), tiles.spread(known)
     nothing = 0 if scales.zero is None else tiles.spread(scales.zero)
     limit = fmt.levels[0].scale
+    # the largest scale; and the smallest one, which is 0 if the format has it
     ends = [limit.max, limit.smallest_positive if not limit.zero else 0.0]
     at_limit = known & ~is_zero & np.isin(stored, ends)
+    # frexp has its fraction in 1/2..1, so floor(log2) is its exponent less 1
     leading = np.frexp(stored[known & (stored != 0)].astype(np.float64))[1] - 1
     exponents, blocks = np.unique(leading, return_counts=True)
     return ScaleCounts(
@@ -300,8 +317,10 @@ def _rounded_quotients(unit: UnitDescription, fmt: Scaled, x: Array, scales: Sca
     """Return a number of each block divided and rounded as elements are, but without bound."""
     from emu.backends.reference.scaled import WHOLE, elements_of, names_of_blocks
 
+    # as the elements were divided: in float64 if the rule says so
     x = x.astype(np.float64) if fmt.rule.divides_exactly else x
     y = elements_of(fmt, x, names_of_blocks(fmt, scales))
+    # each element draws bits of its own: no single rounding stands for the block, so its quotient does
     if unit.stage.rounding.draws:
         return y
     wide = WHOLE if fmt.has_zero else _continued(fmt.element)  # the same grid, continued
@@ -311,7 +330,9 @@ def _rounded_quotients(unit: UnitDescription, fmt: Scaled, x: Array, scales: Sca
 def _continued(element: Fixed | Float) -> Fixed | Float:
     """Return a format whose grid is that of elements, up to more than twice the largest one."""
     if isinstance(element, Fixed):
+        # two bits more: four times the range, in the same steps
         return replace(element, width_bits=element.width_bits + 2)
+    # the bias stays, so that the steps of all smaller numbers do
     bits = element.exponent_bits + 1
     return Float(bits, element.fraction_bits, element.bias, ftz=element.ftz)
 
@@ -322,6 +343,7 @@ def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> A
     Raises:
         FormatError: an integer that no float64 holds.
     """
+    # rules read carriers, not codes: what a decoder of the format would flush is flushed here
     if isinstance(source, Float) and source.daz:
         from emu.backends.reference.arithmetic import flush_operands
 
@@ -331,6 +353,7 @@ def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> A
     if x.dtype.kind == "f":
         return x
     floats = _rounded(kernels, _FLOAT64_STAGE, x, source)
+    # integers are compared as Python's: a comparison in float64 would round both sides
     back = floats * 2.0**source.frac_bits if isinstance(source, Fixed) else floats
     if any(int(f) != int(e) for f, e in zip(back.flat, x.flat, strict=True)):
         raise FormatError(
@@ -343,8 +366,10 @@ def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> A
 def observe(unit: UnitDescription, x: Array, source: Format | None) -> None:
     """Have the unit's register observe the numbers before they are scaled."""
     exact = source if isinstance(source, Fixed) else None
+    # what is written goes nowhere: only the register's counts are of interest
     write = Write(_FLOAT64_STAGE, UNSEEDED, place_register(unit, exact))
     outcome = unit.kernels.quantize(x, code_of(source), write, None)
+    # binary64 has NaN: so nothing is lost, and no warning is due
     deliver(unit._replace(flags=None, code=_FLOAT64_STAGE), outcome)
 
 

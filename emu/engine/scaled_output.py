@@ -72,6 +72,7 @@ class ScaledOutput:
 
     def of_operations(self, unit: UnitDescription) -> UnitDescription:
         """Return the unit that computes results, which are then written as blocks."""
+        # flags of binary32 results are counted apart: of these `Unit._keep_events` keeps those that blocks do not show
         events = None if unit.flags is None else Flags()
         return unit.writing(BINARY32, events)._replace(register=unit.register)
 
@@ -118,6 +119,7 @@ class ScaledOutput:
             ShapeError: the shapes do not fit together.
         """
         product = integer_patches(x, w, bias, slide)
+        # kernels are the left operand: (1, O, 1) or (N * groups, O / groups, 1), as their zero points lie
         scales = [slide.per_channel(np.asarray(w.scales[0]), x.shape[0]), np.asarray(x.scales[0]).reshape(1, 1, 1)]
         return self._requantised(unit, product, scales)
 
@@ -125,14 +127,17 @@ class ScaledOutput:
         assert self.requantiser is not None
         assert isinstance(self.format.element, Fixed)
         sums, kept = integer_sums(unit, product, write_product)
+        # the sums as the accumulator has them, before zero point and multiplier
         if unit.register is not None:
             observe(unit, sums, kept)
+        # sums of an accumulator of at most 32 bits need no look
         is_wide = kept.width_bits > INT32.bits
         if is_wide and (beyond := sums[(sums < INT32.min) | (sums > INT32.max)]).size:
             raise FormatError(
                 f"sums that are requantised must have 32 bits, got {beyond.flat[0]} from the accumulator {kept}; write "
                 "emu.Mac(accumulator='fix32f0', overflow='wrap')"
             )
+        # (B, M, N), to which scales of rows (B, M, 1) and of columns (B, 1, N) broadcast
         stacked = sums.reshape(product.sizes)
         if not all(np.isfinite(part).all() for part in scales):
             raise FormatError(
@@ -173,6 +178,7 @@ def scaled_output(
     if axis is not None:
         raise FormatError(f"`axis` must be left out where sums are requantised, got {axis}: a tensor has one scale")
     if isinstance(requantise, Requantiser):
+        # a zero point of 0 is given, too: None alone leaves the requantiser's own
         changed = {name: given for name, given in (("scale", scale), ("zero", zero)) if given is not None}
         return ScaledOutput(fmt, -1, replace(requantise, **changed))
     if scale is None:

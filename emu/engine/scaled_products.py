@@ -74,20 +74,24 @@ def scaled_matrices(mac: Mac, a: Any, b: Any, addend: tuple[Array | None, Format
         operands = require_integers("a", left), require_integers("b", right)
         inside, after = _divided_addend(addend)
         integers = integer_matrices(*operands, as_bias(*inside))
+        # matrices of the shapes alone: `integers` is what is computed
         shapes = Matrices.of(np.asarray(a.array), np.asarray(b.array), (FLOAT32, FLOAT32, None), after[0])
         return ScaledProduct(shapes, None, _at_result(left, right, 0), integers, after)
+    # in_block: (element * finest scale) is the number that is multiplied; else the element as it is stored
     (x, fx), (y, fy) = (_factors(value, is_inside=places[0] == "in_block") for value in (left, right))
     array, fmt = addend
     matrices = Matrices.of(x, y, (fx, fy, fmt), array)
     after: tuple[Array | None, Format | None] = (None, None)
     if "at_result" in places:  # a sum that begins with the addend would multiply it as well
         matrices, after = matrices._replace(addend=None, formats=(fx, fy, None)), addend
+    # an exact unit aligns nothing: its terms need no exponents
     if places[0] == "in_block" and isinstance(mac.order, Blocks) and not mac.is_exact:
         (top_x, point_x), (top_y, point_y) = (_exponents_of(value, mac.order) for value in (left, right))
         tops = Matrices.of(top_x, top_y, (fx, fy, None))
         points = point_x, point_y
         matrices = matrices._replace(alignment=Alignment(_as_array(tops.left), _as_array(tops.right), points))
     promoted = _promoted(mac, left, right) if places[0] == "at_promotion" else None
+    # the first level that multiplies the result: all of them, or those outside the finest
     finest = 0 if places[0] == "at_result" else 1
     factor = _at_result(left, right, finest) if "at_result" in places else None
     return ScaledProduct(matrices, promoted, factor, None, after)
@@ -122,10 +126,12 @@ def scaled_patches(
         ShapeError: the shapes do not fit together.
     """
     images, kernels = (_convolved(name, operand) for name, operand in (("x", x), ("w", w)))
+    # kernels are the left operand of the product, images the right one
     places = _places_of(mac, kernels.format, images.format)
     if places[0] == "at_result" and (images.format.has_zero or kernels.format.has_zero):
         inside, after = _divided_addend(bias)
         integers = integer_patches(images, kernels, inside, slide)
+        # stands for no product: `integers` is what is computed
         none = Matrices(integers.left.elements, integers.right.elements, None, (FLOAT32, FLOAT32, None), integers.shape)
         return ScaledProduct(none, None, _of_channels(images, kernels), integers, _per_channel(after, kernels))
     (a, fa), (b, fb) = (_factors(value, is_inside=places[0] == "in_block") for value in (images, kernels))
@@ -157,6 +163,7 @@ def _of_each_channel(bias: Array, kernels: ScaledValue) -> Array:
 def _convolved(name: str, given: Any) -> ScaledValue:
     x = _require_scaled(name, given)
     tiling = x.format.tiling
+    # a patch runs over all channels, rows and columns of a window: one scale must serve all of k
     is_whole = tiling.across is None or (name == "w" and tiling.is_channel and x.axis != -x.ndim)
     if not is_whole or len(x.format.levels) > 1:
         wanted = "the tensor" if name == "x" else "the tensor or of output channels"
@@ -179,6 +186,7 @@ def integer_patches(
     x = _convolved("x", require_integers("x", images))
     w = _convolved("w", require_integers("w", kernels))
     fx, fw = format_of_integers(x), format_of_integers(w)
+    # a border of the number 0 is the element of the zero point
     pad = 0 if x.zero is None else int(x.zero.item())
     matrices = slide.matrices((np.asarray(x.array), fx), (np.asarray(w.array), fw), (None, None), pad)
     count = x.shape[0]
@@ -192,6 +200,7 @@ def integer_patches(
 
 def _of_channels(images: ScaledValue, kernels: ScaledValue) -> Array:
     """Return what multiplies the sums of a convolution, (1, O or 1, 1, 1)."""
+    # (1, O or 1, 1, 1) and (1, 1, 1, 1): the result is (N, O, OH, OW)
     a = np.asarray(kernels.scales[0], np.float32).reshape(1, -1, 1, 1)
     b = np.asarray(images.scales[0], np.float32).reshape(1, 1, 1, 1)
     return _multiplied(kernels.format, a, b)
@@ -214,6 +223,7 @@ def _operand(name: str, given: Any, axis: int) -> ScaledValue:
     x = _require_scaled(name, given)
     if x.ndim == 1:
         return x
+    # square blocks, and that of a whole tensor, are the same along both axes of a matrix
     if x.axis != axis and not (x.format.serves_either_axis and {x.axis, axis} == {-1, -2}):
         raise FormatError(
             f"blocks of `{name}` must lie along k, axis {axis}, got axis {x.axis} of shape {x.shape}; quantize it with "
@@ -239,6 +249,7 @@ def _places_of(mac: Mac, left: Scaled, right: Scaled) -> tuple[str, ...]:
             f"both operands must have as many levels of scales, got {left} and {right}; quantize one of them anew"
         )
     places: tuple[str, ...] = mac.scales
+    # the ideal of the standard: an exact unit without `scales` multiplies each term by its scales
     if not places and mac.is_exact and count == 1:
         places = ("in_block",)
     if len(places) < count:
@@ -297,6 +308,7 @@ def _require_place(mac: Mac, fmt: Scaled, place: str) -> None:
                 f"a run of products must have one scale, got {mac.order} and blocks of {fmt.tiling}; promote sums of "
                 f"{math.gcd(along, mac.order.n)}"
             )
+    # the unit adds the exponents of one pair of scales for a whole group
     group = mac.order.group if isinstance(mac.order, Blocks) else 1
     if place == "in_block" and along is not None and along % group:
         raise FormatError(
@@ -319,7 +331,7 @@ def _factors(value: ScaledValue, *, is_inside: bool) -> tuple[Array, Format]:
 
 
 def _spread(value: ScaledValue, finest: Array) -> Array:
-    """Return what the finest level has for each block, shape of the elements."""
+    """Return the finest level's numbers, each repeated over its block: shape of the elements."""
     return np.broadcast_to(value.tiles[0].spread(finest), value.shape)
 
 
@@ -328,10 +340,15 @@ def _exponents_of(value: ScaledValue, order: Blocks) -> tuple[Array, int]:
     fmt, scale = value.format, value.format.levels[0].scale
     tops = _spread(value, _exponents(np.asarray(value.scales[0]), scale.emin))
     if order.group > 1:  # those of the scales alone
+        # element = integer * 2**quantum, scale = integer * 2**(exponent - fraction_bits): so the point is fraction_bits
+        # - quantum, and a quantum above 0 stays in the integer
         return tops, scale.fraction_bits + max(-_quantum(fmt), 0)
+    # of fixed point the exponent of the last place: below it there is no leading bit
     emin = fmt.element.emin if isinstance(fmt.element, Float) else -fmt.element.frac_bits
     exponents = _exponents(np.asarray(value.array), emin)
     exponents += tops
+    # number = both significands as integers * 2**(exponent - point): they have element_digits - 1 and fraction_bits
+    # bits behind their points
     return exponents, scale.fraction_bits + fmt.element_digits - 1
 
 
@@ -346,6 +363,8 @@ def _exponents(x: Array, least: int) -> Array:
 
     Int32; those of zeros, infinities and NaN are not read.
     """
+    # the field read as it is: a subnormal has field 0, so exponent -127, which is exact for 2**-127, the smallest scale
+    # of E8M0
     if x.dtype == np.float32 and least >= -FLOAT32_BIAS:  # float32's own subnormals lie below `least`, too
         fields = np.ascontiguousarray(x).view(np.int32) >> FLOAT32_FRACTION_BITS
         fields &= FLOAT32_FIELD
@@ -360,9 +379,13 @@ def plain_format(fmt: Scaled) -> Float:
     scale = fmt.levels[0].scale
     # an element less its zero point has a bit more
     digits = fmt.element_digits + fmt.has_zero + scale.fraction_bits
+    # exponent of the last place of a product: those of scale and element, added
     quantum = scale.emin - scale.fraction_bits + _quantum(fmt)
+    # both significands are below 2, so their product is below 4: an exponent more
     emax = scale.emax + fmt.element_exponent + 1 + fmt.has_zero
+    # the smallest normal exponent of a format whose last subnormal place is `quantum`
     emin = quantum + digits - 1
+    # codes for emin..emax, one for subnormals, and one for infinities and NaN
     exponent_bits = max((emax - emin + 2).bit_length(), 2)
     return Float(exponent_bits, digits - 1, bias=1 - emin)
 
@@ -370,6 +393,7 @@ def plain_format(fmt: Scaled) -> Float:
 def _promoted(mac: Mac, left: ScaledValue, right: ScaledValue) -> tuple[Array, Array]:
     """Return the scales of each run of products, (B or 1, M, runs) and (B or 1, runs, N)."""
     assert isinstance(mac.order, Promote)
+    # blocks hold whole runs (`_require_place`): the scale of a run's first element is that of all
     firsts = np.arange(0, left.shape[-1], mac.order.n)
     spread: list[Array] = []
     for value, axis in ((left, -1), (right, -2 if right.ndim > 1 else -1)):
@@ -386,6 +410,8 @@ def _multiplied(fmt: Scaled, a: Array, b: Array) -> Array:
 
 def _at_result(left: ScaledValue, right: ScaledValue, first: int) -> Array:
     """Return what multiplies the sums: the product of what the levels from `first` on store, in binary32."""
+    # the axis of blocks, last in stored scales, goes back to where k lies: then they multiply as the operands' shapes
+    # do
     a, b = (
         np.asarray(np.moveaxis(value.scales[first], -1, axis), np.float32)
         for value, axis in ((left, -1), (right, -2 if right.ndim > 1 else -1))
@@ -394,5 +420,6 @@ def _at_result(left: ScaledValue, right: ScaledValue, first: int) -> Array:
     if factor.ndim == 1:  # of two lines, whose product is a number
         return factor[0]
     if left.ndim == 1:
+        # a vector's axis, of size 1 here, is no axis of the result
         return factor[..., 0, :]
     return factor[..., 0] if right.ndim == 1 else factor

@@ -69,6 +69,7 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
         ShapeError: a window holds no value, or gathered matrices name a place outside their data.
     """
     if isinstance(windows, Gathered):
+        # compiled loops read offsets as they are: places outside the data would be memory of others
         windows.require_inside()
         if windows.columns.size == 0:
             raise ShapeError(
@@ -104,6 +105,7 @@ def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto",
         FormatError: `index` does not hold integers.
     """
     given, places = as_native(values, "values"), _places(index, windows.columns.size, check=check)
+    # a value and a place for each window, in whatever shape the caller keeps them
     count = windows.batches * windows.rows.size
     if given.size != count or places.size != count:
         raise ShapeError(
@@ -130,6 +132,7 @@ def _places(index: Any, length: int, *, check: bool) -> Array:
         raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
     if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:
         places = on_host(array)
+        # places come to the host for the message alone
         first = tuple(map(int, np.argwhere((places < 0) | (places >= length))[0]))
         raise ShapeError(
             f"`index` must be places 0..{length - 1} of its window, got {places[first]} at index {first}; give what "

@@ -93,6 +93,7 @@ class Sliding(NamedTuple):
             image: rows and columns.
             kernel: elements of a window, down and right.
         """
+        # floor division rounds down below 0 as well: a window that does not fit gives 0 or less
         rows, columns = (
             (size + sum(pads) - extent) // step + 1
             for size, pads, extent, step in zip(image, self.padding, self.extent(kernel), self.stride, strict=True)
@@ -119,6 +120,7 @@ class Sliding(NamedTuple):
             return x
         n, channels, height, width = x.shape
         images = namespace(x).zeros((n, channels, above + height + below, left + width + right), x.dtype)
+        # a border of 0 is there already
         if border:
             images[:] = border
         images[:, :, above : above + height, left : left + width] = x
@@ -128,8 +130,10 @@ class Sliding(NamedTuple):
         """Return what a convolution reads: (N * groups, C / groups * kernel rows * kernel columns, OH * OW)."""
         images = contiguous(self.padded(x, border))
         n, channels, height, width = images.shape
+        # one group's channels: the offsets of a patch stay within them
         image = (channels // self.groups, height, width)
         rows, columns = _offsets(image, kernel, self.stride, self.dilation)
+        # (n, group) is one index: groups of an image follow each other in memory, `image` elements apart
         return Gathered(images.reshape(-1), n * self.groups, math.prod(image), rows, columns)
 
     def joined_patches(self, x: Array, kernel: Pair) -> Gathered:
@@ -138,7 +142,9 @@ class Sliding(NamedTuple):
         n, channels, height, width = images.shape
         image = (channels // self.groups, height, width)
         rows, columns = _offsets(image, kernel, self.stride, self.dilation)
+        # offsets of the first group: all images side by side along k, then transposed
         whole = Gathered(images.reshape(-1), n, channels * height * width, rows, columns).joined().transposed()
+        # each group begins its own channels further on, in every image alike
         return Gathered(whole.data, self.groups, math.prod(image), whole.rows, whole.columns)
 
     def windows(self, x: Array, window: Pair, border: float = 0) -> Gathered:
@@ -155,8 +161,10 @@ class Sliding(NamedTuple):
             array: one number for each output channel in any shape, or one for all.
             images: how many images there are, N.
         """
+        # kernels broadcast an axis of size 1: nothing is repeated without groups
         if self.groups == 1 or array.size == 1:
             return array.reshape(1, -1, 1)
+        # (N, groups, O / groups, 1), then image and group as one axis, as `patches` numbers them
         grouped = array.reshape(1, self.groups, -1, 1)
         whole = namespace(array).broadcast_to(grouped, (images, *grouped.shape[1:]))
         return whole.reshape(images * self.groups, -1, 1)
@@ -244,6 +252,7 @@ def _offsets(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the offsets of the kernel's elements, and of the kernel's positions, in an image of (C, H, W)."""
     channels, height, width = image
+    # of images that have their border already: padding is 0 here
     out = Sliding(stride, dilation=dilation).sizes((height, width), kernel)
     # element (c, i, j) of the kernel at position (p, q) is element (c, p * stride + i * dilation, ...) of the image:
     # the offset is a sum of both parts

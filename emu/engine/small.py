@@ -1,4 +1,4 @@
-"""Elementwise operations of small arrays: everything but the numbers is asked once, then kept.
+"""Elementwise operations of small arrays: everything but the numbers is decided once, then cached.
 
     unit, operation, formats, dtypes ──► small_write of the backend (cached) ──► one kernel and its counts
 
@@ -33,7 +33,7 @@ def small_outcome(
     arrays: Sequence[Array],
     formats: tuple[Format | None, ...],
 ) -> Outcome | None:
-    """Return what a unit writes of small arrays; None if these operands need all questions.
+    """Return what a unit writes of small arrays; None if these operands must take the usual way.
 
     Args:
         unit: who computes and writes.
@@ -43,11 +43,14 @@ def small_outcome(
     """
     register, address = unit.register, unit.address
     shape, size = arrays[0].shape, arrays[0].size
+    # addresses of Philox are numbers; recorded bits would have to be checked against the shape
     if not 0 < size < MOST_ELEMENTS or address is None:
         return None
     for x in arrays:
+        # subclasses, arrays of devices and strided ones need to be read in another way
         if type(x) is not np.ndarray or not x.flags.c_contiguous:
             return None
+        # single numbers are repeated by the kernel; anything else has to be broadcast first
         if x.shape != shape and (x.size != 1 or x.ndim > len(shape)):
             return None
     lowest = bins = None
@@ -55,6 +58,7 @@ def small_outcome(
         lowest, bins = register.lowest, register.bins
         if lowest is None or bins is None:
             return None  # the usual way fixes open positions
+    # the key of the cache has all that decides the kernel; numbers, shapes and addresses come with each call
     sources = tuple([x.dtype for x in arrays])
     write = _write_of(unit.kernels, operation, sources, formats, unit.code, lowest, bins)
     return None if write is None else write(arrays, shape, address)
@@ -70,6 +74,7 @@ def _write_of(
     lowest: int | None,
     bins: int | None,
 ) -> SmallWrite | None:
+    # raws and integers have no kernel here
     if any(source not in FLOATS for source in sources):
         return None
     register = None

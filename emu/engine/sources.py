@@ -31,6 +31,7 @@ def source_of(random: object, rbits: Array | None, seed: int, stream: int, step:
     if random is None:
         return Philox(seed, stream, step) if rbits is None else RecordedBits(rbits)
     source = require_source(random)
+    # 0 counts as not given: the option's default cannot be told from it
     others = {"rbits": rbits is not None, "seed": seed != 0, "stream": stream != 0, "step": step != 0}
     given = [f"`{name}`" for name, is_given in others.items() if is_given]
     if given:
@@ -69,6 +70,7 @@ def encode_source(source: RandomSource, stage: OutputStage, shape: tuple[int, ..
         return encode_random(Philox())  # nothing is drawn: the register need not be run
     from emu.backends.reference.lfsr import lfsr_integers
 
+    # in C order of the result: bit patterns follow each other as the register makes them
     return encode_random(RecordedBits(lfsr_integers(source, math.prod(shape), stage.n_rbits).reshape(shape)))
 
 
@@ -88,6 +90,7 @@ def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
         array = np.asarray(rbits)
     except ValueError:  # a ragged list
         array = np.array(None)
+    # an empty list is float64: it holds no wrong integer
     if array.dtype.kind not in "iu" and not (array.dtype.kind == "f" and array.size == 0):
         raise FormatError(
             f"`rbits` must be integers below 2**{n_rbits}, got dtype {array.dtype}; draw them with an integer dtype"
@@ -102,4 +105,5 @@ def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
             f"`rbits` must be integers below 2**{n_rbits}, got {worst}; shift or mask them to {n_rbits} bits, or "
             "change `n_rbits`"
         )
+    # n_rbits is at most 32
     return array.astype(np.uint32)

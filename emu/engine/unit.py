@@ -112,6 +112,7 @@ class Unit(Drawn):
             output = scaled_output(out, axis, requantise, scale, zero)
             if output.requantiser is not None:
                 options = _of_requantiser(options)
+            # this one writes elements, and has the caller's register and flags; the other one computes
             description = unit_of_elements(out, options, "Unit", UNIT_OPTIONS)[0]
             self._set(description, output.of_operations(description), output)
             return
@@ -142,6 +143,7 @@ class Unit(Drawn):
     @classmethod
     def of(cls, description: UnitDescription, inputs: Format | None = None) -> Self:
         """Return the unit of a description."""
+        # past the constructor: the description is complete, and nothing is to be parsed again
         unit = object.__new__(cls)
         unit._set(description, description, None)
         _put(unit, "inputs", inputs)
@@ -201,15 +203,19 @@ class Unit(Drawn):
                 raise TypeError(f"a unit has no {name!r}{nearest_name(name, DESCRIPTION)}")
         known = self._parts()
         by = self._requantiser
+        # a rounding mode belongs to some kinds only: another kind begins with its own
         if by is not None and isinstance(changes.get("requantise"), str):
             changes["requantise"] = replace(by, kind=changes["requantise"], rounding=None)
+        # a unit that requantises takes no axis; an exact Mac, the default of other units, makes way for one that wraps
         if changes.get("requantise") is not None:
             known.pop("axis", None)
             if by is None and self.mac == EXACT:
                 del known["mac"]
+        # parts that only a scaled format has, or whose meaning comes from it
         if self._output is not None and "out" in changes and not isinstance(scaled_or(changes["out"]), Scaled):
             for name in ("axis", "requantise", "overflow", *(["mac"] if by is not None else [])):
                 known.pop(name, None)
+        # such a text says how to round and what to do at overflow: the unit's own would contradict it
         if "out" in changes and modes_of(changes["out"]) != NO_MODES:
             del known["rounding"], known["overflow"]
         elif "out" in changes and not isinstance(parse(changes["out"]), type(self.stage.format)):
@@ -238,6 +244,7 @@ class Unit(Drawn):
         return all(mine[name] is theirs[name] if name in counters else mine[name] == theirs[name] for name in mine)
 
     def __hash__(self) -> int:
+        # without register, flags and source: equal units have equal hashes, more is not needed
         return hash((self.stage, self.mac, self.inputs, self.backend))
 
     def __repr__(self) -> str:
@@ -248,6 +255,7 @@ class Unit(Drawn):
             parts += [f"axis={self._output.axis}"] if by is None else [f"requantise={by!r}"]
         parts += [f"inputs={str(self.inputs)!r}"] if self.inputs is not None else []
         parts += [f"mac={self.mac}"] if self.mac != EXACT else []
+        # what is the default is left out: the text is the shortest call that makes the unit
         parts += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
         parts += [f"overflow={stage.overflow.value!r}"] if stage.overflow != default.overflow else []
         parts += [f"n_rbits={stage.n_rbits}"] if stage.n_rbits != default.n_rbits else []
@@ -275,6 +283,7 @@ class Unit(Drawn):
 
         Source: docs/concepts/products.md.
         """
+        # integer sums: the description, whose Mac is the accumulator; nothing passes binary32
         if self._output is not None and self._requantiser is not None:
             return _untyped(self._output.matmul(self._description, a, b, _bias_of(addend)))
         if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
@@ -337,6 +346,7 @@ class Unit(Drawn):
     def quantize(self, x: Any) -> Value:
         """Return `x`, any real numbers or a value, rounded once into the format written; see `emu.quantize`."""
         array, source = as_operand(x, None, "x", check=False)
+        # numbers become blocks at once: there is no result of binary32 to observe first
         if self._output is not None:
             return _untyped(self._output.written(self._description, array, source))
         return self._value(write_quantized(self._description, array, source))
@@ -453,6 +463,7 @@ class Unit(Drawn):
         if flags is not None and events is not None:
             kept = Flags(accumulator_overflow=events.accumulator_overflow, division_by_zero=events.division_by_zero)
             flags.add(kept.counts())
+            # counted once: the operating description keeps these flags for all operations of the unit
             events.reset()
 
     def _by(self, operation: str) -> UnitDescription:
@@ -471,8 +482,10 @@ class Unit(Drawn):
     def _value(self, array: Any) -> Any:
         if self._output is not None:
             self._keep_events()
+            # observed already, before it was rounded to binary32
             return self._output.written(self._description._replace(register=None), array)
         if isinstance(array, np.ndarray):
+            # a value keeps its format only as long as nobody writes to it; a device's array has no such flag
             array.flags.writeable = False
         return made_value(array, self.stage.format)
 
@@ -483,6 +496,7 @@ def _of_requantiser(options: UnitOptions) -> Any:
     Raises:
         FormatError: a rounding mode or an overflow rule, which are the requantiser's.
     """
+    # the usual modes are allowed: `replace` passes them on with all other parts
     for name, usual in (("rounding", Rounding.NEAREST_EVEN), ("overflow", Overflow.SATURATE)):
         if options.get(name) not in (None, usual):
             raise FormatError(

@@ -48,6 +48,7 @@ class Residual(Layer):
     @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return those of body and shortcut; the sum itself is no elementary function."""
+        # both ways read what the block reads
         yield from function_tensors(self.body, feeding)
         yield from function_tensors(self.shortcut, feeding)
 

@@ -56,6 +56,7 @@ def initialise(
     if kind in ("zero", "one"):
         return np.full(shape, float(kind == "one"))
     bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))
+    # the stream follows from the name: another layer in between changes no other parameter
     u = random_integers(math.prod(shape), RANDOM_BITS, seed=seed, stream=stream_of(name, "initial"), step=0, draw=0)
     # odd multiples of 2**-32 in (-1, 1): symmetric, never 0, and exact in float64
     uniform = (2 * u + 1) * 2.0**-RANDOM_BITS - 1.0

@@ -179,11 +179,13 @@ class Layer:
     def __post_init__(self) -> None:
         """Take every size as Python's integer."""
         for item in fields(self):
+            # annotations are texts in modules that import `annotations` from `__future__`, as modules of layers do
             if item.type == "int":
                 of_recipe: Key | None = item.metadata.get(_KEY)
                 limit = 1 if of_recipe is None else of_recipe.limits.get("ge", 1)
                 # a limit above 1 is for recipes alone: Python may make an embedding of one token
                 least, given = min(int(limit), 1), getattr(self, item.name)
+                # the dataclass is frozen
                 object.__setattr__(self, item.name, as_integer(item.name, given, least, LARGEST, error=ShapeError))
 
     @property
@@ -281,5 +283,6 @@ def function_tensors(layers: Iterable[Layer], feeding: str) -> Iterator[Function
     """Return the tensors that elementary functions of layers in sequence read or write."""
     for layer in layers:
         yield from layer.function_tensors(feeding)
+        # what only moves has no tensor of its own: the next layer reads that of the last one that wrote
         if not layer.only_moves:
             feeding = layer.results()[-1]

@@ -62,7 +62,9 @@ class Linear(Layer):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the product; the bias is the unit's addend."""
+        # both have the same sum; the second leaves out terms with 0, which a machine then need not multiply
         primitive = "linear_of_entries" if self.sparse else "linear"
+        # weight, then bias: the order of `parameters`
         return graph.apply(primitive, x, *parameters[self.name].values(), layer=self.name)
 
 
@@ -113,8 +115,10 @@ class _Windowed(Layer):
             ConfigError: not one window fits.
         """
         name, window = size
+        # floor division: rows and columns that fill no window are dropped
         extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
         if min(extents) < 1:
+            # one window fits if extent + 2 * padding >= window
             at_least = max(window - 2 * padding, 1)
             need = f"(channels, {at_least} or more, {at_least} or more) for `{name}` {window}"
             raise self.misfit(need, shape, remedy)
@@ -143,6 +147,8 @@ class Conv2d(_Windowed):
 
     @override
     def parameters(self) -> tuple[Parameter, ...]:
+        # in each channel an output reads `area` elements, and an element inside the image is read by `area` outputs at
+        # stride 1
         area = self.kernel**2
         fans = (self.in_channels * area, self.out_channels * area)
         weight = Parameter(

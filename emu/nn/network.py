@@ -62,7 +62,9 @@ class Network:
         """
         taken: dict[str, str] = dict.fromkeys((INPUT_LAYER, LOSS_LAYER), "is kept for the network's own tensors")
         for layer in every(self.layers):
+            # names inside a layer's parts are checked when the part's turn comes: `every` visits it after its owner
             inside = {name for part in every(layer.parts()) for name in (part.name, *part.results())}
+            # without repeats, in order: a layer's own name is usually its result's
             for name in dict.fromkeys((layer.name, *layer.results())):
                 if name in inside:  # checked when its own layer's turn comes
                     continue
@@ -87,6 +89,7 @@ class Network:
     def apply_loss(self, graph: Graph, output: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch: outputs (..., classes), one label for each (...)."""
         if len(output.shape) > 2:
+            # losses take (rows, classes): of sequences, every position is a row with a label
             rows = math.prod(output.shape[:-1])
             output = graph.apply("reshape", output, layer=LOSS_LAYER, shape=(rows, output.shape[-1]))
             labels = graph.apply("reshape", labels, layer=LOSS_LAYER, shape=(rows,))
@@ -95,4 +98,5 @@ class Network:
 
 def answers_of(outputs: NDArray[Any]) -> NDArray[Any]:
     """Return where each row has its largest value, its first one if there are several; -1 for a row with NaN."""
+    # argmax takes NaN for the largest; -1 is no class, so the answer counts as wrong
     return np.where(np.isnan(outputs).any(axis=-1), -1, outputs.argmax(axis=-1))

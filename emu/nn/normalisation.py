@@ -60,6 +60,7 @@ class BatchNorm(_Normalised):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Normalise over all axes but the channels'."""
+        # (0,) of features, (0, 2, 3) of images
         own, axes = parameters[self.name], (0, *range(2, len(x.shape)))
         operands = (own["weight"], own["bias"], own["mean"], own["variance"])
         options = {"axes": axes, "along": 1, "eps": self.eps, "momentum": self.momentum}
@@ -87,6 +88,7 @@ class LayerNorm(_Normalised):
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Normalise over the last axis."""
         own, last = parameters[self.name], len(x.shape) - 1
+        # momentum is not read: without running moments nothing is moved
         options = {"axes": (last,), "along": last, "eps": self.eps, "momentum": 0.0}
         return graph.apply("normalise", x, own["weight"], own["bias"], layer=self.name, **options)
 
@@ -101,4 +103,5 @@ class Dropout(Layer):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Drop values in a training pass."""
+        # outside training not even the primitive is applied: there is no tensor to write
         return graph.apply("dropout", x, layer=self.name, rate=self.rate) if graph.training else x

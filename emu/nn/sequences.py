@@ -95,6 +95,7 @@ class Attention(Layer):
         return shape
 
     def _linear(self, part: Literal["query", "key", "value", "output"]) -> Linear:
+        # made anew at each use: a layer is its description, its parameters are found by name
         return Linear(f"{self.name}.{part}", self.features, self.features, initialiser="xavier")
 
     @override
@@ -105,6 +106,7 @@ class Attention(Layer):
     @override
     def results(self) -> tuple[str, ...]:
         """Return the names of every tensor on the way."""
+        # in the order in which they are written; transposes and reshapes write nothing
         parts = ("query", "key", "value", "scores", "weights", "context", "output")
         return tuple(f"{self.name}.{part}" for part in parts)
 
@@ -117,6 +119,7 @@ class Attention(Layer):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         count, length, features = x.shape
+        # (N, T, heads, features / heads)
         apart = (count, length, self.heads, features // self.heads)
 
         def headed(part: Literal["query", "key", "value"], axes: tuple[int, ...]) -> Tensor:
@@ -125,11 +128,14 @@ class Attention(Layer):
             split = graph.apply("reshape", whole, layer=layer.name, shape=apart)
             return graph.apply("transpose", split, layer=layer.name, axes=axes)
 
+        # (N, heads, T, d) and, for the key, (N, heads, d, T): so a product multiplies the last two axes
         query, key, value = headed("query", (0, 2, 1, 3)), headed("key", (0, 2, 3, 1)), headed("value", (0, 2, 1, 3))
         scores = graph.apply("matmul", query, key, layer=f"{self.name}.scores")
+        # 1 / sqrt(d), which softmax rounds to float32 as it multiplies
         scale = (features // self.heads) ** -0.5
         weights = graph.apply("softmax", scores, layer=f"{self.name}.weights", scale=scale, causal=self.causal)
         context = graph.apply("matmul", weights, value, layer=f"{self.name}.context")
+        # back to (N, T, heads, d), whose last two axes are the features
         joined = graph.apply("transpose", context, layer=f"{self.name}.context", axes=(0, 2, 1, 3))
         flat = graph.apply("reshape", joined, layer=f"{self.name}.context", shape=x.shape)
         return self._linear("output").forward(graph, flat, parameters)

@@ -99,6 +99,7 @@ class Step(Layer):
     @property
     def has_elements(self) -> bool:
         """Whether it computes with integers of the graph, for which a device has no format."""
+        # dequantize_linear writes floats, in the layer's own format
         return self.primitive in INTEGERS and self.primitive != "dequantize_linear"
 
     @property
@@ -150,6 +151,7 @@ class Step(Layer):
         if isinstance(operand, Own):
             return parameters[self.name][operand.part]
         is_float = operand.array.dtype.kind == "f"
+        # integers have no format: the primitive's options say what they stand for
         return graph.constant(Value(graph.runner.place(operand.array), _FP32 if is_float else None))
 
 
@@ -162,7 +164,7 @@ class Wired(Layer):
     """A network of steps: (N, *input) to (N, *result).
 
     Attributes:
-        steps: in an order in which each reads what is known, for the batch that `shapes` names.
+        steps: in an order in which each reads only earlier results, for the batch that `shapes` names.
         inputs: names of the graph's inputs.
         shapes: shapes of the inputs, the batch included, for which the steps were made.
         returns: names of the steps, or inputs, that are the graph's outputs.
@@ -203,12 +205,14 @@ class Wired(Layer):
     @override
     def token_count(self) -> int | None:
         """Number of rows of the table in which the first step looks tokens up; None if the input is no tokens."""
+        # only a first step that looks tokens up makes the input tokens
         first = self.steps[0]
         return first.held[0].shape[0] if first.primitive == "embedding" else None
 
     @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return those of the steps; what only moves has the format of what it reads."""
+        # `feeding` is what the caller calls the graph's input
         writers = {name: feeding if own in self.inputs else own for name, own in self.writers().items()}
         for step in self.steps:
             yield from step.function_tensors(next((writers[name] for name in step.reads), feeding))
@@ -217,6 +221,7 @@ class Wired(Layer):
         """Return which step, or input, wrote the numbers of each tensor: what only moves them writes none."""
         writers = {name: name for name in self.inputs}
         for step in self.steps:
+            # a step that moves has the writer of what it reads, found already: steps are in order
             writers[step.name] = writers[step.reads[0]] if step.only_moves and step.reads else step.name
         return writers
 
@@ -242,6 +247,7 @@ class Wired(Layer):
                 "each"
             )
         known = dict(zip(self.inputs, inputs, strict=True))
+        # shapes include the batch: a last, smaller one has steps of its own
         for step in self.steps_of(tuple(x.shape for x in inputs)):
             known[step.name] = step.apply(graph, known, parameters)
         return known
@@ -250,6 +256,7 @@ class Wired(Layer):
         """Return the steps for inputs of some shapes."""
         if shapes == self.shapes:
             return self.steps
+        # traced once for each shape of the inputs
         if shapes not in self._made:
             self._made[shapes] = self.trace(shapes)
         return self._made[shapes]

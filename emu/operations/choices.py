@@ -30,6 +30,7 @@ def real(role: Role, x: Value) -> Any:
 
 def _written(role: Role, x: float, like: Value) -> Any:
     """Return a constant as a carrier of the role's format, rounded to float32 first; nothing is counted."""
+    # a constant is no result of the layer: the unit has neither its register nor its flags here
     written = role.unit().replace(register=None, flags=None).quantize(np.float32(x))
     return namespace(like.array).asarray(written.array)
 
@@ -41,6 +42,7 @@ def larger_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
     """
     xp = namespace(x)
     shape = np.broadcast_shapes(x.shape, y.shape)
+    # (..., 2): windows of two numbers, of which pooling takes the first of equals
     pairs = xp.stack([xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)], axis=-1)
     best, place = engine.max_pool(pairs, backend=role.backend)
     return best, place == 1
@@ -48,12 +50,14 @@ def larger_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
 
 def smaller_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
     """Return the smaller of two carriers, and whether it is the second: of equals it is not."""
+    # negation is exact, and it turns the order round: the smaller is the larger of the negated ones
     best, is_second = larger_of(role, negated(x), negated(y))
     return negated(best), is_second
 
 
 def _is_above(role: Role, x: Any) -> Any:
     """Return whether numbers are above 0; NaN is."""
+    # as the second of a window: a number equal to 0, of either sign, or below it leaves the first, +0
     return larger_of(role, namespace(x).zeros((), x.dtype), x)[1]
 
 
@@ -67,6 +71,7 @@ def _clip(role: Role, x: Value, *, least: float, most: float) -> Value:
 
     NaN stays.
     """
+    # written first: bounds are compared with what the layer stores
     y = selected(role, x)
     array, moved = y.array, namespace(y.array).zeros(y.shape, bool)
     if least > -math.inf:
@@ -75,6 +80,7 @@ def _clip(role: Role, x: Value, *, least: float, most: float) -> Value:
     if most < math.inf:
         array, above = smaller_of(role, array, _written(role, most, y))
         moved = moved | above
+    # `~moved` is what the backward pass keeps gradients by
     return Value((array, ~moved), y.format)
 
 
@@ -111,6 +117,7 @@ def _kept(role: Role, g: Value, *, saved: Any, where: bool) -> Value:
 
 
 def _kept_float64(xp: Any, g: Any, *, saved: Any, where: bool) -> Any:
+    # a zero of the gradients' dtype: a Python 0 would leave the dtype to the library's promotion
     zero = xp.zeros((), g.dtype)
     return xp.where(saved, g, zero) if where else xp.where(saved, zero, g)
 
@@ -119,6 +126,7 @@ def _by_sign(role: Role, a: Value, x: Value) -> Value:
     """The product of a with the sign of x: -1, 0, 1."""
     xp = namespace(x.array)
     one, none = xp.ones((), np.float32), xp.zeros((), np.float32)
+    # exact factors: the product is written by the unit, so that overflow and flags are those of a multiplication
     signs = xp.where(is_below(role, x.array), negated(one), xp.where(_is_above(role, x.array), one, none))
     return role.unit().multiply(a, Value(signs, FP32))
 
@@ -143,6 +151,7 @@ def _by_slope_float64(xp: Any, a: Any, x: Any, slope: Any) -> Any:
 def _elu(role: Role, x: Value, *, alpha: float) -> Value:
     """X where it is not below 0, alpha * (exp(x) - 1) elsewhere: the host computes the function."""
     xp, below = namespace(x.array), is_below(role, x.array)
+    # two operations of the host, each rounded, and one writing of the result
     less_one = role.on_host("less one").subtract(_exponential(role, x, below), number(1))
     bent = role.on_host("scaled").multiply(less_one, rounded(alpha))
     return role.unit().quantize(_floats(xp.where(below, real(role, bent), real(role, x))))
@@ -150,6 +159,7 @@ def _elu(role: Role, x: Value, *, alpha: float) -> Value:
 
 def _exponential(role: Role, x: Value, below: Any) -> Value:
     """Return exp(x) where x is below 0, and 1 elsewhere."""
+    # exp never sees a large number, whose result would overflow and then be thrown away
     zero = namespace(x.array).zeros((), x.array.dtype)
     return role.on_host("exponential").exp(x.with_array(namespace(x.array).where(below, x.array, zero)))
 
@@ -170,6 +180,7 @@ def _elu_slope_float64(xp: Any, x: Any, *, alpha: float) -> Any:
 
 
 def _concatenate(role: Role, *operands: Value, axis: int) -> Value:
+    # each operand in one format first: arrays of one dtype can be joined
     written = [selected(role, x) for x in operands]
     return written[0].with_array(namespace(written[0].array).concatenate([x.array for x in written], axis=axis))
 
@@ -179,6 +190,7 @@ def _concatenate_float64(xp: Any, *arrays: Any, axis: int) -> Any:
 
 
 def _concatenate_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    # shapes of other axes agree, so the first operand's stand for all
     axis: int = options["axis"] % len(operands[0])
     shape = list(operands[0])
     shape[axis] = sum(operand[axis] for operand in operands)
@@ -190,6 +202,7 @@ def _surround(role: Role, x: Value, *, pads: Sequence[tuple[int, int]], value: f
     y = selected(role, x)
     xp = namespace(y.array)
     whole = xp.zeros(surrounded(x.shape, pads), y.array.dtype)
+    # a border of 0 is there already
     if value:
         whole[...] = _written(role, value, y)
     whole[middle_of(x.shape, pads)] = y.array
@@ -202,7 +215,7 @@ def surrounded(shape: Shape, pads: Sequence[tuple[int, int]]) -> Shape:
 
 
 def middle_of(shape: Shape, pads: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
-    """Return where an array lies in the middle of what is around it."""
+    """Return the slices at which an array lies in what surrounds it."""
     return tuple(slice(before, before + size) for size, (before, _) in zip(shape, pads, strict=True))
 
 

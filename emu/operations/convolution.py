@@ -28,6 +28,7 @@ def conv2d_float64(xp: Any, x: Any, w: Any, bias: Any = None, **slide: Any) -> A
     """Return a convolution in the arrays' own arithmetic."""
     how = Sliding.of(**slide)
     columns = _columns(xp, x, w.shape[2:], how)
+    # output channels of a group
     share = w.shape[0] // how.groups
     parts = [
         xp.tensordot(part, w[share * group : share * (group + 1)], axes=((3, 4, 5), (1, 2, 3)))
@@ -42,6 +43,7 @@ def _columns(xp: Any, x: Any, kernel: Any, how: Sliding) -> Any:
     x = xp.pad(x, ((0, 0), (0, 0), *how.padding))
     rows, columns = Sliding(how.stride, dilation=how.dilation).sizes(x.shape[2:], kernel)
     stride, apart = how.stride, how.dilation
+    # slices of the whole image, one for each element of the kernel: (N, C, OH, OW) each
     picked = [
         [
             x[:, :, i : i + stride[0] * (rows - 1) + 1 : stride[0], j : j + stride[1] * (columns - 1) + 1 : stride[1]]
@@ -66,7 +68,9 @@ def _input_gradient(role: Role, g: Value, w: Value, *, shape: Any, **slide: Any)
     """
     how = Sliding.of(**slide)
     extent = how.extent((w.shape[2], w.shape[3]))
+    # room for the full correlation: extent - 1 more than the image, so that each element of the image has a result
     spread = namespace(g.array).zeros((*g.shape[:2], shape[2] + extent[0] - 1, shape[3] + extent[1] - 1), g.array.dtype)
+    # error i lies at extent - 1 - padding + i * stride of what the flipped kernel slides over
     source, target = zip(
         *(
             _overlap(g.shape[2 + i], spread.shape[2 + i], how.stride[i], extent[i] - 1 - how.padding[i][0])
@@ -74,7 +78,9 @@ def _input_gradient(role: Role, g: Value, w: Value, *, shape: Any, **slide: Any)
         ),
         strict=True,
     )
+    # errors between the strides stay +0: products with 0
     spread[:, :, target[0], target[1]] = g.array[:, :, source[0], source[1]]
+    # inputs and outputs change places, and both axes are reversed: a correlation with it is the transpose of the first
     flipped = w.with_array(_exchanged(w.array, how.groups)[:, :, ::-1, ::-1])
     return _conv2d(role, g.with_array(spread), flipped, dilation=how.dilation, groups=how.groups)
 
@@ -90,6 +96,8 @@ def _exchanged(w: Any, groups: int) -> Any:
 
 def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, slice]:
     """Return which of `size` elements are within `room` when element i moves to offset + i * stride, and where to."""
+    # the first i with offset + i * stride >= 0, and the last one below `room`; a negative offset comes from padding
+    # beyond the extent
     first = max(0, -(offset // stride))
     last = min(size - 1, (room - 1 - offset) // stride)
     start = offset + first * stride
@@ -108,6 +116,8 @@ def _input_gradient_float64(xp: Any, g: Any, w: Any, *, shape: Any, **slide: Any
                 xp.tensordot(part, kernel[:, :, i, j], axes=((1,), (0,))).transpose(0, 3, 1, 2)
                 for part, kernel in zip(errors, kernels, strict=True)
             ]
+            # element (i, j) of the kernel met the padded image at (i, j) + stride * position: there its product is
+            # added back
             rows, columns = i * apart[0], j * apart[1]
             padded[
                 :,
@@ -128,6 +138,7 @@ def _weight_gradient(role: Role, x: Value, g: Value, *, kernel: Any, **slide: An
     how = Sliding.of(**slide)
     inputs = how.joined_patches(carrier(x), tuple(kernel))
     errors = _errors_of_groups(carrier(g), how.groups)
+    # each weight is a sum of N * OH * OW products, in that order along k
     shape = (g.shape[1], x.shape[1] // how.groups, *kernel)
     matrices = Matrices(errors, inputs, None, (g.format, x.format, None), shape)
     return role.value(write_product(role.unit(g.format, x.format).description, matrices))
@@ -138,6 +149,7 @@ def _errors_of_groups(g: Any, groups: int) -> Gathered:
     whole = Gathered.of_axes(g, (1,), (0, 2, 3))
     if groups == 1:
         return whole
+    # the errors of a group begin `share` rows further on in memory
     share = whole.rows.size // groups
     return Gathered(whole.data, groups, int(whole.rows[share] - whole.rows[0]), whole.rows[:share], whole.columns)
 

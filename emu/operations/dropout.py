@@ -23,6 +23,7 @@ def _dropout(role: Role, x: Value, *, rate: float) -> Value:
     assert isinstance(random, Philox)
     address = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
     drawn = random_integers(x.array.size, MASK_BITS, **address).reshape(x.shape)
+    # the rate in units of 2**-32: a drawn number is below it with that probability
     kept = namespace(x.array).asarray(drawn >= round(rate * 2**MASK_BITS))
     return Value((_gradient(role, x, saved=kept, rate=rate).array, kept), role.stage.format)
 
@@ -37,6 +38,7 @@ def _dropout_float64(xp: Any, x: Any, *, rate: float) -> Any:
 def _gradient(role: Role, g: Value, *, saved: Any, rate: float) -> Value:
     """Return g * float32(1 / (1 - rate)) where the mask `saved` is true, else +0: backward as forward."""
     xp = namespace(g.array)
+    # chosen before the multiplication: a dropped infinity or NaN is +0, not NaN
     chosen = g.with_array(xp.where(saved, g.array, xp.zeros((), g.array.dtype)))
     return multiply(role, chosen, rounded(1 / (1 - rate)))
 

@@ -27,10 +27,12 @@ add, subtract, multiply, divide, fma, sqrt = map(
 
 def quantize(role: Role, x: Value) -> Value:
     """Write values in the format of the role."""
+    # wide raws need their format to be read; other carriers hold their numbers, whatever format they had
     return role.unit().quantize(x if getattr(x.format, "carries_raws", False) else x.array)
 
 
 def _negate(role: Role, x: Value) -> Value:
+    # 0 - x rather than a flipped sign: two's complement has no -min, which saturates and is flagged
     return subtract(role, number(0), x)
 
 

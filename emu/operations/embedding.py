@@ -32,8 +32,10 @@ def _embedding_asks(operands: Sequence[Shape], options: Options) -> Asked:
 
 def _gradient(role: Role, g: Value, tokens: Value, *, rows: int) -> Value:
     """Errors added up by token: unity-hot tokens, transposed, times the errors, tokens in C order along k."""
+    # the factor 1 in a format that holds it, also where that of the errors does not
     unity, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
     xp = namespace(errors)
+    # (1, rows, tokens): 1 where a token chooses a row
     chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(unity.carrier)[None]
     shape = (rows, g.shape[-1])
     matrices = Matrices(chosen, errors, None, (unity, g.format, None), shape)

@@ -37,6 +37,7 @@ def rounded_high_half(x: Any, y: Any) -> Integers:
 def rounded_shift(x: Any, bits: Any) -> Integers:
     """Return x / 2**bits, rounded, ties away from zero; bits 0 or more."""
     x = np.asarray(x, np.int64)
+    # rounded up if the dropped bits are above half, less one unit for x of 0 or more: so ties move away from zero
     mask = (np.int64(1) << bits) - 1
     return (x >> bits) + ((x & mask) > (mask >> 1) + (x < 0))
 
@@ -52,19 +53,25 @@ def exponential(x: Any) -> Integers:
     The bits above a quarter choose factors from a table; below it is a polynomial of degree 4 around -1/8.
     """
     x = np.asarray(x, np.int64)
+    # 1/4 in units of 2**(5 - 31)
     quarter = 1 << (31 - OPERAND_BITS - 2)
+    # x modulo 1/4, less 1/4: in -1/4..0
     rest = (x & (quarter - 1)) - quarter
     result = _near_eighth(shifted_left(rest, OPERAND_BITS))
+    # rest - x is a multiple of 1/4; each set bit is a factor exp(-2**(place - 2))
     for place, factor in enumerate(_EXPONENTIALS):
         result = np.where((rest - x) & (quarter << place), rounded_high_half(result, factor), result)
+    # exp(0) = 1 has no number in units of 2**-31: the largest stands for it
     return np.where(x == 0, _ONE, result)
 
 
 def _near_eighth(x: Integers) -> Integers:
     """Return exp of -1/4..0, in units of 2**-31."""
+    # a = x + 1/8, in -1/8..1/8: exp(x) = exp(-1/8) * exp(a)
     a = x + (1 << 28)
     square = rounded_high_half(a, a)
     cube, fourth = rounded_high_half(square, a), rounded_high_half(square, square)
+    # a**4/12 + a**3/3 + a**2; half of it, with a, is Taylor's polynomial less 1
     more = rounded_high_half(rounded_shift(fourth, 2) + cube, _THIRD) + square
     return _EXP_OF_EIGHTH + rounded_high_half(_EXP_OF_EIGHTH, a + rounded_shift(more, 1))
 
@@ -78,9 +85,12 @@ def exponentials(step: float) -> Integers:
     The multiplier is min(step * 2**26, 2**31 - 1), in 31 bits; a distance whose product would leave 5 integer bits is
     left out. A multiplier below 1 has no shift to the left, and is refused by the caller.
     """
+    # a step of the elements in units of 2**-26, those of an operand with 5 integer bits
     m, shift = (int(part) for part in in_31_bits(min(step * (1 << (31 - OPERAND_BITS)), float(_ONE))))
+    # 31 in units of 2**-26, before the shift: a larger distance would leave 5 integer bits
     farthest = ((1 << OPERAND_BITS) - 1) * (1 << (31 - OPERAND_BITS)) // (1 << shift)
     distance = np.arange(256)
+    # bounded before the shift, so that no product wraps; what lies beyond is cleared below
     near = np.minimum(distance, farthest)
     powers = exponential(rounded_high_half(-near << shift, m))
     return np.where(distance <= farthest, powers, 0)
@@ -95,13 +105,17 @@ def reciprocal_of_sum(x: Any, fraction_bits: int) -> tuple[Integers, Integers]:
     """
     x = np.asarray(x, np.int64)
     bits = np.frexp(x.astype(np.float64))[1].astype(np.int64)  # exact: x has at most 32 bits
+    # x = (1 + f) * 2**(bits - 1 - fraction_bits), f in 0..1 in units of 2**-31
     return _reciprocal_of_one_plus((x << (32 - bits)) - (np.int64(1) << 31)), bits - 1 - fraction_bits
 
 
 def _reciprocal_of_one_plus(x: Integers) -> Integers:
     """Return 1 / (1 + x) of 0..1 in units of 2**-31, by three of Newton's steps."""
+    # (1 + x) / 2 in units of 2**-31, in 1/2..1: its reciprocal lies in 1..2
     half = (x + _ONE + 1) >> 1
     y = _LINE_AT_0 + rounded_high_half(half, _LINE_SLOPE)
+    # y += y * (1 - half * y): factors in units of 2**-29, the product in units of 2**-27, shifted back by 2 bits
     for _ in range(3):
         y = y + shifted_left(rounded_high_half(y, (1 << 29) - rounded_high_half(half, y)), 2)
+    # y = 2 / (1 + x) in units of 2**-29: half of it in units of 2**-31 is y shifted by 1
     return shifted_left(y, 1)

@@ -31,11 +31,13 @@ def _normal_share(xp: Any, x: Any) -> Any:
 
 
 def _error_function(xp: Any, x: Any) -> Any:
+    # NumPy has no erf: Python's, number by number, for float64 runs alone
     return xp.asarray([math.erf(float(z)) for z in x.ravel()]).reshape(x.shape)
 
 
 def _sigmoid_slope(role: Role, y: Value) -> Value:
     """Y * (1 - y) = y - y * y, rounded once."""
+    # the slope in terms of the result: y is kept for the backward pass, x is not
     return fma(role, _negated(y), y, y)
 
 
@@ -50,6 +52,7 @@ def _negated(y: Value) -> Value:
 
 def _gelu_slope(role: Role, x: Value) -> Value:
     """Phi(x) + x * phi(x): the host computes both functions, one fused multiply-add writes the result."""
+    # Phi(x) = (1 + erf(x / sqrt(2))) / 2
     error = role.on_host("error function").erf(role.on_host("scaled").multiply(x, rounded(math.sqrt(0.5))))
     share = role.on_host("share").fma(error, number(0.5), number(0.5))
     halved = role.on_host("halved square").multiply(role.on_host("square").multiply(x, x), number(-0.5))

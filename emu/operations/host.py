@@ -18,6 +18,7 @@ from emu.operations.row import Role
 
 def largest(role: Role, x: Value, array: Any) -> Value:
     """Return the largest values along the last axis, that axis kept, as pooling chooses them, by their bits."""
+    # a kernel compares: NaN, signs of zeros and ties as pooling has them
     return x.with_array(max_pool(array, backend=role.backend)[0][..., None])
 
 
@@ -42,5 +43,6 @@ def mean(role: Role, name: str, x: Value, axes: tuple[int, ...]) -> Value:
     """
     count = math.prod(x.shape[axis] for axis in axes)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    # two results of the host: the sum is rounded before it is divided
     quotient = role.on_host(name).divide(role.on_host(f"{name} sum").total(x, axes), number(count))
     return quotient.with_array(quotient.array.reshape(kept))

@@ -6,7 +6,7 @@ What a graph says in integers is computed in integers: the device's formats hold
 chain of exact sums and of float32 operations, each rounded once, in the order in which onnxruntime's kernels for AVX2
 have them. `Affine` says what elements stand for.
 
-Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and their kin; docs/quantised.md, "Three forms".
+Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and related ones; docs/quantised.md, "Three forms".
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _WRAPPING = Mac(accumulator=SUMS, overflow="wrap")
 
 def _value(role: Role, numbers: Any, fmt: Format) -> Value:
     """Return numbers of the host as a value where the role computes."""
+    # `place` puts the array where the backend computes: on the device for cuda
     return Value(load(role.backend).place(np.asarray(numbers).astype(fmt.carrier)), fmt)
 
 
@@ -64,14 +65,17 @@ def _elements(role: Role, x: Value, how: Affine) -> Value:
 def _less_zero(role: Role, x: Value, how: Affine) -> Value:
     """Return elements less their zero points, exactly."""
     q = _elements(role, x, how)
+    # float elements have no zero point
     if not isinstance(how.format, Fixed) or not how.zero.any():
         return q
     zero = _value(role, how.beside(len(x.shape))[1], how.format)
+    # a bit more holds every difference of two elements: nothing saturates, nothing is flagged
     return Unit(Fixed(how.format.width_bits + 1, 0), backend=role.backend).subtract(q, zero)
 
 
 def _writing(role: Role, fmt: Format, **options: Any) -> Unit:
     """Return a unit that writes elements; the role's register and flags observe them."""
+    # the role's format is that of floats in this layer; the graph says another
     own = role.unit()
     return Unit(fmt, register=own.register, flags=own.flags, backend=role.backend, **options)
 
@@ -80,7 +84,7 @@ def _writing(role: Role, fmt: Format, **options: Any) -> Unit:
 
 
 class Written(NamedTuple):
-    """How numbers become elements, where this is not as QuantizeLinear has it.
+    """How numbers become elements, if not as QuantizeLinear has it.
 
     Attributes:
         zero_first: whether the zero point is added before the rounding, in float32.
@@ -110,12 +114,15 @@ def _quantize_linear(role: Role, x: Value, *, to: Affine, how: Written = STANDAR
     else:
         quotient = float32.multiply(x, _value(role, how.times, FP32))
     if not to.is_integer:
+        # float elements have no zero point, and saturate to the largest finite number
         unit = _writing(role, to.format, overflow="satfinite", rounding=how.rounding)
         return _within(role, unit.quantize(quotient), how.lowest, how.highest)
     if how.zero_first:
         quotient = float32.add(quotient, _value(role, zero, FP32))
         elements = _writing(role, to.format, rounding=how.rounding).quantize(quotient)
     else:
+        # the quotient is rounded to an integer, nearest even; its sum with the zero point is exact, so it can only
+        # saturate
         elements = _writing(role, to.format).add(float32.round_to_integral(quotient), _value(role, zero, FP32))
     return _within(role, elements, how.lowest, how.highest)
 
@@ -124,6 +131,7 @@ def _within(role: Role, x: Value, lowest: float | None, highest: float | None) -
     """Return elements within bounds."""
     array, xp = x.array, namespace(x.array)
     if lowest is not None:
+        # kernels compare where the array lies; a bound is an element, so nothing rounds
         array = larger_of(role, array, xp.asarray(lowest, array.dtype))[0]
     if highest is not None:
         array = smaller_of(role, array, xp.asarray(highest, array.dtype))[0]
@@ -149,6 +157,7 @@ def _bipolar_float64(xp: Any, x: Any, *, to: Affine) -> Any:
 def _dequantize_linear(role: Role, q: Value, *, of: Affine) -> Value:
     """(q - zero) * scale, in the role's format: the difference as float32, as ONNX has it."""
     difference = _less_zero(role, q, of)
+    # wider integers become float32 first, by one rounding, and the product is rounded once more
     if isinstance(of.format, Fixed) and of.format.width_bits > EXACT_BITS:
         difference = Unit(FP32, backend=role.backend).quantize(difference)
     return role.unit().multiply(difference, _value(role, of.beside(len(q.shape))[0], FP32))
@@ -165,8 +174,10 @@ DYNAMIC = ("elements", "scale", "zero")
 
 def _dynamic_quantize(role: Role, x: Value, *, to: Fixed, gives: str) -> Value:
     """ONNX's DynamicQuantizeLinear: a scale and a zero point for the tensor, from its smallest and largest number."""
+    # numbers without a format are taken as binary64
     whole = engine.value(np.asarray(x), "fp64") if x.format is None else x
     made = _of_tensor(to)
+    # only the elements are written for the layer: scale and zero point come from two more calls, and count nothing
     unit = _writing(role, to) if gives == "elements" else Unit(to, backend=role.backend)
     q: Any = Unit(made, register=unit.register, flags=unit.flags, backend=role.backend).quantize(whole)
     if gives == "elements":
@@ -196,6 +207,7 @@ def _dynamic_format(options: Options) -> Format:
 
 @cache
 def _scaled(element: Format, tiling: str) -> Scaled:
+    # `ort` is the rule of DynamicQuantizeLinear; operands of products bring scales of their own
     fmt = parse(f"block({element}, fp32 {tiling} ort)")
     assert isinstance(fmt, Scaled)
     return fmt
@@ -218,6 +230,7 @@ def _operand(x: Value, how: Affine, axis: int, tiling: str, zero: Value | None =
     """
     elements = on_host(x.array).astype(how.format.carrier)
     fmt = _of_tensor(how.format) if how.is_whole else _scaled(how.format, tiling)
+    # blocks with the axis of k last, as `ScaledValue` keeps its scales
     counts = Tiles(fmt.tiling, elements.shape, axis).counts
     points = how.zero if zero is None else np.asarray(on_host(zero.array)).astype(np.int64).reshape(())
     scale, point = _of_blocks(how.scale, counts), _of_blocks(points, counts)
@@ -226,12 +239,14 @@ def _operand(x: Value, how: Affine, axis: int, tiling: str, zero: Value | None =
 
 def _of_blocks(part: Array, counts: tuple[int, ...]) -> Array:
     """Return scales or zero points in the shape of the blocks."""
+    # one number for all, or one for each block in order
     return np.broadcast_to(part.reshape(-1), (math.prod(counts),)).reshape(counts)
 
 
 def _bias(rest: Sequence[Value], names: Sequence[str]) -> tuple[Array | None, Value | None]:
-    """Return the bias, and the zero point of the left operand, of those that a product is given."""
+    """Return the bias and the zero point of the left operand; None of what `names` does not list."""
     given = dict(zip(names, rest, strict=True))
+    # float64 holds integers of 32 bits exactly
     bias = None if "bias" not in given else np.asarray(on_host(given["bias"].array)).astype(np.float64)
     return bias, given.get("zero")
 
@@ -253,6 +268,7 @@ def _integer_matmul(
 ) -> Value:  # fmt: skip
     """Sums of (qa - za) * (qb - zb), and the bias; or elements that a requantiser makes of them."""
     bias, zero = _bias(rest, names)
+    # a scale for each row of `a` and each column of `b`, or one for all
     left, right = _operand(a, of[0], -1, "row", zero), _operand(b, of[1], -2, "row")
     unit = _unit(role)
     if by is None:
@@ -267,6 +283,7 @@ def _integer_conv2d(
 ) -> Value:  # fmt: skip
     """The same of a convolution; images are padded by their zero point."""
     bias, zero = _bias(rest, names)
+    # kernels: the axis is the last one, and a scale of `channel` serves each first index
     images, kernels = _operand(x, of[0], -1, "tensor", zero), _operand(w, of[1], -1, "channel")
     unit, how = _unit(role), Sliding.of(**slide)
     if by is None:
@@ -287,6 +304,7 @@ def _adds_integers(backend: str) -> UnitDescription:
 def _unit(role: Role) -> UnitDescription:
     """Return the unit that adds products of elements; the role's register, flags and records are its own."""
     own = role.unit().description
+    # the Mac is that of the graph, whatever the device's: sums of 32 bits that wrap
     return _adds_integers(role.backend)._replace(register=own.register, flags=own.flags, records=own.records)
 
 
@@ -302,11 +320,13 @@ def _product_float64(product: Any) -> Any:
         to: Fixed = SUMS, names: Sequence[str] = (), **options: Any,
     ) -> Any:  # fmt: skip
         given = dict(zip(names, rest, strict=True))
+        # shaped to broadcast: one zero point, or one for each index of an axis
         zeros = [xp.asarray(how.beside(x.ndim)[1]) for how, x in zip(of, (a, b), strict=True)]
         y = product(xp, a - given.get("zero", zeros[0]), b - zeros[1], given.get("bias"), **options)
         if by is None:
             return y
         scales = of[0].scale * of[1].scale / np.float64(by.scale)
+        # only a convolution has options here: scales of output channels lie along its second axis
         return y * xp.asarray(scales.reshape(-1, 1, 1) if options and scales.ndim else scales) + by.zero
 
     return rule
@@ -318,8 +338,10 @@ def _product_float64(product: Any) -> Any:
 def _integer_add(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affine], to: Affine) -> Value:
     """A * ra + (b * rb + (zero - (za * ra + zb * rb))), r = scale / scale of the result: three fused operations."""
     ratios = [np.float32(how.scale / to.scale) for how in of]
+    # constants of the graph: computed by the reference, the same on every device, and counted nowhere
     known: Any = {"out_format": FP32, "backend": "reference"}
     zeros = [np.float32(how.zero) for how in of]
+    # fused in this order, as the kernel for AVX2 folds the zero points into one start
     inner = engine.fma(ratios[0], zeros[0], engine.multiply(ratios[1], zeros[1], **known), **known)
     start = engine.subtract(np.float32(to.zero), inner, **known)
     float32 = Unit(FP32, backend=role.backend)
@@ -336,6 +358,7 @@ def _add_float64(xp: Any, a: Any, b: Any, *, of: tuple[Affine, Affine], to: Affi
 
 def _integer_multiply(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affine], to: Affine) -> Value:
     """(a - za) * (b - zb) times float32(float32(scale * scale) / scale), plus the zero point, then rounded."""
+    # rounded twice in float32, as the kernel prepares it
     ratio = np.float32(np.float32(of[0].scale * of[1].scale) / to.scale)
     float32 = Unit(FP32, backend=role.backend)
     x, y = (_less_zero(role, v, how) for v, how in zip((a, b), of, strict=True))

@@ -24,8 +24,10 @@ def _softmax_cross_entropy(role: Role, x: Value, labels: Value) -> Value:
     shifted = role.on_host("shifted").subtract(x, largest(role, x, x.array))
     exponentials = role.on_host("exponentials").exp(shifted)
     sums = role.on_host("sums").total(exponentials, 1)
+    # (N, 1) indices along the classes: the shifted logit of each label
     picked = namespace(shifted.array).take_along_axis(shifted.array, labels.array[:, None], axis=1)[:, 0]
     logarithms = role.on_host("logarithms").log(sums)
+    # log(sum) - z[label] needs no quotient: probabilities are written for the backward pass alone
     losses = role.on_host("losses").subtract(logarithms, shifted.with_array(picked))
     probabilities = role.on_host("probabilities").divide(exponentials, column(sums))
     return _mean_loss(role, losses, probabilities)
@@ -45,6 +47,7 @@ def _softmax_cross_entropy_gradient(role: Role, g: Value, x: Value, labels: Valu
     Difference and product are written on the host, in the format of role `loss`; the quotient is written as an error.
     """
     difference = role.on_host("difference").subtract(as_saved(role, saved[0]), _one_hot(x, labels))
+    # the division by N is the one writing of the role
     return _shared_out(role, g, difference, x.shape[0])
 
 
@@ -64,7 +67,9 @@ def _mse_float64(xp: Any, x: Any, labels: Any) -> Any:
 
 
 def _mse_gradient(role: Role, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    # g is one number: doubled once, not in each element
     twice = role.on_host("twice").multiply(g, number(2))
+    # the mean is over all elements, of all classes, not over the batch
     return _shared_out(role, twice, as_saved(role, saved[0]), saved[0].size)
 
 
@@ -111,6 +116,7 @@ def _euclidean_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: 
 def _mean_loss(role: Role, losses: Value, saved: Value) -> Value:
     """Return the mean of losses, and beside it an array saved for the backward pass (`Row.beside`)."""
     total = role.on_host("total").total(losses)
+    # the one writing of the role: register and flags see the mean, nothing before it
     mean = role.unit().divide(total, number(losses.array.size))
     return Value((mean.array, saved.array), mean.format)
 
@@ -120,6 +126,7 @@ def _shared_out(role: Role, g: Value, difference: Value, count: int) -> Value:
 
 
 def _one_hot(x: Value, labels: Value) -> Value:
+    # 0 and 1 are exact in binary32, whatever the layer's format
     classes = namespace(labels.array).arange(x.shape[1])
     return Value((classes == labels.array[:, None]).astype(np.float32), FP32)
 

@@ -25,6 +25,7 @@ def _normalise(
         The result; normalised values and 1 / deviation, for the backward pass; the running moments after this batch.
     """
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    # a layer without running moments has those of what it is given, in every mode
     if training or not running:
         middle = mean(role, "mean", x, axes)
         centred = role.on_host("centred").subtract(x, middle)
@@ -32,11 +33,15 @@ def _normalise(
         moments = _moved(role, running, (middle, variance), momentum)
     else:
         middle, variance = (moment.with_array(moment.array.reshape(kept)) for moment in running)
+        # running moments stay as they are outside training
         centred, moments = role.on_host("centred").subtract(x, middle), ()
+    # rsqrt in one rounding: a root and a division would be two
     inverse = role.on_host("inverse deviation").rsqrt(role.on_host("widened").add(variance, rounded(eps)))
     normalised = role.on_host("normalised").multiply(centred, inverse)
+    # (1, C, 1, 1) or (1, ..., C): gamma and beta broadcast along their axis
     spread = [parameter.with_array(_along(parameter.array, along, len(x.shape))) for parameter in (gamma, beta)]
     written = role.unit().fma(normalised, *spread)
+    # the inverse deviation is kept, so that the backward pass takes no root
     return Value((written.array, (normalised.array, inverse.array), moments), written.format)
 
 
@@ -45,6 +50,7 @@ def _moved(role: Role, running: Sequence[Value], moments: Sequence[Value], momen
     moved: list[Value] = []
     for name, before, now in zip(("mean", "variance"), running, moments, strict=False):
         kept = role.on_host(f"kept {name}").multiply(before, rounded(1 - momentum))
+        # moments of a batch have axes of size 1; running ones are vectors
         flat = now.with_array(now.array.reshape(before.shape))
         moved.append(role.on_host(f"running {name}").fma(flat, rounded(momentum), kept))
     return tuple(moved)
@@ -114,6 +120,7 @@ def _beta_gradient_float64(xp: Any, g: Any, *, along: int) -> Any:
 
 def _summed(role: Role, x: Value, along: int) -> Value:
     axes = tuple(axis for axis in range(len(x.shape)) if axis != along % len(x.shape))
+    # a pairwise sum, as all sums of the host
     return role.reduced().total(x, axes)
 
 

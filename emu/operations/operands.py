@@ -15,6 +15,7 @@ FP32, FP64 = PRESETS["fp32"], PRESETS["fp64"]
 
 def number(x: float) -> Value:
     """Return a number as an operand: float32 if that is exact, else float64."""
+    # arrays without an axis: they broadcast to any operand
     single = np.array(x, np.float32)
     return Value(single, FP32) if single == x else Value(np.array(x, np.float64), FP64)
 
@@ -26,4 +27,5 @@ def rounded(x: float) -> Value:
 
 def carrier(x: Value) -> NDArray[Any]:
     """Return the array of an operand as kernels take it."""
+    # unchecked: operations wrote these numbers
     return as_operand(x, None, "x", check=False)[0]

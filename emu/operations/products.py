@@ -40,17 +40,20 @@ def matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
 def _sparse_entries(role: Role, x: Value) -> Value:
     """The numbers of a matrix other than 0, their places, V1 and V2, in one pass; no number changes."""
     matrix = CSR.from_dense(x.array, x.format, backend=role.backend, check=False)
+    # entries where the backend computes, and the structure that says where they lie
     return MadeSparse(load(role.backend).place(matrix.data), x.format, matrix)
 
 
 def _every_entry(array: Any, fmt: Any) -> Value:
     """Return a result of `_sparse_entries` of which only the shape is known: shapes do not tell which numbers are 0."""
+    # every element counts as an entry
     return MadeSparse(array.reshape(-1), fmt, Everywhere(array.shape))
 
 
 def _sparse_matmul(role: Role, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
     """Each result is the sum over the entries of its row, in storage order."""
     matrix = _matrix(x)
+    # `entries` is not read: the structure knows how many there are
     return role.value(write_sparse(role.unit(x.format, w.format).description, matrix, w, bias, matrix.by_rows))
 
 
@@ -72,6 +75,7 @@ def _sparse_transposed_matmul(role: Role, x: Value, g: Value, *, entries: int) -
     if pattern.results == matrix.shape[1]:
         return role.value(written)
     xp = namespace(written)
+    # columns without entries have +0: an empty sum
     whole = xp.zeros((matrix.shape[1], written.shape[1]), written.dtype)
     whole[xp.asarray(matrix.unique_columns)] = written
     return role.value(whole)
@@ -89,6 +93,7 @@ def _sparse_transposed_matmul_asks(operands: Sequence[Shape], options: Options) 
 def _matrix(x: Value) -> CSR:
     """Return the matrix of a sparse value; its entries were checked when they were written."""
     assert isinstance(x, SparseValue), "a sparse product needs a sparse operand"
+    # a structure is shared by several arrays of entries: those of this value are joined to it
     return x.structure.with_data(x.array, x.format, check=False)
 
 

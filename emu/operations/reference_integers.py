@@ -71,6 +71,7 @@ def _written(role: Role, numbers: Any, to: Written) -> Value:
     own = role.unit()
     unit = Unit(to.how.format, register=own.register, flags=own.flags, backend=role.backend)
     whole = _value(role, np.asarray(numbers), FP64)  # exact: below 2**34
+    # register and flags see what leaves the format; the bounds of an activation are applied after them
     elements = np.asarray(on_host(unit.quantize(whole).array))
     return _value(role, np.clip(elements, to.lowest, to.highest), to.how.format)
 
@@ -89,12 +90,14 @@ def _reference_quantize(role: Role, x: Value, *, to: Written) -> Value:
     """
     quotient = Unit(FP32, backend=role.backend).divide(x, _value(role, to.how.scale, FP32))
     numbers = np.asarray(on_host(quotient.array), np.float64)
+    # 2**31 itself is left in: rounded and with the zero point it is beyond every element
     bounded = np.clip(np.nan_to_num(numbers, nan=0.0), -(2.0**31), 2.0**31)
     return _written(role, _away(bounded) + int(to.how.zero), to)
 
 
 def _away(x: Array) -> Array:
     """Return numbers of binary64 rounded to integers, halves away from zero; exact below 2**52."""
+    # x - whole is exact: adding 0.5 first would round 0.49999999999999994 up
     whole = np.trunc(x)
     return whole + np.sign(x) * (np.abs(x - whole) >= 0.5)
 
@@ -116,10 +119,12 @@ def _scale_sums(role: Role, sums: Value, *, of: tuple[Array, Array], to: Written
     """
     kind = role.requantiser
     if kind is not None:
+        # bounds of the activation are left to `_written`, after flags have counted
         by = Requantiser(kind, float(to.how.scale), int(to.how.zero))
         a, b = of
         rounded = requantise(_integers(sums), to.how.format, by, a_scale=a, b_scale=b)
         return _written(role, on_host(rounded.array), to)
+    # sums of 32 bits are exact in binary64: one rounding for the product
     product = _integers(sums).astype(np.float64) * _multiplier_of(of, to)
     return _written(role, _away(np.clip(product, -(2.0**31), 2.0**31)) + int(to.how.zero), to)
 
@@ -151,6 +156,7 @@ def _add_shifted(role: Role, a: Value, b: Value, *, of: tuple[Affine, Affine], t
     Multipliers are scale / (2 * larger scale) of each operand, and 2 * larger scale / (2**20 * scale) of the result;
     each product is rounded twice.
     """
+    # both multipliers are at most 1/2: the sum is no larger than a shifted difference can be
     twice = 2.0 * max(float(how.scale) for how in of)
     parts = [
         twice_rounded(_less_zero(x, how) << LEFT_SHIFT, *in_31_bits(float(how.scale) / twice))
@@ -170,6 +176,7 @@ def _multiply_requantised(role: Role, a: Value, b: Value, *, of: tuple[Affine, A
 
     The multiplier is float32(float32(scale * scale) / scale of the result).
     """
+    # rounded to float32 twice; `in_31_bits` reads the result as binary64
     multiplier = np.float32(np.float32(of[0].scale * of[1].scale) / to.how.scale)
     product = _less_zero(a, of[0]) * _less_zero(b, of[1])
     return _written(role, twice_rounded(product, *in_31_bits(multiplier)) + int(to.how.zero), to)
@@ -187,7 +194,9 @@ def _average_windows(role: Role, x: Value, *, to: Written, **options: Any) -> Va
     """The sum of each window of (N, C, H, W) over the number of its elements, without the border; halves go away."""
     q = _integers(x)
     sums = windows_of(q, options).sum(axis=-1)
+    # an image of ones counts the elements of each window that are no border
     counts = windows_of(np.ones((1, 1, *q.shape[2:]), np.int64), options).sum(axis=-1)
+    # the count's half added to the magnitude: integer division then rounds halves away from zero
     return _written(role, np.sign(sums) * ((np.abs(sums) + counts // 2) // counts), to)
 
 
@@ -205,7 +214,9 @@ def _mean_of_axes(role: Role, x: Value, *, axes: tuple[int, ...], of: Affine, to
     q = _integers(x)
     count = math.prod(q.shape[axis] for axis in axes)
     sums = q.sum(axis=axes) - int(of.zero) * count
+    # one multiplier for all: scales of the operand and of the result are numbers
     m, shift = (int(part) for part in in_31_bits(float(of.scale) / float(to.how.scale)))
+    # 2**bits <= count, so the quotient has 31 bits at most; m << 32 stays in int64, and a shift of at least -31 is left
     bits = min(count.bit_length() - 1, 32, 31 + shift)
     return _written(role, twice_rounded(sums, (m << bits) // count, shift - bits) + int(to.how.zero), to)
 
@@ -231,9 +242,12 @@ def _softmax_of_table(role: Role, x: Value, *, table: Array, to: Written) -> Val
         to: how elements are written.
     """
     q = _integers(x)
+    # distances to the largest are 0..255: elements have 8 bits
     powers = table[q.max(axis=-1, keepdims=True) - q]
+    # in units of 2**-19, with 12 integer bits
     sums = rounded_shift(powers, 31 - SUM_FRACTION_BITS).sum(axis=-1, keepdims=True)
     reciprocal, exponent = reciprocal_of_sum(sums, SUM_FRACTION_BITS)
+    # reciprocal and powers in units of 2**-31, the result in units of 2**-8
     shares = rounded_shift(rounded_high_half(reciprocal, powers), exponent + 31 - 8)
     return _written(role, shares + int(to.how.zero), to)
 

@@ -146,8 +146,7 @@ class Row:
             backward pass; empty if it is the written array alone. Used if only shapes are known.
         lane_instructions: instructions of the lanes for a vector of results.
         takes_any_format: whether each unit computes it for operands of any format.
-        made: (array, format) -> result, if only shapes are known; the value of an array that stores every element,
-            unless the operation chooses some.
+        made: (array, format) -> result, used if only shapes are known; `Value` unless the result is of another class.
         only_chooses: whether it looks at each element of its first operand and chooses some: each of them takes a lane,
             not each result, and nothing is written that could have a binary point.
         is_counted: whether the register of a role may count what it writes.

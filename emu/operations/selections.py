@@ -21,6 +21,7 @@ from emu.operations.row import COMPARES, MOVES, DoneBy, Role, Row, one_array
 
 def selected(role: Role, x: Value) -> Value:
     """Return a selection: written through the stage only if the layer's format is another one."""
+    # values that have the format already are values of it: writing them again would change nothing, and count twice
     return x if x.format == role.stage.format else quantize(role, x)
 
 
@@ -42,6 +43,7 @@ def windows_of(x: Any, options: Options, border: float = 0) -> Any:
     """Return the windows of images (N, C, H, W) as (N, C, OH, OW, elements of a window)."""
     how, window = sliding(options), options["window"]
     rows, columns = how.sizes(x.shape[2:], window)
+    # padded here; the slices below then need no bounds
     x, xp = how.padded(x, border), namespace(x)
     (down, along), apart = how.stride, how.dilation
     parts = [
@@ -54,6 +56,7 @@ def windows_of(x: Any, options: Options, border: float = 0) -> Any:
 
 def _lowest(dtype: Any) -> float:
     """Return what is below every number of a carrier, or equal to its lowest."""
+    # a border that loses against every element
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
@@ -72,6 +75,7 @@ def largest_of_windows(backend: str, x: Any, options: Options) -> tuple[Any, Any
 def _max_pool(role: Role, x: Value, **options: Any) -> Value:
     """The largest value of each window, and its index, for the backward pass."""
     best, index = largest_of_windows(role.backend, x.array, options)
+    # the index is of the operand's own numbers: writing them in another format may make some equal
     written = selected(role, x.with_array(best))
     return Value((written.array, index), written.format)
 
@@ -90,7 +94,9 @@ def windows_asked(operands: Sequence[Shape], options: Options) -> Asked:
 def _unpool(role: Role, g: Value, x: Value, *, saved: Any, **options: Any) -> Value:
     """Gradients of maxima at their positions, zeros elsewhere; windows do not overlap."""
     how = sliding(options)
+    # indices come from `max_pool` of these very windows: they need no check
     moved = engine.unpool(g.array, saved, how.windows(x.array, options["window"]), backend=role.backend, check=False)
+    # positions are those of the image with its border, which is cut off again
     return g.with_array(_without_border(moved.reshape(_padded_shape(x.shape, how)), x.shape, how))
 
 

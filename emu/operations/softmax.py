@@ -26,6 +26,7 @@ def _softmax(role: Role, x: Value, *, scale: float, causal: bool) -> Value:
     if causal:
         rows, columns = (xp.arange(n) for n in visible.shape[-2:])
         hidden = columns > rows[:, None]
+        # below every visible number, or equal to the lowest: the largest of a row is a visible one
         least = -np.inf if visible.dtype.kind == "f" else np.iinfo(visible.dtype).min
         visible = xp.where(hidden, xp.asarray(least, visible.dtype), visible)
     shifted = role.on_host("shifted").subtract(scaled, largest(role, scaled, visible))
@@ -52,6 +53,7 @@ def _softmax_float64(xp: Any, x: Any, *, scale: float, causal: bool) -> Any:
 
 def _gradient(role: Role, g: Value, y: Value, *, scale: float) -> Value:
     """Return scale * y * (g - sum(g * y)), the sum along the last axis."""
+    # sum(g * y), one number for each row
     shares = role.on_host("shares").total(role.on_host("products").multiply(g, y), len(y.shape) - 1)
     difference = role.on_host("difference").subtract(g, column(shares))
     if scale == 1:

@@ -36,6 +36,7 @@ def _average_asks(operands: Sequence[Shape], options: Options) -> Asked:
 def _squared_norm(role: Role, x: Value, factor: Value | None = None) -> Value:
     """The sum of squares, pairwise in C order; with a factor, of elements multiplied by it."""
     scaled = x if factor is None else role.on_host("scaled").multiply(x, factor)
+    # pairwise, in the host's format, as all sums of the host
     return role.reduced().total(role.on_host("squares").multiply(scaled, scaled))
 
 

@@ -55,6 +55,7 @@ class _Table(dict[str, Row]):
 def _gathered() -> _Table:
     table = _Table()
     for row in (row for family in FAMILIES for row in family.ROWS):
+        # names are looked up by text: a second row of the name would hide the first
         assert row.name not in table, f"two rows are called {row.name}"
         table[row.name] = row
     return table

@@ -73,12 +73,14 @@ class AdaGrad(Optimiser):
     ) -> None:
         parameter = UpdateRunner(runner, state)
         if self.weight_decay:
+            # the gradient is S times as large as without loss scaling, so what is added to it is, too
             decay = scalar(self.weight_decay * scale)
             gradient = parameter.run("fma", MOMENT, state.master, decay, gradient, step=".decay")
         state.slots["squares"] = parameter.run(
             "fma", MOMENT, gradient, gradient, state.slots["squares"], step=".squares"
         )
         root = parameter.run("sqrt", MOMENT, state.slots["squares"], step=".root")
+        # the root carries S as the gradients do: eps is scaled with them, and S cancels in the quotient
         size = parameter.run("add", MOMENT, root, scalar(self.eps * scale), step=".size")
         direction = parameter.run("divide", MOMENT, gradient, size, step=".direction")
         update = parameter.run("multiply", "update", direction, scalar(-rate))
@@ -134,9 +136,11 @@ class Adam(Optimiser):
         slots["squares"] = parameter.run("fma", MOMENT, slots["squares"], scalar(self.beta2), part, step=".squares")
         root = parameter.run("sqrt", MOMENT, slots["squares"], step=".root")
         # the bias is corrected here and not in v: the slot stays the running mean
+        # sqrt(v / (1 - beta2**t)) = sqrt(v) / sqrt(1 - beta2**t): a factor of the root, in float64
         widened = 1 / math.sqrt(1 - power(self.beta2, step + 1))
         size = parameter.run("fma", MOMENT, root, scalar(widened), scalar(self.eps * scale), step=".size")
         direction = parameter.run("divide", MOMENT, slots["mean"], size, step=".direction")
+        # the bias of m, 1 - beta1**t, is corrected by the rate: one multiplication for both
         update = parameter.run("multiply", "update", direction, scalar(-rate / (1 - power(self.beta1, step + 1))))
         move_master(parameter, update, rate, self.weight_decay)
 
@@ -154,6 +158,7 @@ def power(base: float, exponent: int) -> float:
         True
     """
     result, exponent = 1.0, as_integer("exponent", exponent, 0)
+    # square and multiply: `base` is the given one to the power 2**i
     while exponent:
         if exponent & 1:
             result *= base

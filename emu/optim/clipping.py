@@ -49,13 +49,16 @@ def clip_by_norm(
     """
     if not states:
         return gradients
+    # the norm is computed as it would be without scaling: only if its squares may be wrong it is computed again
     limit, norm = scalar(threshold), _norm(states, gradients, runner)
     bound = float(limit.array)
     exponent = _exponent_to_scale(norm, bound, [gradients[state.name] for state in states])
     if exponent is not None:
         return _clipped_scaled(states, gradients, bound, exponent, runner)
+    # a comparison with NaN is false: then nothing is clipped
     if not norm.size > bound:
         return gradients
+    # below 1, and rounded once; each element is then rounded once more
     factor = runner.run(Operation("divide", (limit, norm.root), part="factor"), "norm", EVERYWHERE)
     return _multiplied(states, gradients, factor, runner)
 
@@ -85,6 +88,7 @@ def _norm(
     total: Value | None = None
     for state in states:
         squares = UpdateRunner(runner, state).run("squared_norm", "norm", gradients[state.name], *factor, step=step)
+        # partial sums join parameter by parameter, in the given order: part of the bits
         joined = Operation("add", (total, squares), part=f"{state.name}{step}") if total else None
         total = runner.run(joined, "norm", EVERYWHERE) if joined else squares
         sums += [squares, total]
@@ -115,14 +119,17 @@ def _clipped_scaled(
     exact = Fraction(norm.size) / Fraction(2) ** exponent  # a float could overflow or underflow here
     if not exact > Fraction(bound):
         return gradients
+    # norm / bound in 2**halvings..2**(halvings + 1)
     halvings = _floor_log2(exact / Fraction(bound))
     # the bound brought to the scaled norm's size: their quotient, in (1/2, 1], neither overflows nor underflows
     scaled_bound = constant(math.ldexp(bound, halvings + exponent))
     factor = runner.run(Operation("divide", (scaled_bound, norm.root), part="factor"), "norm", EVERYWHERE)
     fmt = factor.format
+    # the factor without the power of two that kept it near 1
     undivided = math.ldexp(float(on_host(factor.array)), -halvings)
     if isinstance(fmt, Float) and undivided >= fmt.smallest_normal:  # then the format holds it: one multiplication
         return _multiplied(states, gradients, factor.with_array(fmt.carrier.type(undivided)), runner)
+    # 2**-halvings may be below the smallest float64: then it is applied in two steps
     far = max(halvings - _MOST_HALVINGS, 0)
     halved = _multiplied(states, gradients, constant(2.0 ** (far - halvings)), runner, step=".halved")
     if far:
@@ -139,7 +146,9 @@ def _exponent_to_scale(norm: _Norm, bound: float, gradients: Sequence[Value]) ->
     """
     if not 0 < bound < math.inf:
         return None
+    # sums of several layers may have several formats: the narrowest decides
     formats, count = {total.format for total in norm.sums}, sum(gradient.array.size for gradient in gradients)
+    # bounds as fractions: products of these may leave float64
     low = max(_lowest_sum(fmt, count) for fmt in formats)
     high = min(Fraction(fmt.max) / 2 for fmt in formats)
     if len(formats) == 1 and isinstance(norm.root.format, Float) and math.isfinite(norm.size):
@@ -147,10 +156,13 @@ def _exponent_to_scale(norm: _Norm, bound: float, gradients: Sequence[Value]) ->
         total = Fraction(norm.size) ** 2
         if total < high and max(total, Fraction(bound) ** 2) >= low:
             return None
+    # the norm cannot be trusted, so the elements themselves are read
     sizes = [_largest(gradient) for gradient in gradients]
     largest = max(sizes) if all(map(math.isfinite, sizes)) else math.inf
+    # all zeros, or an element that is not finite; or every square and the sum lie within the formats
     if not 0 < largest < math.inf or low <= Fraction(largest) ** 2 <= high / count:
         return None
+    # the largest element is brought to just below 2**(largest exponent)
     exponent = min(_largest_exponent(fmt, count) for fmt in formats) - _floor_log2(Fraction(largest)) - 1
     # From -1022 to 1023 the power is a normal float64. Gradients that would take a larger one are below 2**-511, and a
     # threshold is a float32: nothing is clipped, even if their squares still underflow.
@@ -170,6 +182,7 @@ def _largest_exponent(fmt: Format, count: int) -> int:
     A float needs no more than 0, elements near 1. Fixed point loses the low bits of small squares, so its elements are
     made as large as they may be.
     """
+    # count squares of at most 2**(2 e) have a sum of at most 2**(2 e + bit_length): the largest e that fits
     highest = (_floor_log2(Fraction(fmt.max)) - count.bit_length()) // 2
     return min(highest, 0) if isinstance(fmt, Float) else highest
 
@@ -177,6 +190,7 @@ def _largest_exponent(fmt: Format, count: int) -> int:
 def _largest(gradient: Value) -> float:
     """Return the largest magnitude in a gradient: 0 if it is empty, NaN if it has a NaN."""
     array = on_host(gradient.array)
+    # a maximum with NaN is NaN
     return _real(max(float(array.max()), -float(array.min())), gradient.format) if array.size else 0.0
 
 
@@ -187,5 +201,6 @@ def _real(element: float, fmt: Format) -> float:
 
 def _floor_log2(x: Fraction) -> int:
     """Return the exponent of the power of two at or below a positive number."""
+    # within one of the answer: lengths of n bits lie in 2**(n-1)..2**n
     exponent = x.numerator.bit_length() - x.denominator.bit_length()
     return exponent if x >= Fraction(2) ** exponent else exponent - 1

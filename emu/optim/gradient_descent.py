@@ -59,9 +59,11 @@ class GradientDescent(Optimiser):
         parameter, direction = UpdateRunner(runner, state), gradient
         if self.weight_decay:
             decay = scalar(self.weight_decay * scale)
+            # S * decay: the gradient carries S, and what is added to it must
             direction = parameter.run("fma", "momentum", state.master, decay, gradient, step=".decay")
         if self.momentum:
             direction = parameter.run("fma", "momentum", state.slots["momentum"], scalar(self.momentum), direction)
             state.slots["momentum"] = direction
+        # S is taken out here, in the one product that makes the update: slots keep it
         update = parameter.run("multiply", "update", direction, scalar(-rate / scale))
         state.master = parameter.run("add", "master", state.master, update)

@@ -80,6 +80,7 @@ class Muon(Optimiser):
     def require(self, states: Sequence[ParameterState]) -> None:
         matrices = [state.layer for state in states if state.is_matrix]
         for glob in self.adam_layers:
+            # without any matrix the error below says more
             if matrices and not any(fnmatchcase(layer, glob) for layer in matrices):
                 raise ConfigError(
                     f"`adam_layers` of optimiser 'muon' must match a layer that has a matrix, got "
@@ -129,11 +130,15 @@ class Muon(Optimiser):
             return
         parameter, momentum = UpdateRunner(runner, state), scalar(self.momentum)
         state.slots[_SLOT] = parameter.run("fma", _SLOT, state.slots[_SLOT], momentum, gradient)
+        # Nesterov's look-ahead: the gradient plus the new direction times momentum
         ahead = parameter.run("fma", _SLOT, state.slots[_SLOT], momentum, gradient, step=".ahead")
         rows = ahead.shape[0]
         columns = ahead.array.size // rows
+        # (outputs, everything else): kernels of a convolution are rows of a matrix
         direction = self._orthogonal(ahead.with_array(ahead.array.reshape(rows, columns)), scale, parameter)
         whole = direction.with_array(direction.array.reshape(ahead.shape))
+        # elements of a tall x are about 1 / sqrt(rows) large; the factor makes them 1 / sqrt(columns), as those of a
+        # square one
         shape_factor = math.sqrt(max(1.0, rows / columns))
         update = parameter.run("multiply", "update", whole, scalar(-rate * shape_factor))
         move_master(parameter, update, rate, self.weight_decay)
@@ -145,6 +150,7 @@ class Muon(Optimiser):
         is_tall = matrix.shape[0] > matrix.shape[1]  # then x^T x is the smaller product
         x = parameter.run("divide", ORTHOGONAL, _transposed(matrix) if is_tall else matrix, size)
         a, b, c = map(scalar, COEFFICIENTS)
+        # names have the number of the iteration (`i=i` binds it): each operation of each has its own random bits
         for i in range(self.iterations):
 
             def run(name: str, what: str, *operands: Value, i: int = i) -> Value:

@@ -159,6 +159,7 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
     for slot in list(state.slots):
         # momentum has a role of its own; all other slots are moments (`emu.precision.policy`)
         role = "momentum" if slot == "momentum" else "moment"
+        # a mean of squares grows with the square of the scale
         factor = scalar(ratio ** powers[slot])
         state.slots[slot] = UpdateRunner(runner, state).run(
             "multiply", role, state.slots[slot], factor, step=f".{slot} scale"
@@ -167,6 +168,7 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
 
 def scalar(number: float) -> Value:
     """Return a constant of the optimiser rounded to float32, as hardware stores it."""
+    # a NumPy scalar: without axes it broadcasts to any operand
     return Value(np.float32(number), FP32)
 
 

@@ -30,6 +30,7 @@ def with_casts(runner: Runner, policy: Policy, operation: Operation, role: str, 
     casts = policy.casts(layer, role) if operation.factors else None
     if casts is None:
         return operation
+    # the product of a linear layer; every other operation with factors is a convolution
     is_matrix = operation.name == "matmul"
     if not is_matrix and not all(
         _serves_convolution(how, name) for how, name in zip(casts, operation.factors, strict=True)
@@ -39,9 +40,12 @@ def with_casts(runner: Runner, policy: Policy, operation: Operation, role: str, 
     for factor, operand, how, axis in zip(
         operation.factors, operation.operands, casts, _AXES if is_matrix else (-1, -1), strict=False
     ):
+        # the cast is found by the factor's name: its counts, its delayed scale and its random bits
         part = f"{operation.part}.{factor}" if operation.part else factor
         cast.append(runner.run(Operation(CAST, (operand,), {"cast": how, "axis": axis}, part), role, layer))
+    # a bias, if there is one, is not cast
     operands = (*cast, *operation.operands[2:])
+    # without factors: the product is not cast a second time
     return Operation(operation.name, operands, operation.options, operation.part)
 
 

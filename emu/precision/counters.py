@@ -43,6 +43,7 @@ class Counters:
         Divisions by zero are left out if there are none: hashes of runs made before flags counted them stay the same.
         """
         *counts, by_zero = self.flags.counts()
+        # flags end with divisions by zero: left out at 0, `Flags(*flags)` gives them 0 again
         return {"register": self.register.to_dict(), "flags": counts + [by_zero] * bool(by_zero)}
 
     @classmethod
@@ -60,6 +61,7 @@ class CounterTable:
 
     def __init__(self, make_register: Callable[[], StatisticsRegister]) -> None:
         self._make_register = make_register
+        # dictionaries keep the order of first use, which tables and reports show
         self._counters: dict[Key, Counters] = {}
         self._scales: dict[CastKey, ScaleCounts] = {}
 
@@ -92,6 +94,7 @@ class CounterTable:
     def reset(self) -> None:
         """Set every count to 0; keys and positions stay."""
         for counters in self._counters.values():
+            # in place: units hold these very objects
             counters.register.reset()
             counters.flags.reset()
         for counts in self._scales.values():
@@ -107,6 +110,7 @@ class CounterTable:
         self._counters, self._scales = {}, {}
         for key, counters in data.items():
             if key.endswith(_SCALES):
+                # from the right: a layer's name may have slashes of its own, roles and factors have none
                 layer, role, factor = key.removesuffix(_SCALES).rsplit("/", 2)
                 self._scales[layer, role, factor] = ScaleCounts.from_dict(counters)
                 continue

@@ -45,8 +45,10 @@ class _Window:
     def add(self, largest: float) -> None:
         """Add a step, and choose what the scale follows from next."""
         self.steps.append(largest)
+        # the algorithm "max": the largest of the whole window, not the newest
         top = max(self.steps)
         if 0 < top < math.inf:
+            # bounded to binary32, in which the rule computes the scale
             self.magnitudes.assumed = min(math.ldexp(top, self.scaling.margin), PRESETS["fp32"].max)
 
 
@@ -69,6 +71,7 @@ class DelayedScales:
     def begin_pass(self) -> None:
         """Forget what was noted since the step began: in an evaluation, or in a pass that is repeated."""
         for window in self._windows.values():
+            # None, not 0: an operand that this step does not cast keeps its window as it is
             window.magnitudes.noted = None
 
     def end_step(self, every: Callable[[Any], list[Any]]) -> None:
@@ -77,10 +80,13 @@ class DelayedScales:
         Args:
             every: returns what all processes that train together give (JSON).
         """
+        # an operand may be known to one process only: each row has the whole key and its scaling
         noted = [[*key, *astuple(w.scaling), w.magnitudes.noted] for key, w in self._windows.items()]
         largest: dict[_Window, float] = {}
+        # the same rows in the same order reach every process, so that all choose the same scales
         for process in every([row for row in noted if row[-1] is not None]):
             for *names, history, margin, top in process:
+                # made here if only another process has cast the operand
                 window = self._window(OperandKey(*names), DelayedScaling(history, margin))
                 largest[window] = max(top, largest.get(window, 0.0))
         for window, top in largest.items():

@@ -72,10 +72,12 @@ class Points:
         self.of: dict[Tensor, int] = {}
         self.redos = self.runs = 0
         self._events: list[PointEvent] = []
+        # registers of the interval in progress, which `set_all` empties
         self._window: dict[Tensor, StatisticsRegister] = {}
 
     def at(self, tensor: Tensor, word: DynamicFixed) -> int:
         """Return a tensor's point: half of the word before the tensor is written for the first time."""
+        # half before the binary point, half behind it: nothing is known yet
         return self.of.get(tensor, word.width_bits // 2)
 
     def wanted(self, register: StatisticsRegister, word: DynamicFixed, point: int) -> int:
@@ -84,6 +86,7 @@ class Points:
 
     def move(self, tensor: Tensor, point: int, step: int, *, redone: bool = False) -> None:
         """Set a tensor's point, and note an event if it is another one or an operation ran again."""
+        # a run that was repeated is an event even if the point came back to where it was
         if redone or self.of.get(tensor) != point:
             self._events.append(PointEvent(step, tensor, point, redone))
         self.of[tensor] = point
@@ -116,9 +119,11 @@ class Points:
         decided: list[Tensor] = []
         for tensor, register in self._window.items():
             word = self._word(tensor)
+            # a tensor that was not written in the interval keeps its point
             if word is not None and register.total:
                 self.move(tensor, self.wanted(register, word, self.at(tensor, word)), step)
                 decided.append(tensor)
+            # the next interval counts from 0, whether the point moved or not
             register.reset()
         return decided
 
@@ -134,6 +139,7 @@ class Points:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON) that `load` reads back."""
+        # empty registers are left out: a resumed run makes them again
         window = [[*tensor, register.to_dict()] for tensor, register in self._window.items() if register.total]
         points = [[*tensor, point] for tensor, point in self.of.items()]
         return {"points": points, "window": window, "redos": self.redos, "runs": self.runs}
@@ -161,15 +167,18 @@ class Points:
         Args:
             gather: returns what all processes give (JSON), in the order of their nodes.
         """
+        # what this process adds inside is measured from here: a state of its own, joined at the end
         before, events = self.to_dict(), self._events
         self._window, self._events = {}, []
         yield
         noted = [[event.step, *event.tensor, event.point, event.redone] for event in self._events]
         states = gather(self.to_dict() | {"events": noted})
+        # back to what all processes shared, then the changes of each process in the order of the nodes
         self.load(before)
         old_points, moved = dict(self.of), dict[Tensor, int]()
         for state in states:
             for *names, point in state["points"]:
+                # points that a process has not moved say nothing
                 if old_points.get(tensor := Tensor(*names)) != point:
                     moved.setdefault(tensor, point)  # the first node decides, as if all nodes shared a process
             for *names, register in state["window"]:
@@ -218,12 +227,16 @@ class DynamicPointRunner(Runner):
         options: dict[str, Any] = {"seed": seed, "backend": backend, "profile": profile, "scales": scales}
         # one runner for each way in which results are counted
         self._plain = DatapathRunner(policy, counters=counters, **options)
+        # tables of one operation's runs, emptied after each (`_run_and_redo`), and of tensors, emptied by `flush`
         self._first, self._again, self._tensors = (CounterTable(policy.register) for _ in range(3))
         self._once = DatapathRunner(policy, counters=self._first, **options)
+        # `again` marks demands of repeated runs in the profile
         self._twice = DatapathRunner(policy, counters=self._again, again=True, **options)
         self._counted = _PerTensor(policy, counters=self._tensors, **options)
         kind, counted = (_PerTensor, self._tensors) if self.moving else (DatapathRunner, counters)
+        # float32 results of pre-training are counted by tensor, since the first points follow from them
         self._in_float = kind(policy, counters=counted, **options)
+        # by the setter, which gives the float runner its own policy
         self.policy = policy
 
     @property
@@ -278,21 +291,26 @@ class DynamicPointRunner(Runner):
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it; move its point."""
         word = self._policy.word(layer, role)
+        # a fixed format, or an operation that writes no number with a point
         if word is None or OPERATIONS[operation.name].only_chooses:
             return self._plain.run(operation, role, layer)
         if self.points.in_float(self._deciding_step):
             return self._in_float.run(operation, role, layer)
         if OPERATIONS[operation.name].keeps_format:
             fmt = operation.operands[0].format
+            # a value that has this word already keeps its point: a selection does not round
             own = (word.width_bits, word.signed, word.sign_magnitude)
             if isinstance(fmt, Fixed) and (fmt.width_bits, fmt.signed, fmt.sign_magnitude) == own:
                 return self._plain.run(operation, role, layer, fmt.frac_bits)
         tensor = self.points.agreement.key_of_point(Tensor(layer, role, operation.part), self.node)
         point = self.points.at(tensor, word)
+        # evaluation, and what is written a second time in pre-training (`frozen`)
         if not self.moving or (self.points.is_frozen and self.is_pretraining):
             return self._plain.run(operation, role, layer, point)
+        # noted even if nothing has moved it: `of` lists each tensor that was written
         self.points.of.setdefault(tensor, point)
         if not self.is_pretraining:
+            # main training: counted by tensor until `flush`; points move between steps, in `set_all`
             return self._counted.run(operation, role, layer, point)
         return self._run_and_redo(operation, tensor, word, point)
 
@@ -300,6 +318,7 @@ class DynamicPointRunner(Runner):
         """Run once, and once more if the point was off; move the point."""
         table, always = self.points.table, self.points.table.schedule == "always_redo"
         first, again = (counted.of(tensor.layer, tensor.role) for counted in (self._first, self._again))
+        # the second runner counts into a table of its own: only one of both flags is kept
         runners, following, agreement = iter((self._once, self._twice)), point, self.points.agreement
 
         def run(at: int) -> Value:
@@ -309,18 +328,22 @@ class DynamicPointRunner(Runner):
             nonlocal following
             note_decision(self._profile, tensor, together=agreement.sums_over_nodes(tensor))
             counted = agreement.total(tensor, first.register)
+            # the point for the next run of this operation, whether this one is repeated or not
             following = self.points.wanted(counted, word, at)
             return following if always or abs(following - at) > table.threshold else None
 
+        # once more at most: a second run counts the same, so a third could do no better
         settled = run_and_redo(point, run, better, most=1)
         self.points.redos += settled.redos
         self.points.runs += 1 + settled.redos
+        # several nodes in one process share a point: the first has decided, the others keep it
         if agreement.may_move(tensor, self.node):
             self.points.move(tensor, following, self._step, redone=settled.redos > 0)
         assert self.counters is not None
         # the register sees results before they are rounded: both runs count the same; flags depend on the point
         flags = (again if settled.redos else first).flags
         self.counters.of(tensor.layer, tensor.role).merge(Counters(first.register, flags))
+        # emptied for the next operation of this layer and role: they share these counters
         for counts in (first, again):
             counts.register.reset()
             counts.flags.reset()
@@ -332,6 +355,7 @@ class DynamicPointRunner(Runner):
             return
         for (name, role), counts in self._tensors.items():
             if counts.register.total:
+                # the name that `_PerTensor` made
                 layer, part, node = name.split("\n")
                 tensor = self.points.agreement.key_of_point(Tensor(layer, role, part), int(node))
                 self.points.note(tensor, counts.register)
@@ -346,6 +370,7 @@ class DynamicPointRunner(Runner):
     @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
         """Return the results of tasks; computed one after the other if each may move a point."""
+        # tasks of a layer share its tables of runs, and points move in between
         return [task() for task in tasks] if self.moving and self.is_pretraining else self._plain.together(tasks)
 
 
@@ -368,6 +393,7 @@ def note_decision(profile: Profile | None, tensor: Tensor, *, together: bool) ->
 def _in_full(policy: Policy) -> Policy:
     """Return the policy of pre-training in float32."""
     table = policy.table
+    # behind all other tables: of several that match, the last is valid
     full = (*table.layers, LayerTables(match="*", full=True))
     return Policy(table.model_copy(update={"layers": full}))
 

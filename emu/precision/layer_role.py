@@ -82,9 +82,12 @@ class LayerRole:
         if unit is None:
             mac = self._policy.mac(self._layer, *factors, role=self._role) if factors else EXACT
             unit = self._units[factors] = self._new_unit(RESULT, self.stage, mac)
+        # asked at every operation: another table, or a loaded one, may have replaced the counters
         counters = self._counters and self._counters.of(self._counted_as, self._role)
+        # a unit is made once; a step changes its address alone
         description = _at_step(unit.description, self.step)
         # a new unit has no register yet, and `CounterTable.load` replaces registers
+        # compared by identity: the same register needs no new unit
         if counters is not None and description.register is not counters.register:
             description = description._replace(register=counters.register, flags=counters.flags)
         if description is not unit.description:
@@ -100,6 +103,7 @@ class LayerRole:
         self.passes += 1
         unit = self._host_units.get(name)
         if unit is None:
+            # sums of the host are pairwise, whatever the layer's Mac
             unit = self._host_units[name] = self._new_unit(name, self.host_stage, self._policy.reduction(self._layer))
         description = _at_step(unit.description, self.step)
         if description is not unit.description:
@@ -122,6 +126,7 @@ class LayerRole:
 
     def cast(self, x: Value, cast: Cast, axis: int) -> ScaledValue:
         """Return a stored tensor as an operand of the product that gives the result, its blocks along an axis."""
+        # the result's stream: a cast is an operation of its own, so no other draws from it
         address = (self._seed, self._stream_number(RESULT), self.step)
         unit = UnitDescription.at(stage_of_cast(cast), address, self.backend)
         return write_cast(unit, cast, x, axis, self.scales, self.magnitudes)
@@ -137,6 +142,7 @@ class LayerRole:
 
 def _at_step(description: UnitDescription, step: int) -> UnitDescription:
     """Return the same unit with the random bits of a training step; the given object if it has them."""
+    # runners address random bits by seed, stream and step: Philox, never recorded bits
     assert description.address is not None
     if description.address.step == step:
         return description

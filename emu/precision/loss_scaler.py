@@ -118,6 +118,7 @@ class LossScaler:
         """
         self.policy, self._formats, self._counts = policy, formats, counts
         word = formats.word("", "gradient")
+        # a point that follows from the gradients moves with S: their distance to the end of the range says nothing
         if word is not None and not isinstance(policy, NoScaling) and policy.reads_limit:
             raise ConfigError(
                 f"policy {policy.policy!r} of [loss_scaling] must have gradients of a format whose point is fixed, "
@@ -127,6 +128,7 @@ class LossScaler:
         self._now, self._backend, self._largest = formats, backend, largest
         if not isinstance(policy, NoScaling):
             _require_room(formats.stage(LOSS_LAYER, "loss").format, policy.range)
+        # runs count into a table of their own, since a repeated one must leave no trace
         self.counters = counts if isinstance(policy, NoScaling) else CounterTable(formats.register)
         self.state = ScaleState(1.0) if isinstance(policy, NoScaling) else policy.begin()
         self.repeats = self.skips = 0
@@ -154,15 +156,18 @@ class LossScaler:
         if isinstance(policy, NoScaling):
             return Iteration(run(1.0), 1.0, is_applied=True)
         before = self.state
+        # the first S is an event, so that a report can draw S from the beginning
         if step == 0:
             self._note(step, "start", before.scale)
 
         def attempt(state: ScaleState) -> RunT:
+            # counts of a run that overflowed are dropped here
             self.counters.reset()
             return run(state.scale)
 
         def better(state: ScaleState, result: RunT) -> ScaleState | None:
             wanted = policy.after_overflow(state)
+            # in this order: whether results are finite is asked last, since it reads the counters of all tensors
             if policy.on_overflow == "skip" or wanted.scale == state.scale or self._is_finite(result):
                 return None
             self._note(step, "overflow", state.scale)
@@ -171,6 +176,7 @@ class LossScaler:
 
         state, result, redos = run_and_redo(before, attempt, better, policy.max_repeats)
         self.repeats += redos
+        # the last run of the iteration, applied or skipped, is the one that counts
         self._counts.merge(self.counters)
         is_applied = self._is_finite(result)
         if is_applied:
@@ -195,6 +201,8 @@ class LossScaler:
         return events
 
     def _is_finite(self, run: Scaled) -> bool:
+        # registers see infinities and NaN before rounding; an overflow to infinity (rule `ieee`) shows in the flags
+        # alone, and one that saturates is none
         return math.isfinite(run.loss) and not any(
             counts.register.nonfinite or (counts.flags.overflow and self._overflows_to_infinity(layer, role))
             for (layer, role), counts in self.counters.items()
@@ -209,6 +217,7 @@ class LossScaler:
         limits: list[int] = []
         for (layer, role), counts in self.counters.items():
             if role == "gradient":
+                # the narrowest gradient format decides how large S may be
                 limits.append(self._limit(layer, role))
                 if counts.register.max_exponent is not None:
                     exponents.append(counts.register.max_exponent)
@@ -222,6 +231,7 @@ class LossScaler:
         fmt = self._now.stage(layer, role).format
         if isinstance(fmt, Fixed):
             return fmt.width_bits - fmt.frac_bits - fmt.signed - 1  # all ones after the sign
+        # frexp has its fraction in 1/2..1: floor(log2) is its exponent less 1
         return math.frexp(float(fmt.max))[1] - 1
 
     # ---- checkpoints ----
@@ -239,6 +249,7 @@ class LossScaler:
 def _require_room(fmt: Format, bounds: tuple[float, float]) -> None:
     smallest, largest = bounds
     for value, name in ((smallest, "down to"), (largest, "up to")):
+        # S enters as a number of role `loss`: a format that rounds it would scale by another number
         if float(quantize(np.array(value), fmt, backend="reference")) != np.float32(value):
             raise ConfigError(
                 f"the format of role `loss` must hold every S {name} {value:g} of [loss_scaling], got {fmt}; choose "
@@ -257,12 +268,15 @@ def _logarithm(
     largest = 0.0
     magnitudes = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=backend)
     for gradient, magnitude in zip(gradients.values(), magnitudes, strict=True):
+        # raws of wide fixed point: their unit is 2**-frac_bits
         if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
             magnitude *= 2.0**-gradient.format.frac_bits
         largest = max(largest, magnitude)
+    # each process has gradients of its own parameters or examples; S must be the same for all
     largest = largest_of_all(largest)
     if largest == 0:
         return None
+    # log2(f * 2**e) = log(f) / ln 2 + e, f in 1/2..1
     fraction, exponent = math.frexp(largest / scale)
     logarithm = float(function("log", np.array(fraction), out_format="fp64", backend="reference"))
     return logarithm / LN_2 + exponent

@@ -111,6 +111,8 @@ class _Scaling(Table):
 
     @model_validator(mode="after")
     def _placements_fit(self) -> _Scaling:
+        # S is taken out of the gradients, or of the learning rate, which needs the others beside it: never of both,
+        # never of none
         places = set(self.compensation)
         if len(places) < len(self.compensation) or ("gradient" in places) == ("learning_rate" in places):
             raise ConfigError(
@@ -128,6 +130,7 @@ class _Scaling(Table):
     @model_validator(mode="after")
     def _powers_of_two(self) -> _Scaling:
         for key in ("scale", "start", "backoff", "growth", "minimum", "maximum"):
+            # policies have some of these keys each
             value = getattr(self, key, None)
             if value is not None and math.frexp(value)[0] != 0.5:
                 warnings.warn(
@@ -154,6 +157,7 @@ class _Scaling(Table):
 
     def after_overflow(self, state: ScaleState) -> ScaleState:
         """Return the state after a run that overflowed: S is smaller by one factor, but not below the minimum."""
+        # clean: growth is counted from the last overflow
         return replace(state, scale=max(state.scale * self.backoff, self.minimum), clean=0)
 
     def after_skip(self, state: ScaleState) -> ScaleState:
@@ -237,6 +241,7 @@ class MaxGradientScale(_Started):
         """Return the state with the largest S that leaves the margin, or as it is if all gradients are 0."""
         if measured.exponent is None:
             return state
+        # 2**(limit - exponent): the largest gradient gets the largest exponent; `margin` powers of two stay free
         return replace(state, scale=self.clipped(2.0 ** (headroom(measured) - self.margin)))
 
 
@@ -263,6 +268,7 @@ class BackoffScale(_Started):
     def after_overflow(self, state: ScaleState) -> ScaleState:
         """Spend a token; without any left, back off."""
         tokens = max(state.tokens - 1, 0)
+        # an overflow that only spends a token ends the row of clean updates as well
         return replace(super().after_overflow(state) if tokens == 0 else state, tokens=tokens, clean=0)
 
     @override
@@ -306,9 +312,11 @@ class StatisticalScale(_Started):
         if measured.logarithm is None:
             return state
         if state.mean is None:
+            # the first measurement is the mean; a deviation is not known yet
             mean, variance = measured.logarithm, 0.0
         else:
             mean = self.mean_decay * state.mean + (1 - self.mean_decay) * measured.logarithm
+            # from the new mean, as the rule has it: the order decides the bits
             distance = measured.logarithm - mean
             variance = self.variance_decay * state.variance + (1 - self.variance_decay) * distance * distance
         exponent = measured.limit + 1 - (mean + self.quantile * math.sqrt(variance))

@@ -30,14 +30,17 @@ def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
     if register.above or register.below:  # results beyond the positions count as if they were just beyond them
         assert register.lowest is not None
         assert register.bins is not None
+        # one position beyond each end: how far results lie beyond is not counted
         top, bottom = register.lowest + register.bins, register.lowest - 1
         counts = {bottom: register.below, **counts, top: register.above}
     counts = {exponent: count for exponent, count in counts.items() if count}
     if not counts:
         return None
+    # begins with the range that holds everything; each position that may lie outside makes it narrower by one
     beyond, m = 0, max(counts) + 1
     for exponent in sorted(counts, reverse=True):
         beyond += counts[exponent]
+        # the share is of all results, zeros among them
         if beyond / register.total > r_max:
             return exponent + 1
         m = exponent
@@ -58,6 +61,7 @@ def by_single_bits(register: StatisticsRegister, word: DynamicFixed, point: int,
 
     Source: Courbariaux et al., ICLR 2015, section 5.
     """
+    # 0.0: no share may be outside, so None means that there is nothing but zeros
     if smallest_range(register, 0.0) is None:
         return point
     m = range_exponent(word, point)
@@ -85,5 +89,6 @@ def next_point(register: StatisticsRegister, word: DynamicFixed, point: int, tab
     """
     wanted = RULES[table.rule](register, word, point, table.r_max)
     if table.step_limit is not None:
+        # no more than `step_limit` bits at once; limits of the table come last, so they always hold
         wanted = min(max(wanted, point - table.step_limit), point + table.step_limit)
     return min(max(wanted, table.lowest_point), table.highest_point)

@@ -35,6 +35,7 @@ class Policy:
     def __init__(self, table: PrecisionTable) -> None:
         self.table = table
         self._at: dict[tuple[LayerTables, ...], Policy] = {}  # by the tables that are valid at a step
+        # caches of this object: formats are asked for at every operation, and a policy never changes
         self._stage = lru_cache(maxsize=None)(self._find_stage)
         self._word = lru_cache(maxsize=None)(self._find_word)
         self._mac = lru_cache(maxsize=None)(table.mac_of)
@@ -49,11 +50,13 @@ class Policy:
         if table is self.table:
             return self
         if table.layers not in self._at:
+            # one object for all steps with these tables: runners cache their units by the policy
             self._at[table.layers] = Policy(table)
         return self._at[table.layers]
 
     def every(self) -> list[Policy]:
         """Return the policies of all steps, each once."""
+        # formats change at these steps alone
         steps = {0} | {edge for tables in self.table.layers for edge in (tables.from_step, tables.until_step) if edge}
         return list(dict.fromkeys(self.at(step) for step in sorted(steps)))
 
@@ -62,6 +65,7 @@ class Policy:
         return self._stage(layer, role, point)
 
     def _find_stage(self, layer: str, role: str, point: int) -> OutputStage:
+        # a role without a table of its own is looked up under the role whose format it has
         return self.table.stage(layer, DERIVED_ROLES.get(role, role), point)
 
     def word(self, layer: str, role: str) -> DynamicFixed | None:
@@ -79,6 +83,7 @@ class Policy:
             *operands: their formats; an accumulator whose point is open takes the point of their products.
             role: role of the result: errors and gradients may have a unit of their own.
         """
+        # only the backward pass has units of its own; all other roles use the forward unit
         own = role if role in BACKWARD_ROLES else "activation"
         if any(isinstance(fmt, Scaled) for fmt in operands):
             return self._cast_mac(layer, own)
@@ -110,6 +115,7 @@ class Policy:
 
     def _find_reduction(self, layer: str) -> Mac:
         fmt = self.stage(layer, "loss").format
+        # in fixed point a product beside a sum is exact: the accumulator alone rounds
         product = fmt if isinstance(fmt, Float) else "exact"
         return Mac(product=product, accumulator=fmt, order="pairwise")
 

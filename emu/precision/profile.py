@@ -87,8 +87,8 @@ class Profile:
 
     Attributes:
         clock: returns seconds; only differences count.
-        log: where the engine writes down the products of the operation that runs.
-        demands: gets what each operation asks of the emulated machine; None if nobody simulates its time.
+        log: gets a record of each product of the operation that runs.
+        demands: gets what each operation asks of the emulated machine; None if its time is not simulated.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -106,6 +106,7 @@ class Profile:
     def end_step(self) -> None:
         """Stop the clock of a step, and add the host's time."""
         seconds = self.clock() - self._began - self._in_operations
+        # what operations leave of the step
         self._at(("", "", HOST, "", "")).add(seconds, 0)
 
     def add(
@@ -131,6 +132,7 @@ class Profile:
             again: whether it ran before, at another point.
         """
         self._in_operations += seconds
+        # a tuple holds the written array, and beside it what the backward pass needs
         several = type(value.array) is tuple
         elements: int = (value.array[0] if several else value.array).size
         multiply_adds = 0
@@ -138,6 +140,8 @@ class Profile:
             self._at((layer, role, operation.name, "", "")).add(seconds, elements)
         else:
             # an operation is in one category, so one of its products stands for all
+            # the host sums several times, and a promoting order multiplies run by run: the heaviest product, or one
+            # left to the reference, names the path
             plan = (self.log[0] if len(self.log) == 1 else max(self.log, key=_weight)).plan
             measurement = self._at((layer, role, operation.name, plan.path, plan.fallback))
             measurement.add(seconds, elements)
@@ -145,6 +149,7 @@ class Profile:
             for record in self.log:
                 multiply_adds += record.multiply_adds
             measurement.multiply_adds += multiply_adds
+            # the list is shared with units of all roles: emptied, never replaced
             self.log.clear()
         if self.demands is not None:
             read = tuple([(operand.format, operand.array.size) for operand in operation.operands])

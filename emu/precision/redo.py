@@ -45,6 +45,7 @@ def run_and_redo(
         Settled(scale=2, result=10, redos=2)
     """
     result, redos = run(scale), 0
+    # the last run is not measured: it is final, whatever it gives
     while redos < most and (wanted := better(scale, result)) is not None:
         scale, redos = wanted, redos + 1
         result = run(scale)

@@ -62,17 +62,20 @@ class DatapathRunner(Runner):
         """
         operation = with_casts(self, self.policy, operation, role, layer)
         row = OPERATIONS[operation.name]
+        # units, registers and streams follow from these alone; options and operands do not change them
         key = (self.policy, layer, role, operation.part, row.is_observed, point, self.node)
         layer_role = self._roles.get(key)
         if layer_role is None:
             layer_role = self._role(layer, role, operation.part, observed=row.is_observed, point=point)
             self._roles[key] = layer_role
+        # the only part of its addresses that changes while a role is kept
         layer_role.step = self.step
         if operation.name == CAST:
             self._prepare_cast(layer_role, operation, role, layer)
         profile = self.profile
         if profile is None:
             return row.datapath(layer_role, *operation.operands, **operation.options)
+        # counted by `on_host` while the operation runs
         layer_role.passes, began = 0, profile.clock()
         value = row.datapath(layer_role, *operation.operands, **operation.options)
         profile.add(layer, role, operation, profile.clock() - began, value, layer_role.passes, again=self._again)
@@ -81,6 +84,7 @@ class DatapathRunner(Runner):
     def _prepare_cast(self, layer_role: LayerRole, operation: Operation, role: str, layer: str) -> None:
         """Say where a cast's counts go, and what its scale follows from if it is delayed."""
         if self.counters is not None:
+            # the part ends with the factor, as `with_casts` made it
             layer_role.scales = self.counters.scales_of(layer, role, operation.part.rpartition(".")[2])
         scaling = operation.options["cast"].scaling
         if self.scales is not None and scaling is not None:
@@ -96,6 +100,7 @@ class DatapathRunner(Runner):
         return load(self.backend).together(tasks)
 
     def _role(self, layer: str, role: str, part: str, *, observed: bool, point: int) -> LayerRole:
+        # parts of a role have streams of their own: bias and weight round independently
         name = f"{layer}.{part}" if part else layer
         counters = self.counters if observed else None
         node = self.node

@@ -72,6 +72,7 @@ class ShapeArray:
         """Change nothing: there are no numbers."""
 
     def __eq__(self, other: object) -> Any:
+        # compared element by element, as arrays are: so instances cannot be keys
         return ShapeArray(self.shape, bool)
 
     def __float__(self) -> float:
@@ -113,6 +114,7 @@ class _Namespace:
 
     @staticmethod
     def concatenate(parts: Sequence[ShapeArray], axis: int) -> ShapeArray:
+        # NumPy checks that the shapes fit
         whole = [np.empty(part.shape, bool) for part in parts]
         return ShapeArray(np.concatenate(whole, axis).shape, parts[0].dtype)
 
@@ -146,10 +148,14 @@ class ShapeRunner(Runner):
         """
         operation = with_casts(self, self.policy, operation, role, layer)
         row, operands = OPERATIONS[operation.name], operation.operands
+        # asked here as kernels ask it in a real step: a device that cannot multiply these formats fails before it
+        # trains
         if row.done_by is DoneBy.UNIT and not row.takes_any_format:
             self._require_taken(operation, role, layer)
+        # shape of the result, multiply-adds, passes of the host: the row's own columns
         asked = row.asks([value.shape for value in operands], operation.options)
         fmt = self._format(row, operands[0].format, role, layer)
+        # operations of integers have the graph's format, whatever the layer's
         fmt = fmt if row.format_of is None else row.format_of(operation.options)
         read = tuple([(value.format, value.array.size) for value in operands])
         written = ShapeArray(asked.shape, element_of(fmt).carrier)
@@ -165,6 +171,7 @@ class ShapeRunner(Runner):
         try:
             mac = self.policy.mac(layer, *formats, role=role)
             scaled = [fmt for fmt in formats if isinstance(fmt, Scaled)]
+            # both factors are cast, or neither
             if len(scaled) > 1:
                 require_places(mac, scaled[0], scaled[1])
             mac.require_operands(*formats)
@@ -176,8 +183,10 @@ class ShapeRunner(Runner):
         if row.done_by is DoneBy.MOVE:
             return first
         word = self.policy.word(layer, role)
+        # a selection of a value with the layer's word keeps its point
         if word is not None and row.keeps_format and _has_word(first, word):
             return first
+        # an open point in the middle of its word: as `Points.at` has it before anything is written
         return self.policy.stage(layer, role, 0 if word is None else word.width_bits // 2).format
 
     @override

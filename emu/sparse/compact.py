@@ -46,17 +46,20 @@ class Compact:
 
     def __post_init__(self) -> None:
         """Take copies, and check that each row has its values, and that rows can be written in place."""
+        # `lasting`: a device copies the rows once, since nobody can write to them
         object.__setattr__(self, "rows", lasting(frozen(np.array(as_indices(self.rows, "rows")))))
         object.__setattr__(self, "height", as_integer("height", self.height, 0, error=ShapeError))
         _require_values(self.values, self.rows.size)
         _require_carriers(self.values, self.format)
         _require_rows(self.rows, self.height)
         values: Any = self.values
+        # a device's array has no flag that forbids writing
         object.__setattr__(self, "values", values.copy() if is_on_device(values) else frozen(np.array(values)))
 
     @classmethod
     def of_result(cls, rows: Indices, values: Array, height: int, fmt: Format, out: Array | None) -> Compact:
         """Return the rows that a product has written; they become read-only unless they are the caller's `out`."""
+        # past the checks and copies: the product has made these arrays itself
         compact = object.__new__(cls)
         kept = values if values is out or is_on_device(values) else frozen(values)
         for name, part in (("rows", rows), ("values", kept), ("height", height), ("format", fmt)):
@@ -64,6 +67,7 @@ class Compact:
         return compact
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # by its parts: what is unpickled is checked, and read-only again
         return type(self), (self.rows, self.values, self.height, self.format)
 
     def to_dense(self) -> Array:
@@ -122,6 +126,7 @@ def update_rows(
     if not gradient.rows.size:
         return
     xp = namespace(w)
+    # float32, as the optimiser's constants are
     rows, factor = xp.asarray(gradient.rows), np.float32(-_finite("rate", rate))
     formats = {"a_format": gradient.format, "out_format": update_format}
     update = multiply(xp.asarray(gradient.values), factor, **formats, stream=stream, **options)

@@ -60,9 +60,11 @@ class CSR:
 
     def __post_init__(self) -> None:
         """Take copies, and check that they fit together: compiled loops would read beyond their ends."""
+        # the dataclass is frozen
         put, fmt = partial(object.__setattr__, self), parse_number(self.format)
         data = as_operand(self.data, fmt, "data", check=False)[0]
         put("format", fmt)
+        # copies, read-only: V1, V2 and patterns are built from these arrays once, and must stay true
         put("data", data.copy() if is_on_device(data) else frozen(np.array(data)))
         put("indices", _kept(np.array(as_indices(self.indices, "indices"))))
         put("indptr", _kept(as_indices(self.indptr, "indptr").astype(np.int64)))
@@ -74,6 +76,7 @@ class CSR:
         cls, data: Array, indices: Indices, starts: Array, shape: tuple[int, int], fmt: Format, known: Columns | None
     ) -> CSR:
         """Return the matrix of arrays that nobody else writes to, and that fit together."""
+        # past the checks: for results of methods of this class, whose arrays fit together
         matrix, kept = object.__new__(cls), data if is_on_device(data) else frozen(data)
         given = (kept, _kept(indices), _kept(starts), shape, fmt, known)
         for item, part in zip(fields(cls), given, strict=True):
@@ -81,6 +84,7 @@ class CSR:
         return matrix
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # V1 and V2 are built again where they are needed
         return type(self), (self.data, self.indices, self.indptr, self.shape, self.format)
 
     @classmethod
@@ -143,10 +147,13 @@ class CSR:
             raise ShapeError(f"`x` must be a matrix (rows, columns), got shape {values.shape}; reshape it")
         flat = np.ascontiguousarray(values).reshape(-1)
         entries = np.flatnonzero(flat)  # for NumPy NaN is nonzero and -0 is not: as promised above
+        # at least 1: a matrix without columns has no entries to divide
         rows, indices = np.divmod(entries, max(values.shape[1], 1))
         starts = _row_starts(rows, values.shape[0])
+        # 32 bits whenever columns fit: kernels read half as much
         narrow = indices.astype(np.int32 if values.shape[1] < 2**31 else np.int64)
         matrix = cls._made(flat[entries], narrow, starts, values.shape, parsed, None)
+        # V1 and V2 at once, by the backend that the caller names
         matrix.columns(backend)
         return matrix
 
@@ -174,6 +181,7 @@ class CSR:
         if kind == "csr":
             return cls.of(x.data, x.indices, x.indptr, x.shape, fmt, canonical=canonical, check=check)
         entries = x.tocoo()
+        # stable: entries of a row keep the container's order, which is the order of the sums
         order = np.argsort(entries.row, kind="stable")
         starts = _row_starts(entries.row[order], x.shape[0])
         given = (entries.data[order], entries.col[order], starts, x.shape, fmt)
@@ -215,6 +223,7 @@ class CSR:
             >>> x[[1, 1, 0]].to_dense().tolist()
             [[1.0, 0.0, 3.0], [1.0, 0.0, 3.0], [0.0, 2.0, 0.0]]
         """
+        # NumPy resolves slices, masks and negative numbers, and raises IndexError
         begins, ends = self.indptr[:-1][chosen], self.indptr[1:][chosen]
         if begins.ndim != 1:
             raise ShapeError(
@@ -252,6 +261,7 @@ class CSR:
 
     def used(self, backend: str = "auto") -> CSR:
         """Return the columns that have entries, side by side: x w of these rows of w is x w of all of them."""
+        # V1 becomes the columns, so V2 is 0, 1, 2 ... of these
         places, used, longest = self.columns(backend)
         known = Columns(places, _kept(np.arange(used.size, dtype=used.dtype)), longest)
         return self._made(self.data, places, self.indptr, (self.shape[0], used.size), self.format, known)
@@ -330,6 +340,7 @@ class CSR:
     @cached_property
     def by_used_rows(self) -> Pattern:
         """The entries as the rows of x w that have entries read them."""
+        # rows without entries take no place in storage: leaving their starts out joins the others seamlessly
         starts = self.indptr[np.append(self.unique_rows, self.shape[0])]
         return Pattern(starts, self.indices, self.unique_rows.size, False, self.by_rows.longest)
 

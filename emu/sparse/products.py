@@ -94,6 +94,7 @@ def compact_matmul(
     """Return the rows of x w that have entries; arguments as of `matmul`, an addend's rows being these."""
     _require_sparse(x)
     values = _written(x, x.by_used_rows, _matrix_of(w, w_format, "w", x.shape[1], options), out_format, options)
+    # `out` is the caller's array and stays writable; any other result becomes read-only
     return Compact.of_result(x.unique_rows, values, x.shape[0], parse_number(out_format), options.get("out"))
 
 
@@ -162,11 +163,13 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
         ShapeError: the dense operand has another number of rows than the pattern reads, or the addend does not
             broadcast.
     """
+    # checked when the caller's operand became a value
     right, fb = in_format(dense, None, "dense", check=False)
     _require_height(right, x.shape[0 if pattern.by_columns else 1], "dense")
     shape = (pattern.results, right.shape[1])
     third, fc = as_addend_operand(addend, None, "addend", check=False)
     formats = (x.format, fb, fc)
+    # two axes: kernels of sparse products have no batch
     if third is not None:
         third = as_addend(third, shape, shape)[0]
     plan, code, choice = _path(unit, x, right, pattern, formats)
@@ -236,6 +239,7 @@ def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -
         _require_sparse(x)
         right = _matrix_of(dense, options.pop(f"{name}_format", None), name, x.shape[along], SparseOptions(**options))
         unit = call_of("sparse product", out_format, options, _OPTIONS)[0]
+        # the format alone enters a plan
         addend, fmt = options.get("addend"), options.get("addend_format")
         third = addend.format if isinstance(addend, Value) else None if fmt is None else require_placed(parse(fmt))
         pattern = pattern_of(x, unit.backend)

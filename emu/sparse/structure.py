@@ -30,10 +30,12 @@ def as_indices(x: Any, name: str) -> Indices:
     array = np.asarray(on_host(x))
     if array.ndim != 1:
         raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}; flatten it")
+    # an empty list is float64 for NumPy
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(np.int32)
     if array.dtype.kind not in "iu":
         raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}; give int32 or int64")
+    # unsigned and narrow integers: kernels have code for 32 and 64 bits with a sign
     if array.dtype not in _INDEX_DTYPES:
         array = array.astype(np.int64)
     return np.ascontiguousarray(array)
@@ -43,6 +45,7 @@ def rows_and_columns(shape: object) -> tuple[int, int]:
     """Return a shape, as two Python integers."""
     given: tuple[Any, ...] = tuple(cast("Iterable[Any]", shape)) if isinstance(shape, Iterable) else (shape,)
     try:
+        # unpacking fails, too, if there are not two
         rows, columns = (as_integer("shape", size, 0, LARGEST_SIZE, error=ShapeError) for size in given)
     except ValueError:  # ours, or not two
         shown = ", ".join(map(repr, given)) + ("," if len(given) == 1 else "")
@@ -68,6 +71,7 @@ def require_fitting(x: CSR) -> None:
             f"`indptr` must begin with 0 and end with the number of entries, {x.indices.size}, got "
             f"{x.indptr[0]} and {x.indptr[-1]}; say where each row begins, and the end"
         )
+    # indptr begins at 0, does not fall, and ends at the entries: then every row lies inside
     falls = np.flatnonzero(x.indptr[1:] < x.indptr[:-1])
     if falls.size:
         row = int(falls[0])
@@ -75,6 +79,7 @@ def require_fitting(x: CSR) -> None:
             f"`indptr` must not descend, got {x.indptr[row]} and then {x.indptr[row + 1]} at row {row}; sort the rows"
         )
     if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
+        # the first wrong entry, for the message
         entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
         raise ShapeError(
             f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row "
@@ -85,6 +90,7 @@ def require_fitting(x: CSR) -> None:
 def require_canonical(x: CSR, asked: str) -> None:
     """Raise ShapeError unless columns ascend in each row."""
     rows = _rows(x)
+    # neighbours in storage: an entry and the one before it in its row
     same_row = rows[1:] == rows[:-1]
     wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
     if not wrong.size:

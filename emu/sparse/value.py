@@ -77,12 +77,14 @@ class Everywhere:
     def index_bytes(self) -> int:
         """Bytes of columns and row starts, as of `CSR`."""
         rows, columns = self.shape
+        # every number is an entry with a column of 32 bits; starts have 64
         return _INDEX_BYTES * rows * columns + _START_BYTES * (rows + 1)
 
     @property
     def column_bytes(self) -> int:
         """Bytes of V1 and V2, as of `CSR`."""
         rows, columns = self.shape
+        # V1 has a word for each entry, V2 one for each column
         return _INDEX_BYTES * (rows + 1) * columns
 
 
