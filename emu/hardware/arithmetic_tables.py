@@ -38,7 +38,7 @@ _OF_PRESET = ("inputs", "output", "instruction")
 
 
 def is_unset(value: object) -> bool:
-    """Return whether a key has the value that it has where it is not written, so that it is left out of a file."""
+    """Return whether a key has the value that an absent key has: then it is left out of a file."""
     return value in (None, False, 0)
 
 
@@ -93,6 +93,7 @@ class RoleTable(Table):
 
     @model_validator(mode="after")
     def _possible(self) -> RoleTable:
+        # a table without a format is completed later: until then its rule must fit some format
         _stage(self.format or any_format_for(self.overflow), self)
         return self
 
@@ -172,6 +173,7 @@ class MacTable(Table):
     def _possible(self) -> MacTable:
         if {self.product, self.accumulator} <= {None, "exact"}:
             Overflow.parse(self.overflow, parse(any_format_for(self.overflow)))
+        # raises if keys that are right by themselves do not fit each other
         self.mac()
         return self
 
@@ -197,6 +199,7 @@ def _laid_over(table: TableT, below: TableT | None, *, format_keys: tuple[str, .
     if below is None:
         return table
     own, under = table.model_dump(exclude_none=True), below.model_dump(exclude_none=True)
+    # the lower table's rule falls away if the new format cannot have it
     if "overflow" not in own and any(not can_have(own.get(key), under.get("overflow")) for key in format_keys):
         under.pop("overflow")
     return built(type(table), merge(under, own))

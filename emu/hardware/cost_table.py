@@ -141,6 +141,7 @@ class CostTable(Table):
             for family in ("fixed", "float"):
                 rows = self._rows(operation, family)
                 for low, high in pairwise(rows):
+                    # otherwise a line between two rows would fall with the width, or divide by 0
                     if low.size == high.size or low.energy_pj >= high.energy_pj:
                         raise ConfigError(
                             f"energies of `{operation}` must rise with the {family} format, got {low.energy_pj:g} pJ "
@@ -156,6 +157,7 @@ class CostTable(Table):
     def register(self, bits: int, column: Column) -> Fraction | None:
         """Return the cost of a register of some bits, exactly; None if the table gives no area."""
         bit = self.register_bit
+        # without a row, registers cost nothing in either column; with a row that gives no area, areas are unknown
         value = 0 if bit is None else bit.energy_pj if column == "energy_pj" else bit.area_um2
         return None if value is None else bits * exactly(value)
 
@@ -179,6 +181,7 @@ class CostTable(Table):
                 "[[operations]] for it, or choose another table"
             )
         values = [(row.size, row.energy_pj if column == "energy_pj" else row.area_um2) for row in rows]
+        # areas have a line of their own, through the rows that give one
         points = [(at, exactly(value)) for at, value in values if value is not None]
         return _interpolated(points, size) if points else None
 
@@ -213,6 +216,7 @@ def exactly(value: float) -> Fraction:
         >>> exactly(0.03), exactly(1300)
         (Fraction(3, 100), Fraction(1300, 1))
     """
+    # by its text: the float nearest to 0.03 is not 3/100
     return Fraction(str(value))
 
 

@@ -58,6 +58,7 @@ class ComputeUnit(Table):
     kind: Literal["mac_array", "matrix_unit", "statistics", "host"]
     lanes: Count | None = None
     clock_hz: Rate | None = None
+    # `exclude_if`: keys that a file does not give are left out when the device is written
     operands: Items[str] = Field(default=(), exclude_if=lambda names: not names)
     read_ports: Count | None = Field(default=None, exclude_if=lambda ports: ports is None)
     fill_cycles: Count | None = Field(default=None, exclude_if=lambda cycles: cycles is None)
@@ -157,6 +158,7 @@ class Device(Table):
 
     @model_validator(mode="after")
     def _complete(self) -> Device:
+        # `loss`, the last role, may be missing: `load_device` gives it a default
         tables = {role: self.precision.role(role) for role in ROLES[:-1]}
         missing = [role for role, table in tables.items() if table is None or table.format is None]
         if missing:
@@ -204,6 +206,7 @@ class Device(Table):
     def _require_statistics_keep_up(self) -> None:
         units = self.compute.units
         lanes = {name: unit.lanes.value for name, unit in units.items() if unit.lanes is not None}
+        # every pair of units, as a statistics unit counts the results of any array
         for counts, feeds in product(lanes, lanes):
             kinds, taken, given = (units[counts].kind, units[feeds].kind), lanes[counts], lanes[feeds]
             if kinds == (STATISTICS, MAC_ARRAY) and taken < given:
@@ -256,6 +259,7 @@ class Device(Table):
         except FormatError as error:
             raise ConfigError(f"{error} (in {origin}: precision, laid over device {self.name})") from None
         device = self.model_copy(update={"precision": precision})
+        # `model_copy` validates nothing, and the upper table may have opened a point
         device._require_points_can_be_chosen()
         return device
 

@@ -62,5 +62,6 @@ class DynamicPoint(Table):
 
     def over(self, below: DynamicPoint | None) -> DynamicPoint:
         """Return this table laid over another one, key by key."""
+        # keys that were written, not defaults: those of the upper table would hide what the lower one says
         given = below.model_dump(exclude_unset=True) if below is not None else {}
         return DynamicPoint(**given | self.model_dump(exclude_unset=True))

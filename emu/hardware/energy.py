@@ -111,6 +111,7 @@ def uses_of(demand: Demand, path: Datapath) -> list[Use]:
         return _host_uses(demand, path.host_format, largest)
     energy = OPERATIONS[demand.operation].energy
     if energy.moves:
+        # the largest of n numbers takes n - 1 comparisons
         compared = largest - demand.results if energy.compares else 0
         return [Use(ADDER, "add", *_adder_of(_formats(demand)[:1]), compared)] if compared else []
     uses = _reduction_uses(demand, path.mac, multiplies=energy.pairs) if demand.multiply_adds else []
@@ -125,6 +126,7 @@ def uses_of(demand: Demand, path: Datapath) -> list[Use]:
 def memory_bytes(demand: Demand) -> int:
     """Return the bytes that the memory moves: each operand is read once, each result written once."""
     parts = [*demand.operands, (demand.result_format, demand.results)]
+    # in whole bytes for each operand; elements that share scales have a fraction of a bit more each
     return demand.index_bytes + sum(int(-(-bits_of(fmt) * size // 8)) for fmt, size in parts if fmt is not None)
 
 
@@ -153,6 +155,7 @@ def lane_area_um2(operations: Iterable[Sequence[Use]], prices: Prices) -> dict[s
 
     Each part is as large as its largest use. Adders of fixed and of floating point are two parts.
     """
+    # within one operation uses of a part add up, as they work side by side; of all operations the largest counts
     largest: dict[tuple[str, Family], Fraction] = {}
     for uses in operations:
         lane: dict[tuple[str, Family], Fraction] = {}
@@ -198,6 +201,7 @@ def _of_elements(demand: Demand) -> Demand:
 
 def _formats(demand: Demand) -> list[Format]:
     """Return the formats of an operation's words: those of operands that are not constants, else of its result."""
+    # a constant is one number, whatever its format
     read = [fmt for fmt, size in demand.operands if fmt is not None and size > 1]
     return read or [fmt for fmt in (demand.result_format,) if fmt is not None]
 
@@ -214,6 +218,7 @@ def _word_bits(fmt: Format) -> int:
     """Return the bits of the fixed-point word that holds every value of a format."""
     if isinstance(fmt, Fixed):
         return fmt.width_bits
+    # from the finest digit, 2**(emin - fraction_bits), up to the first digit of the largest value, and a sign
     return fmt.signed + fmt.emax - (fmt.emin - fmt.fraction_bits) + 1
 
 
@@ -227,12 +232,14 @@ def exact_bits(formats: Sequence[Format], terms: int) -> int:
         >>> exact_bits([parse("fix16f9"), parse("fix16f13")], 25), exact_bits([parse("fp16")] * 2, 25)
         (37, 87)
     """
+    # (n - 1).bit_length() is ceil(log2(n))
     return sum(_word_bits(fmt) for fmt in formats) + (max(terms, 1) - 1).bit_length()
 
 
 def _reduction_uses(demand: Demand, mac: Mac, *, multiplies: bool) -> list[Use]:
     """Return the uses of products and sums: multipliers, adders, and the registers around them."""
     times = demand.multiply_adds
+    # factors if pairs are multiplied, else the terms; constants alone leave the formats of the result
     operands = [fmt for fmt, _ in demand.operands[: 2 if multiplies else 1] if fmt is not None] or _formats(demand)
     uses: list[Use] = []
     if multiplies:
@@ -242,6 +249,7 @@ def _reduction_uses(demand: Demand, mac: Mac, *, multiplies: bool) -> list[Use]:
             uses += _rounding_uses(mac.stage_of(mac.product), times)
     summed = [mac.product] if mac.product != "exact" and multiplies else operands
     accumulator_bits, adders = _adder_uses(summed, mac, demand)
+    # every multiply-add writes the registers of both operands and the accumulator
     latched = sum(fmt.width_bits for fmt in operands) + accumulator_bits
     return [*uses, *adders, Use(REGISTERS, "register", "fixed", latched, times)]
 
@@ -260,13 +268,16 @@ def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int
         outer = [Use(MULTIPLIER, "multiply", "float", size * size, runs), Use(ADDER, "add", "float", size, runs)]
         return bits + accumulator.width_bits, uses + outer
     if accumulator == "exact":
+        # terms of each result, an addend among them
         terms = -(-times // max(demand.results, 1)) + (len(demand.operands) > 2)
         bits = exact_bits(summed, terms)
         return bits, [Use(ADDER, "add", "fixed", bits, times)]
     bits = accumulator.width_bits
     if isinstance(accumulator, Fixed):
         uses = [Use(ADDER, "add", "fixed", bits, times)]
+        # products of fixed-point words have as many fraction bits as both factors together
         fraction = sum(fmt.frac_bits for fmt in summed if isinstance(fmt, Fixed))
+        # floats are taken to have digits below those of a fixed-point accumulator
         rounds = _family(summed) == "float" or fraction > accumulator.frac_bits
         return bits, uses + (_rounding_uses(mac.stage_of(accumulator), times) if rounds else [])
     size = significand_bits(accumulator)
@@ -284,6 +295,7 @@ def _result_uses(demand: Demand, energy: Energy, largest: int) -> list[Use]:
     multiplies, adds = energy.multiplications, energy.additions
     if demand.multiply_adds and not (multiplies or adds):
         return []  # the registers around products and sums are those of the accumulator
+    # operations that no host takes run as many passes in the lanes
     times = demand.passes * largest if demand.passes else demand.results
     formats = _formats(demand)
     family, size = _adder_of(formats)
@@ -292,6 +304,7 @@ def _result_uses(demand: Demand, energy: Energy, largest: int) -> list[Use]:
     if multiplies:
         a, b = significand_bits(operands[0]), significand_bits(operands[min(1, len(operands) - 1)])
         uses.append(Use(MULTIPLIER, "multiply", family, a * b, times))
+        # a product of words is added with all of its bits
         size = max(size, a + b) if family == "fixed" else size
     if adds:
         uses.append(Use(ADDER, "add", family, size, times))
@@ -306,6 +319,7 @@ def _rounding_uses(stage: OutputStage, times: int) -> list[Use]:
     if stage.rounding in _DROPPING[family]:
         return []
     random = _random_uses(stage, times)
+    # random bits are added below the last place
     return [Use(ROUNDING, "add", "fixed", bits + (stage.n_rbits if random else 0), times), *random]
 
 

@@ -64,6 +64,7 @@ class Path:
         Raises:
             ConfigError: it is too fast for exact picoseconds.
         """
+        # whole bytes per second, so that times are quotients of integers
         bandwidth, engines = round(link.bytes_per_s), link.copy_engines
         if bandwidth > MOST_BYTES_PER_S:
             raise ConfigError(
@@ -138,6 +139,7 @@ class Fabric:
             devices = int(topology.devices.value) if topology and topology.devices else 1
         if nodes is None:
             ports = int(crossbar.ports.value)
+            # one port for each node, or one for each device
             per_node = port.shared or port.at == "host"
             nodes = int(topology.nodes.value) if topology else (ports if per_node else ports // devices)
         nodes, devices = (
@@ -146,6 +148,7 @@ class Fabric:
         if not enough_ports:
             require_ports(crossbar, port, nodes, devices)
         path, host = Path.of(port), link_to(device.links, TO_HOST)
+        # a message passes the crossbar once, so that its latency may be counted with the port's
         latency_ps = path.latency_ps + (round(crossbar.latency_s.value * SECOND_PS) if crossbar.latency_s else 0)
         return cls(
             device.name,

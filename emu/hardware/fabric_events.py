@@ -43,7 +43,9 @@ def events_of(
     chosen = np.isin(np.arange(fabric.processors) // fabric.devices, list(nodes))
     events: list[Event] = []
     for part in _parts(fabric, done):
+        # of rounds, times are (R, P), and senders (P,) are the same in each
         device = np.broadcast_to(part.device, part.times.begin_ps.shape)
+        # a receiver of -1 picks the last device here; such a message has a begin of -1, and is left out
         for at in map(tuple, np.argwhere((part.times.begin_ps >= 0) & chosen[device])):
             number = int(device[at])
             about: dict[str, Any] = {"bytes": int(done.size_bytes[at])}
@@ -68,6 +70,7 @@ def _parts(fabric: Fabric, done: Sent | Copied) -> Iterator[_Part]:
     if host is not None and done.up is not None:
         yield _Part(_called("host link", host, outward=True), COPY, host, own, done.up)
     yield _Part(_called("port", port, outward=True), SEND, port, own, done.wire)
+    # the same message occupies both ports for the same time
     yield _Part(_called("port", port, outward=False), RECEIVE, port, done.to, done.wire)
     if host is not None and done.down is not None:
         yield _Part(_called("host link", host, outward=False), COPY, host, done.to, done.down)

@@ -58,7 +58,9 @@ def first_wrong(ready: Integers, to: Integers, size: Integers, most: int) -> tup
 @partial(kernel, inlined=True)
 def _duration(size: int, bytes_per_s: int, known: Integers) -> int:
     """Return picoseconds for a number of bytes, rounded up; `known` caches the last size and its time."""
+    # messages of a phase have few sizes: for most of them two divisions are saved
     if known[0] != size:
+        # whole seconds, then six digits for microseconds, then six more, rounded up, for picoseconds
         rest = (size % bytes_per_s) * _BASE
         upper = rest // bytes_per_s
         rest = (rest % bytes_per_s) * _BASE
@@ -74,15 +76,19 @@ def _transmit(m: int, now: int, size: int, speed: Integers, arrives: Integers, e
     `arrives` has the time at which each chunk comes to the station, and then that at which it comes to the next.
     """
     chunks = arrives.shape[1]
+    # all pieces are of this size but the last
     piece = (size + chunks - 1) // chunks if chunks > 1 else size
     left, moved, chunk = size, 0, 0
     while left > 0:
+        # a cache for whole pieces and another for last ones, or they would replace each other at every message
         duration = _duration(piece, speed[0], known[0]) if left >= piece else _duration(left, speed[0], known[1])
+        # a chunk begins when the one before it is through, and when it has come itself
         now = max(now, arrives[m, chunk]) + duration
         arrives[m, chunk] = now + speed[1]
         moved += duration
         left -= piece
         chunk += 1
+    # pieces are rounded up, so that there may be fewer than chunks: those that are missing come with the last
     for later in range(chunk, chunks):
         arrives[m, later] = arrives[m, chunk - 1]
     end[m] = now
@@ -105,7 +111,9 @@ def _begin(
     """Begin message m, whose resources are free: occupy both until its last byte has left."""
     moved = _transmit(m, now, size[m], speed, arrives, end, known)
     a, b = first[m], second[m]
+    # not free between two chunks, even if the later one has not come yet
     state[FREE, a] = state[FREE, b] = end[m]
+    # round robin goes by the second resource, the receiver's port
     state[SERVED, b] = m
     state[BUSY, a] += moved
     if a != b:
@@ -134,6 +142,7 @@ def _arbitrate(
     soonest = [(arrives[m, 0], m) for m in range(senders) if first[m] >= 0]
     heapify(soonest)
     while len(soonest):
+        # every message that may begin at `now` competes; no message in the heap can begin earlier
         now, count = soonest[0][0], 0
         while len(soonest) and soonest[0][0] == now:
             m = heappop(soonest)[1]
@@ -142,12 +151,14 @@ def _arbitrate(
             elif arbitration == LOWEST:
                 keys[count] = m
             else:
+                # how far behind the sender served last, in the ring of senders; -1, nobody, begins with sender 0
                 keys[count] = (m - served[second[m]] - 1) % senders
             candidates[count] = m
             count += 1
         # stable: of equal keys the lowest sender, as they came off the heap
         for k in np.argsort(keys[:count], kind="mergesort"):
             m = int(candidates[k])
+            # one that began in this loop may have taken a resource: the loser comes back when that is free
             at = max(free[first[m]], free[second[m]])
             if at <= now:
                 begin[m] = now
@@ -190,11 +201,13 @@ def pass_station(
         a, b = first[m], second[m]
         begin[m] = end[m] = -1
         if a >= 0:
+            # a message's own two resources may be one, which is no competition
             crowded |= used[a] + used[b] > 0
             used[a] = used[b] = 1
     if crowded:
         _arbitrate(first, second, size, speed, arbitration, arrives, state, begin, end, known)
         return
+    # no two messages share a resource: they begin independently of each other, in any order
     for m in range(len(first)):
         if first[m] >= 0:
             begin[m] = max(arrives[m, 0], max(free[first[m]], free[second[m]]))
@@ -234,14 +247,17 @@ def pass_rounds(
         np.empty(senders, np.int64),
         np.empty(senders, np.int64),
     )
+    # for each station, as their speeds differ: pieces and last pieces, each a size and its time
     known = np.full((3, 2, 2), -1, np.int64)
     arrived = len(times) - 1
     for r in range(rounds):
         for i in range(senders):
+            # all chunks are at the sender from the beginning
             arrives[i] = ready[r, i]
         for station in range(UP if over_hosts else WIRE, DOWN + 1 if over_hosts else WIRE + 1):
             for i in range(senders):
                 j = to[r, i]
+                # a copy has both resources at one end: at the sender on the way up, at the receiver on the way down
                 at_sender, at_receiver = (i if station != DOWN else j), (j if station != UP else i)
                 first[i] = -1 if j < 0 else resources[station, 0, at_sender]
                 second[i] = -1 if j < 0 else resources[station, 1, at_receiver]
@@ -290,6 +306,7 @@ def pass_ring(
     for r in range(rounds):
         distance = r % (count - 1) + 1
         for i in range(count):
+            # (i + distance) modulo count, without a division
             j = i + distance - (count if i + distance >= count else 0)
             message = j if of_receiver else i
             if sends[i] and sizes[message] > 0:

@@ -83,6 +83,7 @@ class Demand(NamedTuple):
     def to_list(self) -> list[Any]:
         """Return plain data (JSON) that `of_list` reads back: formats by their text."""
         operands = [[_text_of(fmt), size] for fmt, size in self.operands]
+        # the first six are texts and integers already
         return [*self[:6], operands, _text_of(self.result_format), self.again, self.index_bytes]
 
     def require_integers(self) -> None:
@@ -172,6 +173,7 @@ class Machine:
         self.link_bytes_per_s = None if link is None else link.bytes_per_s
         self.link_latency_ps = 0 if link is None else round(link.latency_s.value * SECOND_PS)
         self._bandwidth = device.compute.memory_bytes_per_s
+        # a cache for each machine: a step asks for the same few demands again and again
         self.time_of = lru_cache(maxsize=4096)(self._find_time)
         self._decision_bytes = register_bytes(device.precision)
 
@@ -207,16 +209,19 @@ class Machine:
 
         Constants do not count, because they are part of the program. An operation that converts takes any format.
         """
+        # an operation with passes is one that the datapath cannot do
         if demand.passes and self.host:
             return self.host
         row = OPERATIONS.get(demand.operation)
         read = () if row is not None and row.takes_any_format else demand.operands
+        # an operation on constants alone is chosen by the format of its result
         formats = [fmt for fmt, size in read if fmt is not None and size > 1] or [demand.result_format]
         names = [str(fmt) for fmt in formats]
         for name in self._arrays:
             taken = self._units[name].operands
             if self._units[name].kind == MATRIX_UNIT and not _is_product(demand):
                 continue
+            # a unit without a list takes every format
             if not taken or all(any(fnmatchcase(fmt, pattern) for pattern in taken) for fmt in names):
                 return name
         return self.host or self._arrays[-1]
@@ -229,6 +234,7 @@ class Machine:
         unit = self._units[name]
         if name == self.host:
             largest = max([demand.results, *(size for _, size in demand.operands)])
+            # a host computes its sums and passes one after the other, so that they add up
             operations = demand.multiply_adds + max(demand.passes, 1) * largest
             cycles = -(-operations // _lanes(unit))
             return OperationTime(
@@ -241,6 +247,7 @@ class Machine:
         else:
             ways = iter([Way(_cycles(unit, demand), 0)])
         times = (self._time_of_way(name, way, moved, operations) for way in ways)
+        # a library is taken to choose the fastest
         return min(times, key=lambda time: time.duration_ps)
 
     def _time_of_way(self, name: str, way: Way, moved: int, operations: int) -> OperationTime:
@@ -262,6 +269,7 @@ class Machine:
     def kernel_start_ps(self) -> int:
         """How long the unit of elementwise operations takes from one operation to the next."""
         names = [name for name in self._arrays if self._units[name].kind != MATRIX_UNIT]
+        # there is one: `can_be_timed` asks for a MAC array
         return self.start_ps(names[-1])
 
     def _cycles_ps(self, name: str, cycles: int) -> int:
@@ -322,7 +330,8 @@ def register_bytes(precision: PrecisionTable) -> int:
 
 
 def can_be_timed(device: Device) -> bool:
-    """Return whether a device has a clock, and a unit with lanes that computes."""
+    """Return whether a device has an array that multiplies and adds, with lanes and a clock."""
+    # an array of multiply-adds is required, since matrix units compute products alone
     return any(
         unit.lanes is not None and (unit.clock_hz or device.compute.clock_hz) is not None and unit.kind == MAC_ARRAY
         for unit in device.compute.units.values()
@@ -330,7 +339,7 @@ def can_be_timed(device: Device) -> bool:
 
 
 def machine_of(device: Device) -> Machine | None:
-    """Return a device as a machine; None if it has no clock or no unit with lanes."""
+    """Return a device as a machine; None if it cannot be timed."""
     return Machine(device) if can_be_timed(device) else None
 
 
@@ -348,10 +357,13 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
     filled = int(unit.fill_cycles.value) if unit.fill_cycles and not unit.tiles else 0  # of tiles, each wave has it
     if not ports:
+        # the longer of multiply-adds and elements counts, as lanes do both at once
         work = max(demand.multiply_adds, max(demand.passes, 1) * _in_lanes(demand))
+        # a Fraction of the float's value: rounding up must not depend on the rounding of a quotient
         return -(-work // (lanes * Fraction(_efficiency(unit)))) + filled
     vectors = -(-_in_lanes(demand) // lanes)
     if demand.multiply_adds:
+        # products of each result
         depth = -(-demand.multiply_adds // max(demand.results, 1))
         addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded, and set before the first product
         # each product takes a cycle of the lanes and two loads; the slower of lanes and ports counts
@@ -391,4 +403,5 @@ def _bits(fmt: Format | Scaled | None) -> float:
 
 
 def _rounded_up(amount: int, per_second: float) -> int:
+    # integers alone: the same on every computer
     return -(-amount * SECOND_PS // round(per_second))

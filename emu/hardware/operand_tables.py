@@ -150,6 +150,7 @@ class OperandTables(Table):
                 )
             casts = table.casts(product, self.delayed)
             transforms = {cast.transform for cast in casts}
+            # a transform of both factors cancels in the product; of one of them it would not
             if len(transforms) > 1:
                 raise FormatError(
                     f"a transform must stand on both operands of the {product} product, got "

@@ -96,6 +96,7 @@ class RoleTables(Table):
 
     def units_for(self, role: str) -> dict[str, MacTable]:
         """Return the tables of the unit that computes a role's results, by name; each is laid over those before."""
+        # in the order of `UNITS`, the more special ones last
         given = {name: self.unit(name) for name, roles in UNITS.items() if role in roles}
         return {name: table for name, table in given.items() if table is not None}
 
@@ -156,6 +157,7 @@ class _LayeredTables(RoleTables):
 
     @model_validator(mode="after")
     def _layers_possible(self) -> _LayeredTables:
+        # each layer's table by itself over the common ones: errors are raised where the file is read, not in training
         for tables in self.layers:
             for role in (role for role in EVERY_ROLE if tables.role(role)):
                 with _naming(f"{role} of layers {tables.match}"):
@@ -199,6 +201,7 @@ class _LayeredTables(RoleTables):
         factors: FactorTables | None = None
         scaling: ScalingTable | None = None
         for tables in (self, *self._matching(layer)):
+            # takes away the casts of the tables before; casts in the same table are laid over it below
             if tables.operands == STORED or (isinstance(tables, LayerTables) and tables.full):
                 factors = None
             if isinstance(tables.operands, OperandTables):
@@ -230,9 +233,11 @@ class _LayeredTables(RoleTables):
         if role == "loss":
             table = table.over(RoleTable(format=DEFAULT_LOSS_FORMAT))
         for tables in layers:
+            # full precision first: keys of the same layer table are laid over it
             table = FULL_ROLE.over(table) if tables.full and role in FULL_ROLES else table
             table = _over(tables.role(role), table) or table
         below = OPTIONAL_ROLES.get(role)
+        # an optional role without a key has the whole table of the other one, layers included
         return table if below is None else table.over(self._resolved(below, layers))
 
     def _resolved_mac(self, layers: tuple[LayerTables, ...], role: str) -> MacTable:
@@ -263,6 +268,7 @@ with warnings.catch_warnings():
 
         def at(self, step: int) -> PrecisionTable:
             """Return the table as it holds in a training step."""
+            # most tables have no steps, and stay the same object
             if not any(tables.is_timed for tables in self.layers):
                 return self
             return self.model_copy(update={"layers": tuple(tables for tables in self.layers if tables.holds_at(step))})
@@ -273,6 +279,7 @@ with warnings.catch_warnings():
             Raises:
                 FormatError: an overflow rule of this table cannot go with the format below it.
             """
+            # the upper layers last: of several matches the later wins
             merged: dict[str, object] = {"layers": below.layers + self.layers}
             for role in EVERY_ROLE:
                 with _naming(role):
@@ -283,6 +290,7 @@ with warnings.catch_warnings():
                     merged[name] = own.over(lower) if own else lower
             merged["operands"] = _operands_over(self.operands, below.operands)
             merged["requantiser"] = self.requantiser or below.requantiser
+            # keys that were written, not defaults
             register = merge(below.register.model_dump(), self.register.model_dump(exclude_unset=True))
             return built(PrecisionTable, {**merged, "register": RegisterTable(**register)})
 

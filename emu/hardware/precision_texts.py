@@ -71,6 +71,7 @@ def with_named_modes(data: Any, format_keys: tuple[str, ...]) -> Any:
     texts = {key: table[key] for key in format_keys if _is_format(table.get(key))}
     modes = {key: modes_of(text) for key, text in texts.items()}
     rounding, overflow = common_modes(texts, *given)
+    # a mode that is only the notation's default gets no key: it would replace that of a lower table
     if any(of_text.rounding.is_named for of_text in modes.values()):
         table["rounding"] = rounding
     if any(of_text.overflow.is_named for of_text in modes.values()):
@@ -91,6 +92,7 @@ def can_have(fmt: str | None, overflow: str | None) -> bool:
     if fmt is None or fmt == "exact" or overflow is None:
         return True
     try:
+        # any point will do: rules belong to families of formats
         Overflow.parse(overflow, require_placed(parse(placed_at(fmt, 0))))
     except EmuError:
         return False

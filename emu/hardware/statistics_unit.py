@@ -101,6 +101,7 @@ class StatisticsUnit:
         )
         self.lanes, self.width_bits, self.counter_bits = lanes, width_bits, counter_bits
         self.cycles = 0
+        # a row for each set, a column for each position: all bits of a word but its sign
         self._counts = np.zeros((sets, width_bits - 1), np.int64)
         self._results = np.zeros(sets, np.int64)
 
@@ -123,6 +124,7 @@ class StatisticsUnit:
         """
         words = self._as_words(words)
         folded = words ^ (words >> 63)  # the complement of a negative word: its leftmost 0 becomes the leftmost 1
+        # frexp gives m * 2**e with 0.5 <= m < 1: the leading bit of an integer has the position e - 1
         position = np.frexp(folded.astype(np.float64))[1] - 1
         return OneHot(np.where(folded > 0, np.int64(1) << np.maximum(position, 0), 0), words < 0)
 
@@ -138,8 +140,10 @@ class StatisticsUnit:
             self._chosen(one_hot.negative, self._as_mask(valid, one_hot.words.shape), signs), one_hot.words, 0
         )
         cycles, positions = len(words), self.width_bits - 1
+        # row by row, as the mask in the next line: both are in the same order
         row, _ = np.nonzero(words)
         position = np.frexp(words[words > 0].astype(np.float64))[1] - 1
+        # pairs of cycle and position as one number
         counts = np.bincount(row * positions + position, minlength=cycles * positions)
         return counts.reshape(cycles, positions)
 
@@ -153,6 +157,7 @@ class StatisticsUnit:
             results: valid results of each cycle, (cycles,).
             into: the set.
         """
+        # int64 holds the sums: a count has at most 62 bits, and is kept at `limit` between calls
         after = np.minimum(self._counts[into] + np.cumsum(counts, axis=0), self.limit)
         if len(after):
             self._counts[into] = after[-1]
@@ -185,6 +190,8 @@ class StatisticsUnit:
         """
         words = self._as_words(words)
         mask = self._as_mask(valid, words.shape)
+        # the stages overlap: a vector enters in every cycle, and the last one leaves STAGES - 1 cycles after it has
+        # entered
         self.cycles += len(words) + STAGES - 1 if len(words) else 0
         chunk = max(1, 2**22 // self.width_bits)  # rows of counts at a time
         for begin in range(0, len(words), chunk):

@@ -59,6 +59,7 @@ class Timeline:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: list[Event] = list(events)
         self._free: dict[tuple[int, str], int] = {}
+        # a timeline may continue the events of another one
         for event in self.events:
             at = (event.node, event.resource)
             self._free[at] = max(self._free.get(at, 0), event.end_ps)
@@ -112,6 +113,7 @@ def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
         events: in any order.
     """
     nodes = sorted({event.node for event in events} or {0})
+    # numbers of tracks run over all nodes, in the order of first use
     tracks = {at: i for i, at in enumerate(dict.fromkeys((event.node, event.resource) for event in events))}
     titles = {node: name if nodes == [0] else f"{name}, node {node}" for node in nodes}
     named = [_metadata("process_name", node, 0, title) for node, title in titles.items()]

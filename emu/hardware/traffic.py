@@ -103,11 +103,14 @@ class Traffic:
         count, node_of = fabric.processors, np.arange(fabric.processors) // fabric.devices
         port, host = fabric.port, fabric.host
         own = np.arange(count)
+        # Rows are those of `fabric_rounds` (UP, WIRE, DOWN), which is imported late because it loads Numba: at each
+        # station the two resources of each device, -1 if it has none.
         resources = np.full((3, 2, count), -1, np.int64)
         resources[1, 0], resources[1, 1] = self._pair(node_of if port.per_node else own, "port", port.half_duplex)
         speeds = np.ones((3, 2), np.int64)
         speeds[1] = port.bytes_per_s, port.latency_ps
         if host is not None:
+            # on the way up a copy engine, then the link outward; on the way down the link inward, then a copy engine
             resources[0, 1], resources[2, 0] = self._pair(
                 node_of if host.per_node else own, "host link", host.half_duplex
             )
@@ -121,6 +124,7 @@ class Traffic:
     def _pair(self, of: Integers, name: str, one: bool) -> tuple[Integers, Integers]:
         """Return numbers of new resources, one for each group in `of`: outward and inward, or the same for both."""
         base = max((group.stop for group in self._groups.values()), default=0)
+        # `of` ascends, from 0 on
         size = int(of[-1]) + 1
         if one:
             self._groups[name] = slice(base, base + size)
@@ -167,6 +171,7 @@ class Traffic:
 
         fabric = self.fabric
         ready, receivers, size = self._checked(ready_ps, to, size_bytes, chunks)
+        # begin and end at each of three stations, or of one, and the arrival
         times = np.empty((7 if fabric.over_hosts else 3, *receivers.shape), np.int64)
         rule = ARBITRATIONS.index(fabric.arbitration)
         pass_rounds(
@@ -203,7 +208,8 @@ class Traffic:
     ) -> Rounded:
         """Send rounds in which member i sends to member i + r; return the times that `rounds` would.
 
-        For N members these are N times N messages, and only N numbers. Each device must have its own ports.
+        N members send about N * N messages in all rounds; only N numbers are stored. Each device must have its own
+        ports.
 
         Args:
             members: numbers of the devices, (N,).
@@ -218,9 +224,11 @@ class Traffic:
 
         assert self.has_own_ports, "other messages would compete"
         port = self.fabric.port
+        # few sizes are different: each is divided once
         taken = {size: port.held_ps(size) for size in set(size_bytes.tolist())}
         messages = np.array([size_bytes, [taken[size] for size in size_bytes.tolist()]], np.int64)
         outward, inward = self._resources[WIRE][:, members]
+        # rows FREE, BUSY and SERVED; indexing by an array copies, so that they are written back below
         out, into = self._state[:USED, outward], self._state[:USED, inward]
         times = np.array([ready_ps, ready_ps], np.int64)
         arrays = [only_read(array) for array in (ready_ps, sends, members, messages)]
@@ -245,9 +253,11 @@ class Traffic:
             _spread(values, receivers.shape, name)
             for values, name in ((ready_ps, "ready_ps"), (size_bytes, "size_bytes"))
         )
+        # the slowest link decides
         most = LONGEST_S * min(path.bytes_per_s for path in (self.fabric.port, self.fabric.host) if path)
         wrong, r, i = first_wrong(only_read(ready), only_read(receivers), only_read(size), most)
         if wrong:
+            # in the order of the faults' numbers in `fabric_rounds`, from 1 on
             rules: tuple[tuple[Integers, str], ...] = (
                 (receivers, f"receivers must be -1 for nothing, or 0..{processors - 1}"),
                 (receivers, "receivers must be other devices than the sender"),
@@ -286,9 +296,11 @@ class Traffic:
                 f"{ready.min()} ps on and sizes of {size.min()}..{size.max()} bytes; correct them"
             )
         station = UP if to_host else DOWN
+        # devices without a copy have no resources, and do not pass the station
         first, second = (np.where(size > 0, numbers, -1) for numbers in self._resources[station])
         arrives, known = ready.reshape(-1, 1).copy(), np.full((2, 2), -1, np.int64)
         begin, end = np.empty(processors, np.int64), np.empty(processors, np.int64)
+        # 0: copies are served first come, first served
         pass_station(first, second, size, self._speeds[station], 0, arrives, self._state, begin, end, known)
         return Copied(size, begin, end, np.where(size > 0, arrives[:, 0], -1), to_host)
 
@@ -310,6 +322,7 @@ class Traffic:
 
 def _integers(values: npt.ArrayLike, name: str) -> Integers:
     array = np.asarray(values)
+    # an empty list is float64 in NumPy
     if array.dtype.kind not in "iu" and array.size:
         raise ConfigError(f"`{name}` must hold integers, got {array.dtype}; round them to whole picoseconds or bytes")
     return np.ascontiguousarray(array, np.int64)

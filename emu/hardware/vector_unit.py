@@ -145,6 +145,7 @@ class VectorUnit:
     def __post_init__(self) -> None:
         """Take every size as Python's integer."""
         for item in fields(self):
+            # annotations are texts here, by the import from __future__
             if item.type == "int":
                 most = MAX_BITS if item.name == "accumulator_bits" else None
                 number = as_integer(item.name, getattr(self, item.name), 1, most, error=ConfigError)
@@ -222,6 +223,7 @@ class VectorUnit:
         for i, (at_a, at_b) in enumerate(zip(a_offsets, b_offsets, strict=True)):
             instructions.append(Instruction(Opcode.LOAD, "a", base="a", offset=at_a))
             instructions.append(Instruction(Opcode.LOAD, "b", base="b", offset=at_b))
+            # without an addend the first product sets the accumulator, so that nothing has to clear it
             fresh = i == 0 and "addend" not in addresses
             instructions.append(Instruction(Opcode.MULTIPLY if fresh else Opcode.MAC, "sum", ("a", "b")))
         return Program([*instructions, *_written("sum", drops)], addresses, valid, target, **options)
@@ -253,6 +255,7 @@ class VectorUnit:
         """Return which result each lane of each vector makes, and whether there is one (the last may be partial)."""
         vectors = -(-results // self.lanes)
         index = np.arange(vectors * self.lanes, dtype=np.int64).reshape(vectors, self.lanes)
+        # lanes behind the last result have its address: they read memory that exists, and nothing of theirs is stored
         return np.minimum(index, max(results - 1, 0)), index < results
 
     # ---- values ----
@@ -268,6 +271,8 @@ class VectorUnit:
         Raises:
             ConfigError: the unit and the statistics unit do not fit each other, or a word does not fit 32 bits.
         """
+        # -n - 1 is the complement: it compares the lowest number, which has no positive twin, as the largest of its
+        # width
         if memory.size and max(int(memory.max()), -int(memory.min()) - 1) >= WORD_LIMIT:
             raise ConfigError(
                 f"words of memory must fit 32 bits, got {memory.min()} to {memory.max()}; take narrower ones"
@@ -282,6 +287,7 @@ class VectorUnit:
             tapped += self._run_chunk(program, slice(begin, begin + CHUNK_VECTORS), memory)
         cycles = self.cycles(program)
         if statistics is not None and program.register_set is not None and program.vectors:
+            # the accumulators of all chunks, in the order of the vectors
             statistics.run(np.concatenate(tapped), program.valid, program.register_set, program.signs)
             cycles += STAGES - 1  # after the last D_CNV
         return cycles
@@ -293,6 +299,7 @@ class VectorUnit:
         for instruction in program.instructions:
             if instruction.opcode is Opcode.LOAD:
                 at = program.addresses[instruction.base][part]
+                # addresses of padding are -1: they read as 0, whatever the offset
                 values[instruction.to] = np.where(at < 0, 0, memory[np.maximum(at, 0) + instruction.offset])
             elif instruction.opcode is Opcode.STORE:
                 at = program.addresses[instruction.base][part]
@@ -317,6 +324,7 @@ class VectorUnit:
             value = values[instruction.to] - value
         elif instruction.opcode in _ACCUMULATES:
             value = values[instruction.to] + value
+        # `value` fits an int64 before it is bounded: see MAX_BITS and WORD_LIMIT
         limit = 1 << (self.accumulator_bits - 1)
         return np.clip(value, -limit, limit - 1)
 
@@ -343,6 +351,8 @@ class VectorUnit:
         for vector in range(program.vectors):
             before = seen.setdefault(board.state(), vector)
             if before < vector:
+                # from vector `before` on, times repeat every `vector - before` vectors, each period later by the same
+                # cycles
                 periods, rest = divmod(program.vectors - before, vector - before)
                 return ends[before + rest] + periods * (ends[vector] - ends[before])
             ends.append(board.advance())
@@ -362,16 +372,20 @@ class _Scoreboard:
         """Time one more vector; return the cycle at which it is stored."""
         end = 0
         for instruction in self._instructions:
+            # only D_CNV reads accumulators, and writes a register from one
             sources = self._accumulators if instruction.opcode is Opcode.CONVERT else self._registers
             target = self._registers if instruction.opcode in (Opcode.LOAD, Opcode.CONVERT) else self._accumulators
             ports = self._ports[_UNITS.get(instruction.opcode, "lanes")]
             port = min(range(len(ports)), key=ports.__getitem__)
+            # the last 0 gives `max` a second number if nothing is read
             start = max(ports[port], *(sources.ready(name) for name in instruction.reads), 0)
+            # an add continues the accumulator that its name has; every other result gets a register of its own
             if instruction.opcode in _ACCUMULATES:
                 start = max(start, target.ready(instruction.to))
             elif instruction.opcode is not Opcode.STORE:
                 start = max(start, target.allocate(instruction.to))
             done = start + self._latency.get(instruction.opcode, 1)
+            # pipelined: a unit takes the next instruction a cycle later, whenever this one's result is ready
             ports[port] = start + 1
             for name in instruction.reads:
                 sources.read(name, start)
@@ -383,6 +397,7 @@ class _Scoreboard:
     def state(self) -> tuple[int, ...]:
         """Return the state that decides all later times, in cycles after the first port is free."""
         now = min(cycle for ports in self._ports.values() for cycle in ports)
+        # ports of a unit are alike: only when they are free counts, not which of them
         ports = (cycle - now for name in self._ports for cycle in sorted(self._ports[name]))
         return (*ports, *self._registers.state(now), *self._accumulators.state(now))
 
@@ -399,6 +414,7 @@ class _File:
         """Give a name the next register; return the cycle from which on it may be written."""
         at = self._at[name] = self._turn
         self._turn = (at + 1) % len(self._ready)
+        # after the last read of its old content, and not before that was written
         return max(self._last_read[at] + 1, self._ready[at])
 
     def write(self, name: str, ready: int) -> None:
@@ -452,12 +468,15 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
     kept, remainder, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
     if drops <= 0:
         up = min(-drops, MAX_SHIFT)
+        # words * 2**up is above `high` if and only if the word is above high >> up, and below `low` likewise: no shift
+        # wraps
         beyond = (words > high >> up) | (words < -(-low >> up))
         kept = np.where(beyond, 0, kept) << up
     else:
         drops = min(drops, MAX_SHIFT)
         kept, rest, half = kept >> drops, kept & ((1 << drops) - 1), 1 << (drops - 1)
         remainder = (rest > 0) + (rest >= half).astype(np.int64) + (rest > half)
+    # `Steps.table`: steps of the magnitude at place + 4 * odd + 8 * negative
     increments = np.array(rounding.meaning.steps_of(target).table)
     rounded = kept + increments[remainder + 4 * (kept & 1) + 8 * (words < 0)]
     signed = np.where(words < 0, -rounded, rounded)

@@ -40,7 +40,8 @@ class Product(NamedTuple):
     def of(cls, results: int, multiply_adds: int, second: int) -> Product:
         """Return the sizes of a product.
 
-        Of a convolution these are those of the product that it is, as of a product for each head of an attention.
+        For a convolution, and for one product for each head of an attention, they are those of a single product of
+        the same work.
 
         Args:
             results: rows times columns.
@@ -74,13 +75,16 @@ def ways_of(unit: ComputeUnit, product: Product) -> Iterator[Way]:
     assert unit.count is not None
     assert unit.lanes is not None
     count, fill = int(unit.count.value), int(unit.fill_cycles.value) if unit.fill_cycles else 0
+    # multiply-adds in a cycle of one multiprocessor, exactly
     peak = Fraction(int(unit.lanes.value), count)
     # ceil(depth / parts) is at least LEAST_DEPTH for so many parts and no more; a file may allow any number.
     most = max(1, min(int(unit.splits.value) if unit.splits else 1, (product.depth - 1) // (LEAST_DEPTH - 1)))
     for tile in unit.tiles.value:
+        # a set, so that a square tile is tried once
         for rows, columns in {(tile.rows, tile.columns), (tile.columns, tile.rows)}:
             tiles = math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
             for parts in range(1, most + 1):
+                # each part of the depth of each tile is the work of one multiprocessor
                 waves = -(-tiles * parts // count)
                 moved = PART_BYTES * parts * product.rows * product.columns if parts > 1 else 0
                 yield Way(waves * (_tile_cycles(tile, -(-product.depth // parts), peak) + fill), moved)

@@ -53,6 +53,7 @@ class Circuit:
     def support(self, literals: Iterable[int]) -> set[int]:
         """Return the inputs that signals depend on, numbered from 0."""
         inputs, gates = set[int](), _pairs(self)
+        # a stack instead of recursion: gates may lie deeper than Python recurses
         seen, waiting = set[int](), [literal >> 1 for literal in literals]
         while waiting:
             variable = waiting.pop()
@@ -74,9 +75,11 @@ class Circuit:
         Returns:
             By name, (bits of the output, words).
         """
+        # row k holds variable k for all patterns; row 0 is the constant 0
         values = np.zeros((1 + self.n_inputs + self.n_gates, inputs.shape[1]), np.uint64)
         values[1 : 1 + self.n_inputs] = inputs
         inverted = np.where(self.gates & 1, ALL_ONES, np.uint64(0))
+        # gates come after what they read, so one pass in order computes all
         for k, ((left, right), (x, y)) in enumerate(
             zip((self.gates >> 1).tolist(), inverted, strict=True), start=1 + self.n_inputs
         ):
@@ -99,6 +102,7 @@ class Builder:
         """Return the AND of two literals."""
         if x > y:
             x, y = y, x
+        # 0 is the literal of false, 1 of true; two literals that differ in the last bit are each other's inverse
         if x == 0 or x ^ y == 1:
             return 0
         if x == 1 or x == y:
@@ -111,6 +115,7 @@ class Builder:
 
     def copied(self, circuit: Circuit, inputs: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """Add the gates of a circuit, whose inputs are these literals; return its outputs."""
+        # literals[v] is this circuit's literal for variable v of the other; an inverted bit carries over by XOR
         literals = [0, *inputs]
         for left, right in _pairs(circuit):
             literals.append(self.both(literals[left >> 1] ^ (left & 1), literals[right >> 1] ^ (right & 1)))
@@ -126,6 +131,7 @@ def with_prefix(circuit: Circuit, prefix: int, bits: int) -> Circuit:
     """Return a circuit whose last `bits` inputs are constants: the bits of `prefix`, the last input its highest."""
     rest = circuit.n_inputs - bits
     builder = Builder(rest)
+    # the constants are the literals 0 and 1, which `Builder.both` folds
     inputs = [2 * (1 + i) for i in range(rest)] + [prefix >> i & 1 for i in range(bits)]
     return builder.built(builder.copied(circuit, inputs))
 
@@ -133,8 +139,10 @@ def with_prefix(circuit: Circuit, prefix: int, bits: int) -> Circuit:
 def read_aiger(path: Path) -> tuple[list[int], list[int], Circuit]:
     """Return the file's next values of latches, its outputs, and its gates; its inputs, then latches, are inputs."""
     lines = path.read_text(encoding="utf-8").splitlines()
+    # the header "aag M I L O A": the highest variable, then how many inputs, latches, outputs and gates
     _, _, inputs, latches, outputs, gates = (int(word) if word.isdigit() else 0 for word in lines[0].split()[:6])
     at = 1 + inputs
+    # a latch's line: its own literal, the literal of its next value
     following = [int(line.split()[1]) for line in lines[at : at + latches]]
     at += latches
     out = [int(line) for line in lines[at : at + outputs]]
@@ -147,6 +155,7 @@ def aiger_of(circuit: Circuit, output: int) -> str:
     """Return a circuit with one output as the text of an AIGER file."""
     n, gates = circuit.n_inputs, _pairs(circuit)
     lines = [f"aag {n + len(gates)} {n} 0 1 {len(gates)}", *(str(2 * (1 + i)) for i in range(n)), str(output)]
+    # the larger operand first, as AIGER's binary form demands it
     lines += [f"{2 * (1 + n + k)} {max(x, y)} {min(x, y)}" for k, (x, y) in enumerate(gates)]
     return "\n".join([*lines, *(f"i{i} x{i}" for i in range(n)), "o0 bad", ""])
 
@@ -154,6 +163,7 @@ def aiger_of(circuit: Circuit, output: int) -> str:
 def words_of(codes: NDArray[np.uint64], width: int) -> Words:
     """Return codes bit by bit, 64 of them a word: (width, words); the last word is filled up with zeros."""
     bits = (codes[None, :] >> np.arange(width, dtype=np.uint64)[:, None]) & np.uint64(1)
+    # to whole words, whose bytes `view` joins with the lowest first (little-endian machines)
     missing = -codes.size % 64
     packed = np.packbits(np.pad(bits.astype(np.uint8), ((0, 0), (0, missing))), axis=1, bitorder="little")
     return packed.view(np.uint64)
@@ -181,6 +191,7 @@ def _pruned(circuit: Circuit) -> Circuit:
     for bit in (bit for bits in circuit.outputs.values() for bit in bits):
         if bit >> 1 >= first:
             needed[(bit >> 1) - first] = True
+    # backwards, so that all readers of a gate are seen before the gate itself
     for k in range(len(gates) - 1, -1, -1):
         if needed[k]:
             for literal in gates[k]:
@@ -188,6 +199,7 @@ def _pruned(circuit: Circuit) -> Circuit:
                     needed[(literal >> 1) - first] = True
     number, kept = list(range(first)), list[tuple[int, int]]()
     for k, (x, y) in enumerate(gates):
+        # a gate that is not needed gets the number of the next one kept, but nothing that is kept reads it
         number.append(first + len(kept))
         if needed[k]:
             kept.append((2 * number[x >> 1] | x & 1, 2 * number[y >> 1] | y & 1))

@@ -15,7 +15,7 @@ from emu.errors import ConfigError, nearest_name
 from emu.prove import yosys
 from emu.prove.circuit import Circuit, read_aiger
 
-#: Registers of Yosys, with the port of their clock.
+#: Types of Yosys' cells: registers, as $dff or $aldff before mapping and $_DFF_P_ after it, and latches.
 _REGISTER = re.compile(r"^\$(a|s|al)?dffs?r?e?$|^\$sdffce$|^\$_(S|AL)?DFF")
 _LATCH = re.compile(r"^\$(a)?dlatch(sr)?$|^\$sr$|^\$_DLATCH|^\$_SR_")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*\Z")
@@ -58,6 +58,7 @@ class Netlist:
     @property
     def n_undefined(self) -> int:
         """How many bits are x or driven by nothing."""
+        # what remains: each undefined bit has become an input of its own (`anyseq`)
         return self.circuit.n_inputs - len(self.registers) - len(self.inputs)
 
 
@@ -97,6 +98,7 @@ def netlist_of(sources: Sources) -> Netlist:
             text = str(error)
             for copy, path in copies.items():
                 text = text.replace(copy, str(path))
+            # messages name the copies; users know their own paths
             raise _explained(text, sources) from None
         module = _top(json.loads((folder / "unit.json").read_text(encoding="utf-8")))
         _require_no_latch(module, sources.top, copies)
@@ -119,6 +121,7 @@ def _require(sources: Sources) -> None:
     for path in sources.files:
         if not path.is_file():
             raise ConfigError(f"`sources` must be files, got {str(path)!r}, which is none; correct the path")
+    # names and macros are written into a script of Yosys, so nothing else than a word may pass
     names = {"top": sources.top, **{f"parameter {name}": name for name in sources.parameters or {}}}
     for what, name in names.items():
         if not _NAME.match(name):
@@ -192,6 +195,8 @@ def _script(sources: Sources, copies: Mapping[str, Path]) -> str:
             "setundef -undriven -anyseq",
             "opt_clean",
             "write_json unit.json",
+            # asynchronous resets become synchronous ones; enables and resets then become gates in front of plain
+            # registers
             "async2sync",
             "dffunmap",
             "techmap",
@@ -231,6 +236,7 @@ def _require_no_latch(module: Any, top: str, copies: Mapping[str, Path]) -> None
         cell["attributes"].get("src", name) for name, cell in module["cells"].items() if _LATCH.match(cell["type"])
     ]
     if latches:
+        # "file:line.column-line.column|more" becomes "file:line"
         place = str(latches[0]).partition("|")[0].partition("-")[0].rpartition(".")[0] or str(latches[0])
         for copy, path in copies.items():
             place = place.replace(copy, str(path))
@@ -249,6 +255,7 @@ def _netlist(
     constants: dict[tuple[str, int], int],
 ) -> Netlist:
     ports = {name: PortOf(port["direction"], len(port["bits"])) for name, port in module["ports"].items()}
+    # net -> port, by which a clock's net is known
     owner = {bit: name for name, port in module["ports"].items() for bit in port["bits"] if isinstance(bit, int)}
     clocks = {
         owner.get(cell["connections"]["CLK"][0], "")
@@ -256,6 +263,7 @@ def _netlist(
         for cell in module["cells"].values()
         if _REGISTER.match(cell["type"]) and "CLK" in cell["connections"]
     }
+    # a row of the map: kind, number in the AIGER file, bit of the port, name of the port
     inputs = {(row[3], int(row[2])): int(row[1]) for row in rows if row[0] == "input"}
     outputs = {(row[3], int(row[2])): out[int(row[1])] for row in rows if row[0] == "output"}
     outputs = constants | outputs

@@ -72,6 +72,8 @@ class Blocks:
             leading: inputs that make the circuit simple once they are known; others join them, the highest first.
         """
         n = circuit.n_inputs
+        # Each block costs a pass over all gates to cut them down, so at least FEWEST_FREE of its inputs stay free. At
+        # most MOST_FREE do, because every shared input leaves fewer gates.
         chosen = [i for i in sorted(leading, reverse=True) if i < n][: max(n - FEWEST_FREE, 0)]
         others = [i for i in range(n - 1, -1, -1) if i not in chosen]
         chosen = sorted([*chosen, *others[: max(n - len(chosen) - MOST_FREE, 0)]])
@@ -79,6 +81,7 @@ class Blocks:
         self._order = [i for i in range(n) if i not in chosen] + chosen
         self._low, self._n = n - len(chosen), n
         self.count, self.inputs = 1 << len(chosen), 1 << n
+        # variables in the new order: free inputs, shared inputs, gates as before
         number = np.zeros(1 + n + circuit.n_gates, np.int64)
         number[[1 + i for i in self._order]] = np.arange(1, 1 + n)
         number[1 + n :] = np.arange(1 + n, number.size)
@@ -104,11 +107,16 @@ class Blocks:
         """
         self.seconds()
         assert self._block_s is not None
+        # blocks of one call: about _REPORT_S of work, after which the deadline is looked at again
         step = min(max(int(_REPORT_S / max(self._block_s, 1e-9)), 1), _MOST_AT_ONCE)
         threads, best, start = thread_count(), None, 0
         with ThreadPoolExecutor(threads) as pool:
+            # blocks come in the order of their smallest inputs: from one that begins beyond the best on, none can be
+            # better
             while start < self.count and (best is None or self._number(start, 0) < best):
                 if start and deadline.left_s < 0:
+                    # shared bits need not be the highest, so finished blocks say nothing of all inputs below a number:
+                    # start is 0
                     raise OutOfTime(0, start << self._low if best is None else 0, best)
                 stop = min(start + step * threads, self.count)
                 parts = [np.arange(at, min(at + step, stop), dtype=np.int64) for at in range(start, stop, step)]
@@ -122,6 +130,7 @@ class Blocks:
     def _number(self, block: int, inside: int) -> int:
         """Return an input by its block and its bits in the block."""
         bits = block << self._low | inside
+        # from the order of blocks back to the circuit's own
         return sum((bits >> i & 1) << natural for i, natural in enumerate(self._order))
 
     def _look(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -148,6 +157,7 @@ def _cut_down(
 
     Signals are kept in slots: 0 the constant, then inputs, then gates, each in one that no later gate reads.
     """
+    # number[v]: literal of variable v after folding; inputs of the block stay, those of the prefix are constants
     number[0] = 0
     for i in range(n_inputs):
         number[1 + i] = 2 * (1 + i) if i < low else (prefix >> (i - low)) & 1
@@ -170,6 +180,7 @@ def _cut_down(
     # From the output back: the gate that reads a signal last; -1 if none does.
     for k in range(1 + low + count):
         last[k] = -1
+    # read behind the last gate, so its slot is never free again
     last[result >> 1] = count
     for k in range(count - 1, -1, -1):
         if last[1 + low + k] >= 0:
@@ -190,6 +201,7 @@ def _cut_down(
             slot[1 + low + k] = used
             used += 1
         x, y = left[k] >> 1, right[k] >> 1
+        # Freed only after the gate has its own slot: a gate never writes over what it reads. Inputs keep their slots.
         if x > low and last[x] == k:
             number[free] = slot[x]
             free += 1
@@ -236,6 +248,7 @@ def _first_of_blocks(gates: Any, n_inputs: int, low: int, output: int, blocks: A
     size = 1 + n_inputs + gates.shape[0]
     number, slot, last = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
+    # inputs 0 to 5 differ within a word, the next ones from word to word, those from `inner` on from turn to turn
     inner = min(low, PASS_BITS)
     words = 1 << max(inner - 6, 0)
     values = np.zeros((size, words), np.uint64)
@@ -249,6 +262,7 @@ def _first_of_blocks(gates: Any, n_inputs: int, low: int, output: int, blocks: A
     for at in range(blocks.size):
         count, result = _cut_down(gates, n_inputs, low, blocks[at], output, number, left, right, slot, last)
         firsts[at] = -1
+        # the prefix alone makes the output 0
         if result == 0:
             continue
         for turn in range(1 << (low - inner)):
@@ -259,5 +273,6 @@ def _first_of_blocks(gates: Any, n_inputs: int, low: int, output: int, blocks: A
             _evaluate(values, count, low, left, right, slot, last)
             first = _first_of_words(values, slot[result >> 1], result & 1, low)
             if first >= 0:
+                # ascending turns and words, so the first hit is the smallest of the block
                 firsts[at] = (turn << inner) + first
                 break

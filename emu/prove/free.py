@@ -27,11 +27,13 @@ def without_needless(asked: Asked, limit_s: float) -> Asked:
     if not asked.free:
         return asked
     rest = _without(asked)
+    # cheap, and enough where outputs depend on free inputs often
     if _differs_at_random(asked, rest):
         return asked
     count = asked.circuit.n_inputs
     builder, inputs = Builder(count), [2 * (1 + i) for i in range(count)]
     ours = builder.copied(asked.circuit, inputs)
+    # free inputs are the first ones of the unit's circuit; both copies share the others
     theirs = builder.copied(rest.circuit, inputs[len(asked.free) :])
     same = 1
     for name, bits in ours.items():
@@ -43,6 +45,7 @@ def without_needless(asked: Asked, limit_s: float) -> Asked:
         model = model_of(miter, miter.outputs["bad"][0], limit_s)
     except Undecided:
         return asked
+    # a model is an input for which both copies differ
     return rest if model is None else asked
 
 

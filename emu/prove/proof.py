@@ -85,6 +85,7 @@ def prove(proof: Proof) -> Outcome:
     if proof.limit_s <= 0:
         raise ConfigError(f"`limit` must be a positive number of seconds, got {proof.limit_s:g}; give more")
     netlist = netlist_of(proof.unit.sources)
+    # the time in which the sources are read does not count
     deadline = Deadline.after(proof.limit_s)
     asked = without_needless(asked_of(proof.unit, netlist, d), proof.limit_s / FREE_SHARE)
     outcome = _Prover(proof, netlist, asked, deadline).run()
@@ -101,6 +102,7 @@ class _Prover:
 
     def run(self) -> Outcome:
         d, asked = self._description, self._asked
+        # the definition takes operands alone; values of free inputs need the miter
         by_definition = asked.n_bits <= MOST_DEFINED and not asked.free
         if not by_definition and d.operation not in OFFERED:
             raise ConfigError(
@@ -113,6 +115,7 @@ class _Prover:
             return self._of_each(vectors)
         miter = self._miter(vectors)
         tried = np.flatnonzero(self._differing(vectors, self._given(vectors)))
+        # a golden vector that is wrong bounds the search from above
         known = min((self._number_of(vectors, int(index)) for index in tried), default=None)
         search = Search(self._deadline, self._leading(), known)
         try:
@@ -137,6 +140,7 @@ class _Prover:
     def _vectors_at(self, number: int) -> Vectors:
         """Return an input by its number, with the definition's result."""
         columns = dict[str, Codes]()
+        # the last operand has the lowest bits of the number
         for name, width in reversed([*self._asked.bits.items()]):
             columns = {name: np.array([number & ((1 << width) - 1)], np.uint64)} | columns
             number >>= width
@@ -166,6 +170,7 @@ class _Prover:
         number = 0
         for name, codes in self._columns(vectors).items():
             number = number << self._asked.bits[name] | int(codes[index])
+        # free inputs are the lowest bits, so all their values come one after the other for each input
         return number << len(self._asked.free)
 
     def _given(self, vectors: Vectors, free: int = 0) -> Given:
@@ -178,6 +183,7 @@ class _Prover:
 
     def _words(self, vectors: Vectors) -> Words:
         columns = self._columns(vectors)
+        # inputs of the circuit: free ones, then the last operand's bits, the first operand's last
         rows = [words_of(columns[name], width) for name, width in reversed([*self._asked.bits.items()])]
         free = np.zeros((len(self._asked.free), rows[0].shape[1]), np.uint64)
         return np.concatenate([free, *rows])
@@ -204,6 +210,7 @@ class _Prover:
         for name, width in asked.bits.items():
             at -= width
             named[name] = tuple(inputs[at : at + width])
+        # inputs that the judge does not read stay constant 0
         literals = [0] * judge.circuit.n_inputs
         for (name, bit), number in judge.inputs.items():
             literals[number] = named[name][bit]
@@ -211,7 +218,7 @@ class _Prover:
         return builder.built(builder.copied(bad, literals))
 
     def _judge(self, vectors: Vectors) -> Netlist:
-        """Return the reference with its comparison, after a look whether it is the definition."""
+        """Return the reference with its comparison, after golden vectors have shown that it is the definition."""
         judging = Judging(self._proof.any_nan, self._asked.flags)
         with tempfile.TemporaryDirectory(prefix="emu-prove-") as name:
             path = Path(name) / "judge.sv"
@@ -223,6 +230,7 @@ class _Prover:
                 words[judge.inputs[name, bit]] = row
         out = _outputs_of(judge, ("result", "flags")).evaluated(words)
         results, flags = (codes_of(out[name], vectors.results.size) for name in ("result", "flags"))
+        # an error of emu's own, not of the unit: the proof would be one of something else
         assert np.array_equal(results, vectors.results), "the reference is not the definition"
         assert np.array_equal(flags, vectors.flags), "the reference's flags are not the definition's"
         return judge
@@ -238,6 +246,7 @@ class _Prover:
         free = number & ((1 << len(self._asked.free)) - 1)
         at = self._vectors_at(number >> len(self._asked.free))
         wanted, given = self._comparable(at, self._given(at, free))
+        # the definition has the last word: a wrong input of the miter must be wrong by it, too
         assert differing(wanted, given, self._asked.flags).all(), "the input is right"
         wrong = Wrong(wanted, given, self._asked.flags, is_smallest, count)
         cause = self._depends()
@@ -250,6 +259,7 @@ class _Prover:
 
     def _depends(self) -> str | None:
         """Return what else the outputs depend on than the operands of one cycle and free ports; None for nothing."""
+        # ports in cycle 0 are those that the user called free; undefined bits, registers and other cycles are causes
         names = [name for name in dict.fromkeys(self._asked.free) if not name.endswith(" of cycle 0")]
         if not names:
             return None
@@ -273,6 +283,7 @@ class _Prover:
         how = search.how()
         if search.wrong is not None:
             return self._differs(search.wrong, vectors, how, is_smallest=False)
+        # in inputs of operands: only whole ones, with all values of the free inputs, count
         below, free = end.start >> len(self._asked.free), len(self._asked.free)
         done = below + (end.right >> free)
         lines = [f"not proved within {self._proof.limit_s:g} s: {how}"]

@@ -31,6 +31,7 @@ def model_of(circuit: Circuit, output: int, limit_s: float) -> int | None:
     Raises:
         Undecided: it was not found out in time.
     """
+    # folded to a constant: no solver is needed, and every input is a model of 1
     if output in (0, 1):
         return 0 if output else None
     shown = " ".join(f"-show x{i}" for i in range(circuit.n_inputs))
@@ -44,7 +45,9 @@ def model_of(circuit: Circuit, output: int, limit_s: float) -> int | None:
             raise Undecided from None
     if _PROVED in text:
         return None
+    # Yosys prints one of both sentences unless it is stopped
     assert _MODEL in text, text[-2000:]
     rows = _ROW.findall(text)
     assert rows or not circuit.n_inputs, text[-2000:]
+    # an input that the table does not list counts as 0
     return sum(int(value) << int(i) for i, value in rows)

@@ -56,12 +56,15 @@ class Search:
         """
         [bad] = circuit.outputs["bad"]
         start = prefix << circuit.n_inputs
+        # the prefix alone proves the block
         if bad == 0:
             return None
+        # inputs of a half keep their numbers, for the highest ones are cut off: `leading` stays valid
         blocks = Blocks(circuit, bad, self.leading) if circuit.n_inputs <= MOST_LOOKED_AT else None
         looking_s = self._looking_s(blocks, circuit, start)
         if blocks is not None and looking_s <= LOOKED_AT_S:
             return self._look(blocks, start)
+        # with a wrong input known in the block, the solver could only find another: the smallest must be sought
         if not self._has_wrong_in(start, circuit.n_inputs):
             decided, model = self._solve(circuit, bad, looking_s)
             if decided and model is None:
@@ -82,6 +85,7 @@ class Search:
         if not self._has_wrong_in(start, circuit.n_inputs):
             return blocks.seconds()
         assert self.wrong is not None
+        # an estimate: blocks come in the order of their smallest inputs, not one input after the other
         return blocks.seconds() * (self.wrong - start + 1) / (1 << circuit.n_inputs)
 
     def _can_look(self, looking_s: float) -> bool:
@@ -97,6 +101,7 @@ class Search:
             self.looked_at += end.right
             if end.wrong is not None:
                 self.wrong = start + end.wrong
+            # all inputs before this block were proved, since blocks are searched in order
             raise OutOfTime(start, end.right) from None
         self.looked_at += blocks.inputs if at is None else at + 1
         return None if at is None else start + at
@@ -119,6 +124,7 @@ class Search:
         return True, model
 
     def _halves(self, circuit: Circuit, prefix: int) -> int | None:
+        # the lower half first: the first wrong input in it is the smallest
         for bit in (0, 1):
             half = with_prefix(circuit, bit, 1)
             wrong = self.first(half, prefix << 1 | bit)

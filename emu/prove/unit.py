@@ -70,7 +70,7 @@ class Asked:
         circuit: its inputs are `free`, then the operands' bits, those of the first operand highest; its outputs are
             `given` and `given_flags`.
         bits: width of each operand and of the random bits, by name, in the order of the inputs from the highest down.
-        free: what each other input is that the outputs depend on, in words.
+        free: each further input that the outputs depend on, in words.
         flags: which flags the unit has, a bit for each of `TESTFLOAT_FLAGS`.
     """
 
@@ -101,6 +101,7 @@ def asked_of(unit: Unit, netlist: Netlist, description: Description) -> Asked:
 def right_latency(unit: Unit, netlist: Netlist, description: Description) -> int | None:
     """Return the first latency at which the result depends on the operands of one cycle alone; None if none does."""
     for latency in range(MOST_LATENCY + 1):
+        # by the gates that outputs read, without the solver: an answer for a message
         if not {*_unrolled(unit, netlist, _wanted(description), latency).free} - {UNDEFINED}:
             return latency
     return None
@@ -202,12 +203,15 @@ class _Frees:
 
     def input(self, name: str) -> int:
         self.names.append(name)
+        # the literal of the input just added: variables count from 1
         return 2 * len(self.names)
 
 
 def _unrolled(unit: Unit, netlist: Netlist, wanted: Mapping[str, int], latency: int) -> Asked:
     frees, roles = _Frees(), unit.ports
+    # the first inputs: registers, then what each cycle brings; operands come behind all of them
     state = [frees.input("what registers held before") for _ in netlist.registers]
+    # all at once, because the builder must know how many inputs there are
     cycles = [_Cycle(netlist, roles, frees, cycle) for cycle in range(latency + 1)]
     total = sum(wanted.values())
     builder = Builder(len(frees.names) + total)
@@ -221,6 +225,7 @@ def _unrolled(unit: Unit, netlist: Netlist, wanted: Mapping[str, int], latency: 
     out = dict[str, tuple[int, ...]]()
     for cycle in cycles:
         out = builder.copied(step, [*cycle.inputs(operands), *state])
+        # the outputs of the last copy are those after `latency` clock edges
         state = [out[f"next{i}"][0] for i in range(len(netlist.registers))]
     given, flags, mask = _outputs(unit, netlist, out)
     return _with_needed(builder, given, flags, mask, frees.names, wanted)
@@ -238,6 +243,7 @@ class _Cycle:
     def __post_init__(self) -> None:
         netlist, self.free = self.netlist, dict[int, int]()
         of_number = {number: key for key, number in netlist.inputs.items()}
+        # inputs of ports and undefined bits; registers come behind them
         for number in range(netlist.circuit.n_inputs - len(netlist.registers)):
             key = of_number.get(number)
             if key is None:
@@ -250,6 +256,7 @@ class _Cycle:
 
     def inputs(self, operands: Mapping[str, Sequence[int]]) -> list[int]:
         """Return the literal of each input."""
+        # a clock counts as 0: each copy of the gates is one cycle, and registers are literals between copies
         literals = [0] * (self.netlist.circuit.n_inputs - len(self.netlist.registers))
         for (name, bit), number in self.netlist.inputs.items():
             role = self.roles[name]
@@ -283,6 +290,7 @@ def _with_needed(
     """Return the outputs as a function of operands, and of those other inputs that they depend on."""
     whole = builder.built({"given": given, "given_flags": flags})
     bits = [bit for bits in whole.outputs.values() for bit in bits]
+    # free inputs that no gate of the outputs reads are dropped; operands keep their places even if nothing reads them
     needed = sorted(i for i in whole.support(bits) if i < len(names))
     total = sum(wanted.values())
     renumbered = {number: 2 * (1 + i) for i, number in enumerate(needed)}

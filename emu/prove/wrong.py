@@ -72,11 +72,13 @@ def explained(wrong: Wrong, others: Others | None, inputs: str, cause: str | Non
         head += f"; {wrong.differing:,} are wrong"
     lines, causes = [f"{head}:", *_picture(wrong, alone)], alone.causes if cause is None else (cause,)
     if others is not None:
+        # one comparison of the input and the golden vectors: a cause must explain all of their differences
         both = _joined(wrong.vectors, others.vectors)
         codes = np.concatenate([wrong.given.codes, others.given.codes])
         flags = np.concatenate([wrong.given.flags, others.given.flags])
         whole = _compared(both, Given(codes, flags), wrong.flags)
         assert whole is not None
+        # those of the single input alone are dropped: what it cannot tell apart, the golden vectors may
         causes = whole.causes
         n_wrong = differing(others.vectors, others.given, wrong.flags).sum()
         lines.append(f"{n_wrong:,} of {others.vectors.results.size:,} golden vectors are wrong, too")
@@ -91,11 +93,13 @@ def _compared(vectors: Vectors, given: Given, mask: int) -> Finding | None:
     if not mask:
         return compare(vectors, given.codes)
     kept = np.uint64(mask)
+    # flags that the unit lacks count as right
     return compare(vectors, given.codes, (given.flags & kept) | (vectors.flags & ~kept))
 
 
 def _picture(wrong: Wrong, alone: Finding) -> Iterator[str]:
     """Yield operands, the exact result, what is expected and what is given."""
+    # of the finding's text only the picture, which is indented: headline and causes are said here
     lines = list(takewhile(lambda line: not line.startswith("looks like"), alone.lines[1:]))
     lines = [line for line in lines if line.startswith("  ")]
     d, kept = wrong.vectors.description, np.uint64(wrong.flags)

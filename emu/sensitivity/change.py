@@ -83,6 +83,7 @@ def changed(device: Device, changes: Iterable[Change]) -> Device:
         role = {"format": change.format, "rounding": stage.rounding.value, "n_rbits": stage.n_rbits}
         if can_have(change.format, stage.overflow.value):
             role["overflow"] = stage.overflow.value
+        # behind the device's own entries: the later of two that match wins
         layers += [{"match": _glob(name), change.role: role} for name in (change.layer, *change.passes)]
         names.append(change.key)
     origin = "a sensitivity analysis"
@@ -92,6 +93,7 @@ def changed(device: Device, changes: Iterable[Change]) -> Device:
 
 def _glob(name: str) -> str:
     """Return the glob that matches one name alone."""
+    # a character in brackets matches itself
     return re.sub(r"([*?[])", r"[\1]", name)
 
 
@@ -117,6 +119,7 @@ class Saving:
         self._recipe, self._device, self._inference, self._data = recipe, device, inference, data
         self._own: Fraction | None = None
         try:
+            # once: every saving is a share of it
             self._own = self._energy(device)
         except ConfigError as error:
             self.why_not = str(error)
@@ -127,6 +130,7 @@ class Saving:
 
     def of(self, changes: Sequence[Change]) -> float | None:
         """Return the share of the energy that is saved, negative if more is needed; None if it is not known."""
+        # not known, or 0, of which there is no share
         if not self._own:
             return None
         try:

@@ -61,6 +61,8 @@ class Evaluator:
         counters = evaluation.counters.of(change.layer, change.role)
         flags, elements = counters.flags, counters.elements
         return Measured(
+            # in the order of the fields of `Measured`: own and baseline's, shares of events, then answers that changed,
+            # became wrong, became right
             evaluation.test_accuracy,
             base.test_accuracy,
             evaluation.test_loss,
@@ -86,16 +88,19 @@ def measured(
     question: Question, evaluator: Evaluator, changes: Sequence[Change], options: SensitivityOptions
 ) -> Iterator[tuple[Change, dict[str, Any]]]:
     """Yield changes with their outcomes, as they are measured: here, or by an engine if workers are asked for."""
+    # in this process the network is loaded already
     if options.on == LOCAL and options.workers in (None, 1):
         for change in changes:
             yield change, outcome(evaluator, change)
         return
+    # a text, not the objects: equal for all jobs, so that a worker's cache (`_evaluator`) finds it again
     setup = _setup_of(question, options.backend)
     by_key = {change.key: change for change in changes}
     with open_engine(options.on, options.workers) as engine:
         for key, change in by_key.items():
             engine.submit(key, outcome_on_worker, setup, change.plain())
         while engine.running():
+            # a worker that died has no value, only a failure
             for ended in engine.ended():
                 failed: dict[str, Any] = {"results": {}, "failure": ended.failure}
                 yield by_key[ended.key], ended.value or failed
@@ -119,6 +124,7 @@ def outcome_on_worker(setup: str, change: dict[str, Any]) -> dict[str, Any]:
     return outcome(_evaluator(setup), Change.of(change))
 
 
+# one network for each worker: it is read, and its baseline evaluated, once for all changes that come to the worker
 @lru_cache(maxsize=1)
 def _evaluator(setup: str) -> Evaluator:
     plain = json.loads(setup)

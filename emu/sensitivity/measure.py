@@ -66,6 +66,7 @@ class Measuring:
         self.path = (out or FOLDER / name).resolve()
         self._home = RunFolder(self.path)
         self._evaluator = None if question.trained is None else Evaluator(question.trained, options.backend)
+        # before anything is written: a folder of another analysis stays as it is
         self._identity = self._identified()
         self._require_own()
         self._trainer = None if question.trained else Trainer(question, options, StudyFolder(self.path))
@@ -113,6 +114,7 @@ class Measuring:
             self._baselines = {trained.recipe.training.seed: {"test_accuracy": evaluation.test_accuracy}}
             self._examples = evaluation.images
             of_evaluation = registers_of(evaluation.counters)
+            # a run's registers are summed over its whole training; they win over those of one evaluation
             seen = {**of_evaluation, **(registers_of_run(trained.path) if trained.path.is_dir() else {})}
             return changes_of(self.question, self.options, trained.network.names, list(of_evaluation), seen)
         assert self._trainer is not None
@@ -126,6 +128,7 @@ class Measuring:
         if not (self.path / ROWS).is_file():
             return {}
         rows: list[dict[str, Any]] = self._home.read_json(ROWS)["rows"]
+        # failed rows are measured again
         return {row.pop("key"): row for row in rows if not row["failure"]}
 
     def left(self) -> list[Change]:
@@ -134,6 +137,7 @@ class Measuring:
         return [
             change
             for change in self.changes
+            # JSON has texts as keys, so seeds are compared as texts
             if not seeds <= self.rows.get(change.key, {"results": {}})["results"].keys()
         ]
 
@@ -155,12 +159,14 @@ class Measuring:
                 **outcome,
             }
             self.rows[change.key] = plain
+            # after each row: an analysis that is stopped loses nothing but the change it was at
             self._write_rows()
             yield Row.of(plain)
 
     def finish(self) -> Sensitivity:
         """Write the page and the search file from the rows that are measured, and return what was measured."""
         self._write()
+        # from the files, as the page does it, so rows of earlier calls count too
         measured = read_sensitivity(self.path)
         searched = write_search(self.question, self.options, measured)
         together = [asdict(known) for known in self._together(measured)]
@@ -197,6 +203,7 @@ class Measuring:
             "baseline": {str(seed): metrics["test_accuracy"] for seed, metrics in self._baselines.items()},
             "margin": options.margin,
             "formats": [str(parse_number(text)) for text in options.formats],
+            # what the page waits for: rows of other changes stay in rows.json
             "asked": [[change.layer, change.role, change.format] for change in self.changes],
             "energy_of": self._saving.unit,
             "why_no_energy": self._saving.why_not,

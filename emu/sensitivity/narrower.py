@@ -34,7 +34,7 @@ def range_of(register: StatisticsRegister | None) -> int | None:
 
 
 def narrower(fmt: Format | DynamicFixed, width_bits: int, measured: int | None = None) -> Format:
-    """Return the format of a width that stands for a wider one.
+    """Return the format of fewer bits that takes the place of a wider one.
 
     Args:
         fmt: the wider format; one whose point is open takes a point from what was measured.
@@ -56,17 +56,21 @@ def narrower(fmt: Format | DynamicFixed, width_bits: int, measured: int | None =
     if isinstance(fmt, Float):
         return _narrower_float(fmt, width_bits, measured)
     magnitude_bits = width_bits - fmt.signed
+    # own: bits in front of the point, without the sign
     own = None if isinstance(fmt, DynamicFixed) else fmt.width_bits - fmt.signed - fmt.frac_bits
     if measured is None:
         measured = magnitude_bits // 2 if own is None else own  # an open point begins in the middle of its word
+    # a value below 2**m needs m bits in front of the point; negative m: the point stands left of the word
     frac_bits = magnitude_bits - (measured if own is None else min(own, measured))
     return Fixed(width_bits, frac_bits, fmt.signed, fmt.sign_magnitude)
 
 
 def _narrower_float(fmt: Float, width_bits: int, measured: int | None) -> Float:
     fraction_bits = width_bits - fmt.signed - fmt.exponent_bits
+    # the exponent keeps its width, and with it bias and range
     if fraction_bits >= _FRACTION:
         return replace(fmt, fraction_bits=fraction_bits)
+    # the fraction has its least width now, and the exponent gets what is left
     fraction_bits = _FRACTION if width_bits >= _SHORT else _SHORT_FRACTION
     exponent_bits = width_bits - fmt.signed - fraction_bits
     # codes for infinity and NaN would be a large part of so few; OCP's 6- and 4-bit floats have none either
@@ -75,4 +79,5 @@ def _narrower_float(fmt: Float, width_bits: int, measured: int | None) -> Float:
     if measured is None:
         return narrow
     # a value below 2**measured has its leading bit at measured - 1 or below
+    # one more in the bias is one less in every exponent: emax moves to measured - 1
     return replace(narrow, bias=narrow.default_bias + narrow.emax - (measured - 1))

@@ -110,12 +110,14 @@ class Question:
 
     def identity(self) -> dict[str, Any]:
         """Return what measured rows belong to, as plain data (JSON)."""
+        # trained rows have a result for each seed, so a seed more is no other analysis
         seedless = self.recipe.with_settings({"training.seed": 0}) if self.trained is None else self.recipe
         recipe, device = (table.model_dump(mode="json") for table in (seedless, self.device))
         return {"recipe": recipe, "device": device}
 
     def first_policy(self) -> Policy:
         """Return the policy whose formats count as the device's own: of the evaluation, or of the first step."""
+        # a policy may change formats with the steps
         return Policy(self.device.precision).at(0 if self.trained is None else self.trained.last)
 
 
@@ -159,6 +161,7 @@ def question_of(
         return Question(name, plain, trained.device, trained, _names(model, device))
     if is_run:
         recipe, own = RunFolder(path).read_setup()
+        # the run's own device has the recipe's tables already
         machine = own if given is None else recipe.machine(given)
     else:
         recipe, machine = load_recipe(target, settings), given or load_device(DEFAULT_DEVICE)
@@ -220,8 +223,11 @@ def _formats(own: Any, options: SensitivityOptions, measured: int | None, *, is_
     """Return the texts of the formats that are tried for a tensor, the widest first."""
     if options.formats:
         texts = [str(parse_number(text)) for text in options.formats]
+        # given formats are tried even if they are wider
         return [text for text in dict.fromkeys(texts) if text != str(own)]
     widths = sorted({width for width in options.bits if width < own.width_bits}, reverse=True)
     if isinstance(own, DynamicFixed) and is_trained:
+        # in a training the control loop places the point; an evaluation has none, and the point is taken from the
+        # registers
         return [str(replace(own, width_bits=width)) for width in widths]
     return [str(narrower(own, width, measured)) for width in widths]

@@ -30,12 +30,14 @@ def registers_of_run(folder: Path) -> Registers:
     columns = (table[name] for name in ("layer", "role", "kind", "exponent", "count"))
     for layer, role, kind, exponent, count in zip(*columns, strict=True):
         own = counts.setdefault((layer, role), {})
+        # rows of all steps add up; scalar counts have no exponent
         own[kind, exponent] = own.get((kind, exponent), 0) + (count or 0)
     return {tensor: _register(own) for tensor, own in counts.items()}
 
 
 def registers_of(counters: CounterTable) -> Registers:
     """Return the registers of an evaluation: of tensors that were written."""
+    # a tensor that only passes values on has counts of 0
     return {tensor: counts.register for tensor, counts in counters.items() if counts.elements}
 
 
@@ -47,6 +49,7 @@ def _register(counts: dict[tuple[str, int | None], int]) -> StatisticsRegister:
         for side in ("positive", "negative")
     }
     scalars = {name: counts.get((name, None), 0) for name in SCALARS}
+    # without positions one empty bin, for a register must have a place
     bins = max(exponents, default=0) - lowest + 1
     return StatisticsRegister.from_dict({"lowest": lowest, "bins": bins, "max_exponent": None, **scalars, **sides})
 
@@ -65,6 +68,7 @@ def passing_on(layer: str, role: str, names: Iterable[str], written: Iterable[Te
     """
     if role not in ("activation", "error"):
         return ()
+    # activations flow forward, errors from the loss back to the first layer behind the input
     order = [name for name in names if name != LOSS_LAYER] if role == "activation" else list(names)[:0:-1]
     # the first layer with parameters writes no error, but it passes none on either
     writers = {name for name, of_role in written if of_role in (role, "activation")}

@@ -40,10 +40,12 @@ def write_search(question: Question, options: SensitivityOptions, measured: Sens
 
     There is none if the unchanged device is at chance, or no tensor tolerates a narrower format.
     """
+    # keys of a search stand in brackets and may be globs: a name with such characters cannot be written as one
     best = {tensor: row for tensor, row in measured.narrowest().items() if not set("[]*?") & set("".join(tensor))}
     home = RunFolder(measured.path)
     if not best:
         for name in (SEARCH_FILE, DEVICE_FILE, BASELINE_FILE, MODEL_FILE):
+            # files of an earlier analysis of this folder would contradict its page
             (measured.path / name).unlink(missing_ok=True)
         return None
     device = changed(question.device, _placed(best.values())).model_copy(
@@ -68,6 +70,7 @@ def _placed(rows: Any) -> list[Change]:
     changes: list[Change] = []
     for row in rows:
         own, narrow = parse_number(row.own), parse_number(row.format)
+        # so that width alone decides the format in the search: the point stays where the narrow format has it
         if isinstance(own, Fixed) and isinstance(narrow, Fixed) and own.signed == narrow.signed:
             placed = replace(own, frac_bits=own.width_bits - _integer_bits(narrow))
             changes.append(Change(row.layer, row.role, row.passes, row.own, str(placed)))
@@ -119,6 +122,7 @@ def _variable(name: str, best: Row, rows: Sequence[Row]) -> list[str]:
     lost = f"{points(best.lost).lstrip('+')} points" if best.lost and best.lost > 0 else "nothing"
     says = f"# {best.role} of {best.layer}: {best.format} alone loses {lost}"
     text = _text_of_width(best)
+    # rows whose points differ are no range of widths: they are listed instead
     if text is not None and not all(_text_of_width(row) == text for row in rows):
         text = None
     if text is None:
@@ -156,6 +160,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 def _model_of(question: Question, settings: dict[str, Any], home: RunFolder) -> str:
     """Return the name by which the recipe is loaded, or the path of a file that is written for it."""
+    # by the name that was asked for, or its own, if that still loads the very same recipe; else it is written out
     for name in dict.fromkeys((question.asked.get("model", question.recipe.name), question.recipe.name)):
         try:
             known = load_recipe(name).with_settings({**settings, "training.seed": question.recipe.training.seed})

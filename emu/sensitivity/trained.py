@@ -67,6 +67,7 @@ class Trainer:
     ) -> Iterator[tuple[Change, dict[str, Any]]]:
         """Yield changes with their outcomes as plain data (JSON), each as soon as its last seed is trained."""
         by_key = {change.key: change for change in changes}
+        # a job for each change and seed; a change is yielded when its last seed has ended
         runs = {(key, seed): self.planned(change, seed) for key, change in by_key.items() for seed in self.seeds}
         ended: dict[str, dict[int, Measured]] = {key: {} for key in by_key}
         failures: dict[str, str] = {}
@@ -81,6 +82,7 @@ class Trainer:
                 own, base = result["metrics"], baseline[seed]
                 accuracies = own["test_accuracy"], base["test_accuracy"]
                 ended[key][seed] = Measured(*accuracies, own["test_loss"], base["test_loss"], *events)
+            # one failed seed fails the change, but the results of the others are kept
             if not left[key]:
                 results = {str(seed): ended[key][seed]._asdict() for seed in self.seeds if seed in ended[key]}
                 yield by_key[key], {"results": results, "failure": failures.get(key, "")}
@@ -92,6 +94,7 @@ class Trainer:
         """Yield runs with `run.json`, or with why they failed, as they end; those that are finished come first."""
         left: dict[str, Any] = {}
         for name, run in runs.items():
+            # a finished run is its own record: it is not trained again after a stop
             if (result := self.home.result(run)) is not None:
                 yield name, result
             else:
@@ -100,6 +103,7 @@ class Trainer:
             return
         on, workers = self._options.on, self._options.workers
         if on == LOCAL:
+            # no more processes than runs
             workers = min(workers or processors(), len(left))
         with Runs(open_engine(on, workers)) as engine:
             for name in left.values():

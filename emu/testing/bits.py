@@ -54,6 +54,7 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
     actual, expected = _array_of("actual", actual), _array_of("expected", expected)
     if actual.shape != expected.shape:
         raise AssertionError(f"shapes must be equal, got {actual.shape} and {expected.shape}")
+    # without a format each array would be read in that of its own dtype, and codes of two formats cannot be compared
     if fmt is None and actual.dtype != expected.dtype:
         raise AssertionError(
             f"dtypes must be equal to compare bits, got {actual.dtype} and {expected.dtype}; "
@@ -76,6 +77,7 @@ def _array_of(name: str, x: Any) -> Array:
 def differing(fmt: Format, ours: Array, theirs: Array, actual: Array, expected: Array) -> NDArray[np.bool_]:
     """Return where codes differ, or zeros in sign if the format's codes do not tell zeros apart."""
     differs = np.asarray(ours != theirs)
+    # such a format encodes -0.0 as 0, so the codes of both zeros are equal, and only the elements show the sign
     if not (isinstance(fmt, Float) and fmt.has_negative_zero):
         differs |= negative_zeros(actual) != negative_zeros(expected)
     return differs
@@ -85,6 +87,7 @@ def _format_of(dtype: np.dtype[Any]) -> Format:
     if dtype.name in _FLOAT_DTYPES:
         return parse_number(_FLOAT_DTYPES[dtype.name])
     if dtype.kind in "iu":
+        # without fraction bits value and raw are the same integer
         return Fixed(8 * dtype.itemsize, 0, signed=dtype.kind == "i")
     if dtype.kind == "b":
         return Fixed(1, 0, signed=False)
@@ -99,6 +102,7 @@ def codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
     """
     plain = replace(fmt, daz=False) if isinstance(fmt, Float) else fmt  # DAZ would decode subnormal codes as 0
     try:
+        # unsigned integers are codes already; decoding and encoding them maps every NaN to the canonical code
         if array.dtype.kind in "ub":
             array = plain.decode(array.astype(np.uint64))
         return plain.encode(array).astype(np.uint64)
@@ -162,6 +166,8 @@ def fields_of(fmt: Format, code: int) -> str:
     if isinstance(fmt, Float):
         sign, field = f"{bits[0]}|" * fmt.signed, fmt.signed + fmt.exponent_bits
         return f"{sign}{bits[fmt.signed : field]}|{bits[field:]}"
+    # bits to the left of the point, the sign among them: negative, or above width_bits, if the point lies outside the
+    # word
     point = fmt.width_bits - fmt.frac_bits
     sign = 1 if fmt.signed else 0
     whole, fraction = bits[sign:point], bits[max(point, sign) :]
@@ -179,15 +185,21 @@ def _value(fmt: Format, code: int, element: Any) -> str:
 
 
 def _distance(fmt: Format, ours: int, theirs: int) -> str:
+    # a NaN has no place among the values, so no distance to them
     if isinstance(fmt, Float) and any(math.isnan(fmt.decode(np.array(c, dtype=np.uint64))[()]) for c in (ours, theirs)):
         return "undefined: one is NaN"
+    # Both zeros have ordinal 0. So two codes at distance 0 are the zeros, or elements whose zeros the format's codes do
+    # not tell apart (`differing`).
     steps = abs(_ordinal(fmt, ours) - _ordinal(fmt, theirs))
     return f"{steps} ulp" if steps else "0 ulp: the zeros differ in sign"
 
 
 def _ordinal(fmt: Format, code: int) -> int:
     """Return the position of a code among the format's values: neighbours differ by 1."""
+    # the sign bit; of an unsigned format the bit above the word, which no code has
     sign = 1 << (fmt.width_bits - fmt.signed)
     if isinstance(fmt, Float) or fmt.sign_magnitude:
+        # sign and magnitude: the codes of one sign ascend with the magnitude, subnormals and binades alike
         return -(code - sign) if code & sign else code
+    # two's complement: the sign bit weighs -2**(width_bits - 1)
     return code - 2 * sign if fmt.signed and code & sign else code

@@ -66,8 +66,10 @@ def bulk_arrays(
         if is_fixed:
             sizes, starts = _draw_window(draw, st, full)
         else:
+            # the array is its own window: a start only chooses which part of the seed's endless array it shows
             sizes, starts = full, tuple(draw(st.integers(0, _SEEDS)) for _ in full)
         window = fill(known, Places(seed, starts, sizes), nan=nan, infinity=infinity)
+        # the smallest value of an unsigned format without zero is its smallest positive one
         rest = known.min if representable and isinstance(known, Float) and not known.zero else 0
         return window if sizes == full else _placed(window, starts, full, rest)
 
@@ -78,6 +80,7 @@ def _draw_window(draw: Any, st: Any, full: tuple[int, ...]) -> tuple[tuple[int, 
     sizes: list[int] = []
     starts: list[int] = []
     for size in full:
+        # at least 1, so that the window has an element, unless the axis is empty
         sizes.append(min(draw(st.integers(min(size, 1), FULL * size)), size))
         starts.append(draw(st.integers(0, size - sizes[-1])))
     return tuple(sizes), tuple(starts)

@@ -55,10 +55,13 @@ class Places:
 
     def noise(self, salt: int, *, paired: bool = False) -> Noise:
         """Return 64 well-mixed bits per place; with `paired` the same ones for neighbours 2j and 2j+1."""
+        # Mixed with the place of one axis after the other, by broadcasting: every element gets the same bits whatever
+        # the start and the shape of the array it is drawn in.
         mixed = _mixed(np.full((1,) * len(self.shape), (self.seed ^ (salt * _STRIDE)) & _MASK, np.uint64))
         for axis, (start, size) in enumerate(zip(self.starts, self.shape, strict=True)):
             along = np.arange(start, start + size, dtype=np.uint64)
             if paired and axis == len(self.shape) - 1:
+                # both neighbours take the even place
                 along &= ~np.uint64(1)
             mixed = _mixed(mixed ^ (along * np.uint64(_STRIDE)).reshape(-1, *[1] * (len(self.shape) - axis - 1)))
         return mixed
@@ -68,6 +71,7 @@ class Places:
         if not self.shape:
             return np.zeros((), bool)
         odd = (np.arange(self.shape[-1]) + self.starts[-1]) % 2 == 1
+        # places count from the origin of the endless array, so a window that starts at an odd place keeps its pairs
         return (self.noise(1, paired=True) % np.uint64(CANCELLING) == 0) & odd
 
     def drawn(self, salt: int, seconds: NDArray[np.bool_]) -> Noise:
@@ -88,6 +92,8 @@ def hard_codes(fmt: Format, places: Places) -> NDArray[np.uint64]:
     choice, body = places.drawn(2, seconds), places.drawn(3, seconds)
     code = body & np.uint64(fmt.n_codes - 1)
     kind = choice & np.uint64(15)
+    # the order matters: kinds 0 to 5 are edges, which replace what the carries (kinds 0 to 8) gave; 9 to 15 stay
+    # uniform
     code = np.where(kind < EDGES + CARRIES, _carry(code, choice >> np.uint64(8), fmt.width_bits), code)
     code = np.where(kind < EDGES, _picked(edge_codes(fmt), choice), code)
     return np.where(seconds, negated(fmt, code), code)
@@ -97,16 +103,19 @@ def negated(fmt: Format, code: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the codes of the negatives; codes without one (unsigned, the only zero, a NaN coded as -0) stay."""
     if isinstance(fmt, Float) and fmt.signed:
         sign = np.uint64(fmt.sign_code)
+        # without -0 its code is a NaN, and that of 0 has no negative
         return code ^ sign if fmt.has_negative_zero else np.where(code & ~sign == 0, code, code ^ sign)
     if isinstance(fmt, Fixed) and fmt.sign_magnitude:  # of the sign alone, which is read as 0, too
         magnitude = code & np.uint64(fmt.max_raw)
         return np.where(magnitude == 0, code, code ^ np.uint64(fmt.max_raw + 1))
+    # two's complement; 0 and the lowest number map to themselves
     return (~code + np.uint64(1)) & np.uint64(fmt.n_codes - 1) if fmt.signed else code
 
 
 def _carry(code: NDArray[np.uint64], choice: Noise, bits: int) -> NDArray[np.uint64]:
     """Replace the low end of codes by 0111..1 or 1000..0 of random length."""
     length = choice % np.uint64(bits)
+    # bit `length` and all below are replaced: by 1000..0 (top) or by 0111..1 (top - 1)
     top = np.uint64(1) << length
     rest = code & ~(top | (top - np.uint64(1)))
     return rest | np.where((choice >> np.uint64(32)) & np.uint64(1), top, top - np.uint64(1))
@@ -130,16 +139,21 @@ def hard_reals(fmt: Format, places: Places, *, nan: bool = True, infinity: bool 
     # bits of `choice`: 0-3 kind, 4 tie, 5-6 side, 7 sign, from 8 on the length of a carry, from 16 on an edge
     seconds = places.second_of_pair()
     choice, body = places.drawn(2, seconds), places.drawn(3, seconds)
+    # uniform ones stay below the last index, so that their tie lies within the range; edges and carries go beyond
     index = body % np.uint64(max(last_index(fmt), 1))
     kind = choice & np.uint64(15)
     bits = max(last_index(fmt).bit_length(), 1)
     index = np.where(kind < EDGES + CARRIES, _carry(index, choice >> np.uint64(8), bits), index)
+    # last + 1 of an unsigned word of 64 bits is 2**64, which no uint64 is
     index = np.where(kind < EDGES, _picked([i for i in edge_indices(fmt) if i <= _MASK], choice), index)
     magnitude = magnitudes(fmt, index, (choice >> np.uint64(4)) & np.uint64(1))
+    # where `nextafter` goes, by two bits: half of the numbers stay
     side = np.array([0.0, 0.0, np.inf, -np.inf])[(choice >> np.uint64(5)) & np.uint64(3)]
     with np.errstate(over="ignore", under="ignore"):
         magnitude = np.where(side == 0, magnitude, np.nextafter(magnitude, side))
     anything = _any_float(body, nan=nan, infinity=infinity)
+    # an infinity comes only from `_any_float`, so that `infinity` governs it; a magnitude beyond float64 becomes its
+    # largest
     value = np.where(kind == 15, anything, np.minimum(magnitude, LARGEST_FLOAT))
     negative = ((choice >> np.uint64(7)) & np.uint64(1)).astype(bool) ^ seconds
     return np.where(negative, -value, value)
@@ -148,7 +162,9 @@ def hard_reals(fmt: Format, places: Places, *, nan: bool = True, infinity: bool 
 def _any_float(noise: Noise, *, nan: bool, infinity: bool) -> NDArray[np.float64]:
     """Return any float64 at all, or now and then a special one."""
     special = [*([np.nan] if nan else []), *([np.inf] if infinity else []), 0.0]
+    # without the sign bit: `hard_reals` draws the sign
     number = (noise & np.uint64(_MASK >> 1)).view(np.float64)
+    # patterns that happen to be NaN or infinite are replaced too: the options decide whether those come up
     rare = (noise & np.uint64(3) == 0) | ~np.isfinite(number)
     return np.where(rare, np.array(special)[(noise >> np.uint64(2)) % np.uint64(len(special))], number)
 
@@ -162,15 +178,16 @@ def last_index(fmt: Format) -> int:
 
 
 def normal_index(fmt: Format) -> int:
-    """Return the index of the smallest normal value, or of where it would be; 0 in fixed point, which has no others."""
+    """Return the index of the smallest normal value, or of where it would be; 0 in fixed point, without subnormals."""
     return (1 << fmt.fraction_bits) + fmt.hidden_one if isinstance(fmt, Float) else 0
 
 
 def magnitudes(fmt: Format, index: NDArray[np.uint64], halves: Any) -> NDArray[np.float64]:
-    """Return the grid at `index` and `halves` halves of its ulp on, float64 (rounded if float64 is too narrow)."""
+    """Return the grid's number at `index` plus `halves` times half its ulp, float64 (rounded if that is too narrow)."""
     if isinstance(fmt, Fixed):
         significand, exponent = index, np.full(1, -fmt.frac_bits, np.int32)
     else:
+        # index = (exponent field << fraction_bits) + fraction; fields 0 and 1 have the same exponent, emin
         field = index >> np.uint64(fmt.fraction_bits)
         hidden = np.where(field > 0, np.uint64(1 << fmt.fraction_bits), np.uint64(0))
         significand = (index & np.uint64((1 << fmt.fraction_bits) - 1)) + hidden
@@ -196,10 +213,14 @@ def edge_indices(fmt: Format) -> list[int]:
     marks = [0, last]
     if isinstance(fmt, Float):
         normal = normal_index(fmt)
+        # the binade after that of the smallest normal starts at 2 * normal (2 steps below it if the hidden bit is
+        # always one); the last mark is the index of 1.0
         marks += [fmt.lowest_index, normal, 2 * normal, (1 - fmt.emin) << fmt.fraction_bits if fmt.emin < 1 else 0]
     else:
+        # the raw of 1.0, if the format reaches it
         marks += [1 << fmt.frac_bits if 0 <= fmt.frac_bits < 64 else 1]
     near = {mark + offset for mark in marks for offset in (-2, -1, 0, 1, 2)}
+    # last + 1 is the first number beyond the range; codes leave it out (`edge_codes`)
     return sorted(index for index in near if 0 <= index <= last + 1)
 
 
@@ -207,6 +228,7 @@ def edge_indices(fmt: Format) -> list[int]:
 def edge_codes(fmt: Format) -> list[int]:
     """Return the codes of `edge_indices` of either sign, infinities and NaNs."""
     lowest = fmt.lowest_index if isinstance(fmt, Float) else 0
+    # the code of a magnitude is its index less that of code 0
     magnitudes_ = [i - lowest for i in edge_indices(fmt) if lowest <= i <= last_index(fmt)]
     if isinstance(fmt, Fixed):
         sign = 1 << (fmt.width_bits - 1)  # alone it is the lowest number, or, beside a magnitude, read as 0

@@ -83,6 +83,7 @@ INSTRUCTIONS = (
 
 def instructions_of(architecture: str) -> list[Instruction]:
     """Return the instructions a GPU of a compute capability ("75" .. "120") has."""
+    # below compute capability 80 the kernel asks mma.m16n8k8 where later ones have m16n8k16
     present = [i for i in INSTRUCTIONS if i.least <= int(architecture)]
     return [replace(i, depth=8) for i in present] if int(architecture) < 80 else present
 
@@ -129,6 +130,7 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
     shapes = ((count, ROWS, depth), (count, depth, COLUMNS), (count, ROWS, COLUMNS))
     tops = [fmt.width_bits, fmt.width_bits, result.width_bits]
 
+    # codes at random: NaNs, infinities and subnormals are among them
     def anything() -> tuple[Codes, ...]:
         return tuple(rng.integers(0, 2**bits, shape, np.uint64) for bits, shape in zip(tops, shapes, strict=True))
 
@@ -139,6 +141,7 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
         return tuple(_codes(f, x * size) for f, x, size in zip(formats, drawn, sizes, strict=True))
 
     if not isinstance(fmt, Float):
+        # the lowest number of two's complement in all operands: the largest products beside the lowest addend
         full = [np.full(shape, 1 << (bits - 1), np.uint64) for bits, shape in zip(tops, shapes, strict=True)]
         return [_case("any codes", instruction, anything()), _case("the smallest of all", instruction, tuple(full))]
     assert isinstance(result, Float)
@@ -146,6 +149,8 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
     a, b, c = values(1.0, 1.0)
     cases = [_case("any codes", instruction, anything()), _case("numbers of like size", instruction, (a, b, c))]
     floors = [floor for floor in FLOORS if floor is not None]
+    # factors of half the exponent make products around 2**exponent; 2 * emin - fraction_bits is that of the smallest
+    # normal number times the smallest subnormal
     for exponent in sorted({2 * fmt.emin - fmt.fraction_bits, -40, -60, *floors}):
         tiny = values(2.0 ** (exponent / 2), 1.0)
         cases.append(_case(f"products near 2**{exponent}, no addend", instruction, (tiny[0], tiny[1], zero)))
@@ -160,12 +165,15 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
         for bits, shape in zip(tops, shapes, strict=True)
     ]
     cases.append(_case("zeros of both signs", instruction, tuple(signs)))
+    # one element in twenty is any code at all, so that most sums meet few special ones
     special = anything()
     share = [rng.random(shape) < 0.05 for shape in shapes]
     mixed = tuple(np.where(pick, odd, x) for pick, odd, x in zip(share, special, (a, b, c), strict=True))
     cases.append(_case("some of them NaN or infinite", instruction, mixed))
     largest = float(fmt.max)
     cases.append(_case("the ends of the range", instruction, values(largest / 2, float(result.max) / 2)))
+    # products of about 2**(emin - 2 * fraction_bits), below half of the result's smallest subnormal; 0 if the operands'
+    # format does not reach so far down
     lost = values(2.0 ** (result.emin // 2 - result.fraction_bits), 1.0)
     cases.append(_case("products near nothing, addend 0 or -0", instruction, (lost[0], lost[1], signs[2])))
     if (operands := _beside_the_smallest(rng, fmt, result, shapes)) is not None:
@@ -184,15 +192,20 @@ def _beside_the_smallest(
     products that small.
     """
     smallest, least = result.emin - result.fraction_bits, fmt.emin - fmt.fraction_bits
+    # 2**(2 * least) is the smallest product of two operands; half of the smallest result must be a product
     if smallest - 1 < 2 * least:
         return None
     (count, rows, _), (_, _, columns) = shapes[:2]
     a, b = (np.zeros(shape) for shape in shapes[:2])
+    # the exponents are divided between both factors, so that neither leaves its format; the sum of both halves is the
+    # exponent again
     of_b, below = smallest // 2, smallest - 2
     a[:, :, 0] = rng.choice([-1, 1], (count, rows)) * 2.0 ** (smallest - of_b - rng.integers(0, 2, (count, rows)))
     b[:, 0] = 2.0**of_b
+    # up to 2**-12 in each factor, 2**-24 in the product, as far as the operands' smallest number allows
     span = min(12, below // 2 - least)
     sizes = [half - rng.integers(0, span + 1, n) for half, n in ((below // 2, rows), (below - below // 2, columns))]
+    # about half of the other terms are 0; those of a row have one sign, so that they do not cancel
     kept = rng.random((count, rows, shapes[0][2] - 1)) < 0.5
     a[:, :, 1:] = kept * rng.choice([-1, 1], (count, rows, 1)) * 2.0 ** sizes[0][:, None]
     b[:, 1:] = 2.0 ** sizes[1]
@@ -201,6 +214,7 @@ def _beside_the_smallest(
 
 def _case(name: str, instruction: Instruction, codes: Sequence[Codes]) -> Case:
     a, b, c = (x.astype(np.uint64) for x in codes)
+    # operands stand in their registers as the unit reads them; `_modelled` shifts them back
     return Case(name, a << instruction.shift, b << instruction.shift, c)
 
 
@@ -249,6 +263,7 @@ def probe(device: Device, architecture: str, count: int = 64) -> list[Answer]:
 def ask(device: Device, instruction: Instruction, case: Case) -> Codes:
     """Return the codes an instruction gives, (cases, 16, 8)."""
     xp, count = device.xp, case.a.shape[0]
+    # elements lie side by side in memory: tf32 in words of 32 bits, the others in 1 or 2 bytes
     register = np.dtype(f"u{4 if instruction.inputs == 'tf32' else max(instruction.operand_format.width_bits // 8, 1)}")
     a, b = (xp.asarray(np.ascontiguousarray(x, register).view(np.uint8)) for x in (case.a, case.b))
     c, d = xp.asarray(case.c.astype(np.uint32)), xp.zeros(case.c.shape, np.uint32)
@@ -263,6 +278,7 @@ def compare(instruction: Instruction, unit: Mac, case: Case, codes: Codes) -> An
 
     def wrong(mac: Mac) -> int:
         expected = _modelled(instruction, mac, case)
+        # 0 and -0 are equal as numbers, so signs are compared too
         same = (expected == got) & (np.signbit(expected) == np.signbit(got)) | (np.isnan(expected) & np.isnan(got))
         return int((~same).sum())
 
@@ -283,6 +299,7 @@ def compare(instruction: Instruction, unit: Mac, case: Case, codes: Codes) -> An
 
 
 def _with_floor(unit: Mac, order: Blocks, floor: int | None) -> Mac:
+    # products of a unit of blocks are exact, which is the default
     return Mac(
         accumulator=unit.accumulator,
         order=replace(order, min_exponent=floor),

@@ -36,6 +36,7 @@ def _layout(nodes: Nodes, n_terms: int) -> tuple[list[int], list[_Join]]:
         ordered = sorted(children, key=row.__getitem__)
         node = n_terms + i
         column[node] = 1 + max(column[child] for child in ordered)
+        # the sum leaves on the line of its last child
         row[node] = row[ordered[-1]]
         joins.append(
             _Join(column[node], tuple(row[child] for child in ordered), tuple(column[child] for child in ordered))
@@ -46,12 +47,14 @@ def _layout(nodes: Nodes, n_terms: int) -> tuple[list[int], list[_Join]]:
 def _walk(nodes: Nodes, n_terms: int) -> list[int]:
     """Return the leaves in the order of their subtrees' first terms."""
     leaves: list[int] = []
+    # a stack instead of recursion: a chain of terms is as deep as it is long
     waiting = [n_terms + len(nodes) - 1]
     while waiting:
         node = waiting.pop()
         if node < n_terms:
             leaves.append(node)
         else:
+            # reversed, because the last one on the stack is taken first
             waiting.extend(reversed(nodes[node - n_terms]))
     return leaves
 
@@ -64,6 +67,7 @@ def draw_text(nodes: Nodes, labels: Sequence[str]) -> str:
         labels: of the n leaves.
     """
     leaves, joins = _layout(nodes, len(labels))
+    # a column is two characters wide: the join of column c stands at character 2 * c - 1, its line to the right follows
     width = 2 * max((join.column for join in joins), default=0) + 1
     canvas = [[" "] * width for _ in leaves]
     for row in canvas:

@@ -23,7 +23,7 @@ RANGES = ((-1022, 1023), (-126, 127), (-14, 15), (-6, 8))
 
 @dataclass(frozen=True)
 class Masks:
-    """Exponents of the huge and the small product: M = 2**huge, 1 stands for 2**small; and their factors'."""
+    """Exponents of the huge and the small product, M = 2**huge and the "1" 2**small, and of the two factors of each."""
 
     huge: int
     small: int
@@ -58,6 +58,7 @@ class Probe:
     def __call__(self, masks: Masks, kinds: NDArray[np.int8]) -> float:
         """Return the function's value for terms that are 0, 1, M (2) and -M (-2), as a multiple of 1."""
         a, b = (
+            # the rest is M or -M, kinds 2 and -2; the sign follows below
             np.select([kinds == 0, kinds == 1], [0.0, math.ldexp(1.0, small)], math.ldexp(1.0, huge))
             for huge, small in zip(masks.huge_factors, masks.small_factors, strict=True)
         )
@@ -67,8 +68,10 @@ class Probe:
         left, right = a[: self.k].astype(self.a_format.carrier), b[: self.k].astype(self.b_format.carrier)
         arguments: list[Any] = [left, right]
         if self.addend_format is not None:
+            # the last term enters as one number: the product of its factors, which is the same M or 1
             arguments.append((a[-1] * b[-1]).astype(self.addend_format.carrier))
         with np.errstate(all="ignore"):
+            # in units of 1 = 2**small
             return math.ldexp(self._value(arguments), -masks.small)
 
     def _value(self, arguments: list[Any]) -> float:
@@ -99,11 +102,13 @@ class Probe:
 def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:
     """Yield masks as far apart as the ranges of operands and accumulator allow."""
     a, b = range_of(probe.a_format), range_of(probe.b_format)
+    # without a known accumulator the usual ranges come widest first, then that of the operands
     known = [range_of(accumulator)] if accumulator is not None else [*RANGES, a]
     seen: set[Masks] = set()
     for low, high in known:
         if probe.addend_format is not None:
             least, largest = range_of(probe.addend_format)
+            # an addend is given as one number, so M and 1 must be values of its format
             low, high = max(low, least), min(high, largest)
         huge, small = factors_of(high - 1, a, b), factors_of(low, a, b)
         masks = Masks(sum(huge), sum(small), huge, small)
@@ -115,12 +120,14 @@ def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:
 def range_of(fmt: Format) -> tuple[int, int]:
     """Return the exponents of the smallest and the largest power of two, subnormals excepted if there are others."""
     if isinstance(fmt, Fixed):
+        # raw 1, and the largest power of two up to max_raw
         return -fmt.frac_bits, fmt.max_raw.bit_length() - 1 - fmt.frac_bits
     return fmt.emin if fmt.has_normals else fmt.emin - fmt.fraction_bits, fmt.emax
 
 
 def factors_of(exponent: int, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
     """Return the exponents of two factors in their ranges whose product comes nearest to 2**exponent."""
+    # b gets half, as far as its range goes; a gets the rest; what a cannot take goes back to b
     second = min(max(exponent // 2, b[0]), b[1])
     first = min(max(exponent - second, a[0]), a[1])
     return first, min(max(exponent - first, b[0]), b[1])

@@ -136,12 +136,14 @@ class _Measurement:
         Raises:
             FormatError: they do not.
         """
+        # Calibration, cheapest first: 1s add up exactly without M; M survives alone; M swallows the 1s.
         counted = _exact_counts(probe, masks)
         if counted < 1:
             raise _Unfit("a single 1 does not come out as 1")
         masked = [(leaf, kind) for leaf in range(probe.n_terms) for kind in (_HUGE, -_HUGE)]
         if not all(_passes(probe, masks, leaf, kind, []) for leaf, kind in masked):
             raise _Unfit("M does not come out as M")
+        # `counted` at a time: the groups in which `size` later counts them
         if all(_swallows(probe, masks, leaf, kind, counted) for leaf, kind in masked):
             return cls(probe, masks, counted)
         if probe.n_terms > WATCHED_TERMS:
@@ -153,10 +155,13 @@ class _Measurement:
         pair = (min(i, j), max(i, j))
         if pair not in self.sizes:
             others = [leaf for leaf in range(self.probe.n_terms) if leaf not in pair]
+            # 1s inside the smallest common subtree meet M or -M there and are lost; those outside are added to 0
+            # afterwards
             self.sizes[pair] = self.probe.n_terms - self._survivors(pair, others)
         return self.sizes[pair]
 
     def _survivors(self, pair: tuple[int, int], others: list[int]) -> int:
+        # groups may be counted in separate calls, because which 1s survive depends on the pair alone
         step = max(self.at_once, 1)
         counts = [self._count(pair, others[i : i + step]) for i in range(0, len(others), step)]
         return sum(counts)
@@ -165,8 +170,10 @@ class _Measurement:
         kinds = _kinds(self.probe.n_terms, ones)
         kinds[pair[0]], kinds[pair[1]] = _HUGE, -_HUGE
         count = self.probe(self.masks, kinds)
+        # a value other than 1 is a step of M that directed rounding left: this 1 was swallowed
         if self.at_once == 0 and math.isfinite(count):
             return int(count == 1)
+        # NaN and infinities come here too, for they compare false
         if not 0 <= count <= len(ones) or count != int(count):
             raise _Unfit(f"terms {pair[0]} and {pair[1]} as M and -M leave {count!r} of {len(ones)} ones")
         return int(count)
@@ -182,6 +189,7 @@ def _exact_counts(probe: Probe, masks: Masks) -> int:
     """Return up to how many 1s are counted exactly, at the start of the terms and at their end."""
     terms = list(range(probe.n_terms))
     for count in range(1, probe.n_terms + 1):
+        # both ends, because the tree is unknown: the first and the last terms may be summed at different depths
         for ones in (terms[:count], terms[-count:]):
             if probe(masks, _kinds(probe.n_terms, ones)) != count:
                 return count - 1
@@ -198,6 +206,7 @@ def _passes(probe: Probe, masks: Masks, leaf: int, kind: int, ones: list[int]) -
     """Return whether +-M at a leaf comes out as it is, whatever the 1s at others."""
     kinds = _kinds(probe.n_terms, ones)
     kinds[leaf] = kind
+    # kind is 2 or -2, whose sign M takes
     return probe(masks, kinds) == math.copysign(math.ldexp(1.0, masks.huge - masks.small), kind)
 
 
@@ -205,11 +214,14 @@ def _recovered(measurement: _Measurement) -> OrderTree:
     """Return the tree, checked against pairs it was not built from."""
     probe = measurement.probe
     n = probe.n_terms
+    # If all 1s survive beside every pair, each pair would be a subtree of two terms, which no tree of three or more
+    # has.
     if n > 2 and all(measurement.size(0, j) == 2 for j in range(1, n)):
         raise _Unfit("M hides nothing: sums are exact, or the accumulator is wider than the operands reach")
     tree = tree_of_sizes(n, measurement.size, has_addend=probe.addend_format is not None)
     pairs = list(itertools.combinations(range(n), 2))
     if n > MANY_TERMS:
+        # a fixed seed: the same pairs in every run; beyond MANY_TERMS there are at least 528
         pairs = random.Random(0).sample(pairs, CHECKED_PAIRS)
     _require_agreement(measurement, tree, pairs)
     return replace(tree, significand_bits=_significand_bits(probe, measurement.masks, tree))
@@ -237,8 +249,10 @@ def _significand_bits(probe: Probe, masks: Masks, tree: OrderTree) -> tuple[int 
     bits: list[int | None] = []
     for node, children in enumerate(tree.nodes[:-1]):
         above = parent[tree.n_terms + node]
+        # a leaf of a sibling: it enters right after this node's sum, in the node above
         outside = next(first[child] for child in tree.nodes[above] if child != tree.n_terms + node)
         leaves = (first[children[0]], first[children[1]], outside)
+        # `kept` counts the t = 1, 2, ... that are kept: a sum that keeps t bits keeps fewer, too
         kept = bisect.bisect_left(range(1, MOST_BITS), True, key=lambda t: not _keeps(probe, masks, leaves, t))
         bits.append(kept + 1)  # with the first one
     return (*bits, None)
@@ -250,10 +264,12 @@ def _keeps(probe: Probe, masks: Masks, leaves: tuple[int, int, int], bits: int) 
     apart = replace(masks, huge=sum(factors), huge_factors=factors)
     kinds = np.zeros(probe.n_terms, np.int8)
     kinds[list(leaves)] = _HUGE, _ONE, -_HUGE
+    # False if the factors' ranges have no such product, or if it would exceed the calibrated M
     return apart.huge == masks.small + bits <= masks.huge and probe(apart, kinds) == 1
 
 
 def _sizes_of(tree: OrderTree) -> Callable[[int, int], int]:
+    # the first cluster with both leaves is the smallest: clusters are nested or disjoint
     ascending = sorted(tree.clusters, key=int.bit_count)
 
     def size(i: int, j: int) -> int:

@@ -78,6 +78,7 @@ class OrderTree:
         for cluster in sorted(self.clusters, key=lambda c: (c.bit_count(), c & -c)):
             leaves = [k for k in range(self.n_terms) if cluster >> k & 1]
             children = tuple(dict.fromkeys(top[k] for k in leaves))
+            # if a child reaches beyond this cluster, the two sets overlap without one containing the other
             covered = {k for k in range(self.n_terms) if top[k] in set(children)}
             if covered != set(leaves):
                 raise ShapeError(f"the nodes of a tree must not overlap, got terms {leaves} and {sorted(covered)}")
@@ -179,11 +180,14 @@ def order_tree(order: str | Order, k: int, *, addend: bool = False) -> OrderTree
     if isinstance(known, Blocks):
         root = builder.blocks(known, k, start)
     elif isinstance(known, Sequential):
+        # the addend is where the chain starts: it comes before the first product
         root = builder.chain(start, [[term] for term in range(k)])
     else:
         lanes = known.count if isinstance(known, Lanes) else k
+        # pairwise addition is k lanes of one term each; the lanes' sums are added pairwise, the addend last
         sums = [builder.chain([], [[term] for term in range(j, k, lanes)]) for j in range(min(lanes, k))]
         root = builder.join([*builder.pairwise(sums), *start])
+    # a single term makes no node
     assert root == [builder.n_terms + len(builder.nodes) - 1] or builder.n_terms == 1
     return OrderTree(builder.n_terms, frozenset(builder.nodes), addend)
 
@@ -199,6 +203,7 @@ class _Builder:
         """Return the sum of several nodes in one step."""
         if len(children) < 2:
             return children
+        # sets of leaves below different children are disjoint, so their sum is their union
         masks = [1 << c if c < self.n_terms else self.nodes[c - self.n_terms] for c in children]
         self.nodes.append(sum(masks))
         return [self.n_terms + len(self.nodes) - 1]
@@ -212,19 +217,23 @@ class _Builder:
     def pairwise(self, level: list[list[int]]) -> list[int]:
         """Return the sum of neighbours, level by level."""
         while len(level) > 1:
+            # without a neighbour the last sum goes up as it is
             level = [self.join([node for sum_ in level[i : i + 2] for node in sum_]) for i in range(0, len(level), 2)]
         return level[0]
 
     def blocks(self, order: Blocks, k: int, start: list[int]) -> list[int]:
         """Return the sum of a matrix unit's blocks."""
+        # `indices` lists the terms of one period in the order of their blocks; the last period may be incomplete
         period = len(order.indices)
         for base in range(0, k, period):
             terms = [
                 [base + i for i in order.indices[j : j + order.n] if base + i < k] for j in range(0, period, order.n)
             ]
             if order.addend == "aligned":
+                # the sum so far is aligned with the products of each block, in one step
                 start = self.chain(start, terms)
             else:
+                # the products of a period are summed on their own, and added to the sum so far by a step of its own
                 start = self.join([*start, *self.chain([], terms)])
         return start
 
@@ -244,6 +253,7 @@ def tree_of_sizes(n_terms: int, size: Callable[[int, int], int], *, has_addend: 
     arXiv 2411.00442, section 4, with nodes of several children.
     """
     clusters: set[int] = set()
+    # n_terms + 1 is the size of no subtree, so at the top no leaf counts as a sibling's
     waiting = [(list(range(n_terms)), n_terms + 1)]  # leaves of one or more siblings, and the size of their parent
     while waiting:
         leaves, parent = waiting.pop()
@@ -251,8 +261,11 @@ def tree_of_sizes(n_terms: int, size: Callable[[int, int], int], *, has_addend: 
         by_size: dict[int, list[int]] = {}
         for leaf in leaves[1:]:
             by_size.setdefault(size(first, leaf), []).append(leaf)
+        # `below` grows along the path from `first` to the root of these leaves: each size on the way adds the leaves
+        # that join there
         below = [first]
         for n in sorted(by_size):
+            # the leaves that join at size n may be several subtrees, all children of that node
             waiting.append((by_size[n], n))
             if n == parent:
                 continue  # siblings of the subtree that holds `first`

@@ -88,16 +88,19 @@ def _fixed_formats(st: Any, low: int, high: int, raws: bool, unsigned: bool, unu
     def draw_format(draw: Any) -> Fixed:
         width_bits = draw(st.integers(low, high))
         signed = not unsigned or draw(st.booleans())
+        # without a sign 53 bits are the most that float64 holds
         if not raws and not signed:
             width_bits = max(low, min(width_bits, MAX_FIXED_CARRIER_BITS - 1))
         frac_bits = draw(st.integers(-POINT_MARGIN, width_bits + POINT_MARGIN))
         fmt = Fixed(width_bits, frac_bits, signed, _now_and_then(st, draw, unusual and signed and width_bits > 1))
+        # still possible if `min_width_bits` forces 54 unsigned bits
         return load("hypothesis").reject() if fmt.carries_raws and not raws else fmt
 
     return st.composite(draw_format)()
 
 
 def _now_and_then(st: Any, draw: Any, wanted: bool) -> bool:
+    # two draws make it rare; Hypothesis shrinks booleans to False, so failures shrink to formats without the option
     return wanted and draw(st.booleans()) and draw(st.booleans())
 
 
@@ -108,14 +111,18 @@ def _float_formats(
 
     def draw_format(draw: Any) -> Float:
         signed = not now_and_then(draw, unsigned)
+        # the widths of binary64 are the limits: a word of more than a sign and 52 bits needs exponent bits for the rest
         exponent_bits = draw(st.integers(max(0, low - signed - 52), min(11, high - signed)))
         rest = high - signed - exponent_bits
         fraction_bits = draw(st.integers(min(max(0, low - signed - exponent_bits), 52), min(52, rest)))
         zero = signed or not now_and_then(draw, zeroless)
         nans = draw(st.sampled_from([n for n in NAN_CODES if _can_be(n, exponent_bits, signed)]))
+        # IEEE's infinity is the top exponent with fraction 0; without fraction bits that code is the NaN
         infinities = draw(st.booleans()) and (nans != "ieee" or fraction_bits > 0)
+        # the IEEE bias, and now and then one beside it
         bias = (1 << exponent_bits >> 1) - 1 + draw(st.sampled_from([0, 0, 0, 1, -1, 3]))
         options = {name: now_and_then(draw, flushing and zero and exponent_bits > 1) for name in ("ftz", "daz")}
+        # without subnormals there is nothing to flush, so FTZ and DAZ exclude a hidden bit that is always one
         may_be_hidden = unusual and zero and fraction_bits > 0 and not any(options.values())
         options |= {"signed": signed, "zero": zero, "hidden_one": now_and_then(draw, may_be_hidden)}
         try:

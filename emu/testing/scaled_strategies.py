@@ -51,10 +51,13 @@ def block_numbers(
     scaled = _as_scaled(fmt)
     axis_of(axis, shape, scaled)
     special = [*([math.nan] if nan else []), *([math.inf, -math.inf] if infinity else [])]
+    # the finest level's blocks, whose scales depend on their largest magnitudes
     blocks = math.prod(Tiles(scaled.tiling, shape, axis_of(axis, shape, scaled)).counts)
     kinds = ["zero"] * _ZERO + ["plain"] * _PLAIN + ["special"] * (_SPECIAL if special else 0)
     size = st.builds(_near, st.integers(_LOWEST, _HIGHEST), st.sampled_from(_significands(scaled)), st.integers(-1, 1))
+    # Hypothesis draws the kind, the largest magnitude and a seed; NumPy fills the rest of the block from the seed
     block = st.tuples(st.sampled_from(kinds), size, st.integers(0, 2**32 - 1))
+    # nothing to draw, and a list of 0 blocks would still be
     if not math.prod(shape):
         return st.builds(np.zeros, st.just(shape), st.just(np.float32))
     filled = partial(_filled, scaled, shape, axis_of(axis, shape, scaled), special)
@@ -117,6 +120,7 @@ def _near(exponent: int, significand: float, side: int) -> float:
     with np.errstate(over="ignore", under="ignore"):
         number = np.float32(significand) * np.ldexp(np.float32(1), exponent)
         number = np.nextafter(number, np.float32(side * math.inf)) if side else number
+    # significand 2 at exponent 127 overflows; the neighbour below the smallest number is 0
     return abs(float(number)) if np.isfinite(number) else float(np.finfo(np.float32).max)
 
 
@@ -125,6 +129,7 @@ def _filled(
 ) -> Array:
     """Return an array: each block has its largest magnitude, and other numbers that are hard to round beside it."""
     tiles = Tiles(fmt.tiling, shape, axis)
+    # of each element: its block's number
     number = tiles.spread(np.arange(len(blocks)).reshape(tiles.counts))
     array = np.zeros(shape, np.float32)
     for i, (kind, largest, seed) in enumerate(blocks):
@@ -133,6 +138,8 @@ def _filled(
             continue
         drawn = np.random.default_rng(seed)
         array.flat[inside] = _numbers_below(fmt, largest, inside.size, drawn)
+        # after the others, so that the block's largest magnitude is what was drawn; only a special number may replace
+        # it
         array.flat[drawn.choice(inside)] = drawn.choice([-1, 1]) * np.float32(largest)
         if kind == "special":
             array.flat[drawn.choice(inside)] = drawn.choice(special)
@@ -149,9 +156,12 @@ def _edges(fmt: Scaled) -> NDArray[np.float64]:
 def _numbers_below(fmt: Scaled, largest: float, count: int, drawn: np.random.Generator) -> Array:
     """Return numbers up to a magnitude: ties of the elements at the scale of a power of two, their halves, and any."""
     edges = _edges(fmt)
+    # the scale that takes the binade of the largest element to that of `largest`
     power = 2.0 ** (math.frexp(largest)[1] - 1 - fmt.element_exponent)
     n_digits = max(fmt.element_digits, 1)
     digits = drawn.integers(-(2**n_digits), 2**n_digits, count)
+    # halfway between multiples of a power of two, from the leading bit of the largest element down to 2 * n_digits + 1
+    # places below it
     ties = (digits + 0.5) * 2.0 ** (fmt.element_exponent - drawn.integers(0, 2 * n_digits + 2, count))
     kinds = drawn.integers(0, 3, count)
     chosen = np.where(kinds == 0, drawn.choice(edges, count), ties) * power

@@ -36,6 +36,7 @@ def codes(fmt: str | Format, shape: Any = None) -> SearchStrategy[Any]:
     """
     st = load("hypothesis.strategies")
     known: Format = parse_number(fmt)
+    # Hypothesis shrinks towards the first alternative: edges, of which code 0 is the first
     code = st.one_of(
         st.sampled_from(edge_codes(known)), _carries(st, known.n_codes - 1), st.integers(0, known.n_codes - 1)
     )
@@ -49,6 +50,7 @@ def _carries(st: Any, largest: int) -> Any:
 
     def ending(length: int, rest: int, full: bool) -> int:
         top = 1 << length
+        # the bits of `rest` above the ending stay
         return min(rest >> (length + 1) << (length + 1) | (top - 1 if full else top), largest)
 
     return st.builds(ending, st.integers(0, largest.bit_length()), st.integers(0, largest), st.booleans())
@@ -75,6 +77,7 @@ def values(
     def near_grid(draw: Any) -> float:
         return _draw_near_grid(draw, st, known)
 
+    # up to twice the largest value, so that overflow comes up too
     bound = min(_to_float(2 * magnitude(known, last_index(known))), LARGEST_FLOAT)
     within = st.floats(-bound, bound, allow_nan=False)
     special = [*([float("nan")] if nan else []), *([float("inf"), -float("inf")] if infinity else [])]
@@ -109,6 +112,7 @@ def _with_cancelling_pairs(fmt: Format, representable: bool, array: Array, wante
     if not wanted or array.ndim == 0 or array.shape[-1] < 2:
         return array
     left = array[..., : array.shape[-1] // 2 * 2 : 2]
+    # by codes: the lowest raw, or a number of an unsigned format, has no negative, and stays
     array[..., 1::2] = fmt.decode(negated(fmt, fmt.encode(left).astype(np.uint64))) if representable else -left
     return array
 
@@ -126,6 +130,7 @@ def _draw_near_grid(draw: Any, st: Any, fmt: Format) -> float:
     last = last_index(fmt)
     index = draw(st.one_of(st.sampled_from(edge_indices(fmt)), _carries(st, last), st.integers(0, last)))
     exact = magnitude(fmt, index)
+    # the tie above; Fractions keep it exact in formats where float64 does not
     if draw(st.booleans()):
         exact = (exact + magnitude(fmt, index + 1)) / 2
     side, negative = draw(st.sampled_from([0, 0, 1, -1])), draw(st.booleans())

@@ -46,6 +46,7 @@ def macs(
         FormatError: the options leave no format.
     """
     st = load("hypothesis.strategies")
+    # sums begin at 0, so formats without zero cannot be product or accumulator
     words = formats(fixed=fixed, floats=floats, max_width_bits=max_width_bits, zeroless=False)
     modes = [mode for mode in Rounding if stochastic or not mode.draws]
 
@@ -73,6 +74,7 @@ def _blocks(st: Any) -> Any:
     def draw_blocks(draw: Any) -> Blocks:
         index_order = draw(st.sampled_from(["consecutive", "alternating_pairs"]))
         n = (
+            # alternating pairs need an even number of products
             draw(st.integers(1, MAX_BLOCK // 2)) * 2
             if index_order == "alternating_pairs"
             else draw(st.integers(1, MAX_BLOCK))

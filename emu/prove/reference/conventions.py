@@ -49,6 +49,7 @@ def with_conventions(
     if isinstance(fmt, Fixed):
         if d.invalid == "zero":
             return code
+        # x86's integer indefinite answers numbers beyond the range, too
         beyond = f"({written.invalid} | {written.overflow})" if d.invalid == "indefinite" else written.invalid.name
         number = constant(invalid_code(d.invalid, fmt), fmt.width_bits)
         return m.wire("with_invalid", fmt.width_bits, f"{beyond} ? {number} : {code}")
@@ -62,8 +63,10 @@ def with_conventions(
             choices += [(f"({nan} & ~{x[f.fraction_bits - 1]})", _quieted(m, fmt, x, f)) for x, nan, f in nans]
         choices += [(nan.name, _quieted(m, fmt, x, f)) for x, nan, f in nans]
     passed = constant(d.made_nan, fmt.width_bits)
+    # nested from the last to the first, so the first condition that holds wins
     for condition, nan in reversed(choices):
         passed = f"{condition} ? {nan} : ({passed})"
+    # by the code itself: a NaN may come from an operand or be made on the way
     is_nan = unpack(m, m.wire("written", fmt.width_bits, code.name), fmt).nan
     return m.wire("with_nan", fmt.width_bits, f"{is_nan} ? ({passed}) : {code}")
 
@@ -74,6 +77,7 @@ def _quieted(m: Module, fmt: Float, code: Bits, source: Float) -> str:
     quiet = fmt.infinity_code | 1 << (fmt.fraction_bits - 1)
     more = fmt.fraction_bits - source.fraction_bits
     high = source.fraction_bits - 1
+    # the payload's high bits stay at the top of the fraction, as a conversion of formats keeps them
     payload = f"{{{code.slice(high, 0)}, {more}'b0}}" if more > 0 else code.slice(high, -more)
     sign = f"{{{code.top}, {fmt.width_bits - 1}'b0}}" if source.signed and fmt.signed else "1'b0"
     return m.wire("quieted", fmt.width_bits, f"{sign} | {payload} | {constant(quiet, fmt.width_bits)}").name

@@ -35,6 +35,7 @@ def multiply(m: Module, a: Exact, b: Exact) -> Exact:
     width = a.significand.width + b.significand.width
     zeros = [f"({x.significand} == {constant(0, x.significand.width)} & ~{x.is_special})" for x in (a, b)]
     nan = m.bit("product_nan", f"{a.nan} | {b.nan}")
+    # infinity times 0 is invalid (IEEE 754-2019 7.2)
     made = m.bit("product_made_nan", f"~{nan} & (({a.infinite} & {zeros[1]}) | ({b.infinite} & {zeros[0]}))")
     infinite = m.bit("product_infinite", f"({a.infinite} | {b.infinite}) & ~{nan} & ~{made}")
     return Exact(
@@ -61,12 +62,14 @@ def add(m: Module, a: Exact, b: Exact, stage: OutputStage, widest: int = WIDEST_
     """
     m.comment("sum")
     lowest = min(a.exponent.offset, b.exponent.offset)
+    # of any value that the terms can have: exponents of all places lie from lowest to highest - 1
     highest = max(x.significand.width + x.exponent.top + x.exponent.offset for x in (a, b))
     if isinstance(stage.format, Fixed) or highest - lowest <= widest:
         total, negative, exponent = _in_a_long_word(m, a, b, lowest, highest)
     else:
         total, negative, exponent = _with_a_sticky_bit(m, a, b, stage)
     zero = m.bit("sum_is_zero", f"{total} == {constant(0, total.width)}")
+    # x + (-x) is +0, and -0 under floor (IEEE 754-2019 6.3)
     rule = "|" if stage.rounding is Rounding.FLOOR else "&"
     nan = m.bit("sum_nan", f"{a.nan} | {b.nan}")
     opposite = f"({a.infinite} & {b.infinite} & ({a.negative} ^ {b.negative}))"
@@ -91,6 +94,7 @@ def _sum_of_exponents(m: Module, a: Exponent, b: Exponent) -> Exponent:
     if len(parts) < 2:
         return Exponent(parts[0] if parts else None, top, offset)
     width = width_of(top)
+    # both parts as wide as the sum: Verilog adds in the width of the widest operand
     total = " + ".join(widened(part, max(width, part.width)) for part in parts)
     return Exponent(m.wire("exponent", width, total), top, offset)
 
@@ -105,6 +109,7 @@ def _in_a_long_word(m: Module, a: Exact, b: Exact, lowest: int, highest: int) ->
         if x.exponent.bits is not None:
             term = f"({term}) << {x.exponent.bits}"
         term_bits = m.wire("term", width, term)
+        # two's complement, so that one addition serves all signs
         terms.append(m.wire("signed_term", width, f"{x.negative} ? ~{term_bits} + {constant(1, width)} : {term_bits}"))
     total = m.wire("total", width, f"{terms[0]} + {terms[1]}")
     negative = m.bit("total_negative", total.top)
@@ -113,18 +118,21 @@ def _in_a_long_word(m: Module, a: Exact, b: Exact, lowest: int, highest: int) ->
 
 
 def _with_a_sticky_bit(m: Module, a: Exact, b: Exact, stage: OutputStage) -> tuple[Bits, Bits, Exponent]:
-    """Return the same of a sum that may end in a sticky bit.
+    """Return magnitude, sign and exponent of the last place of a sum that may end in a sticky bit.
 
     Both terms are normalised, the one with the smaller leading bit is shifted right. If bits of it leave, the sum has
     its leading bit at most one place below that of the larger term, and enough places behind it.
     """
     precision = max(a.significand.width, b.significand.width)
+    # Places behind the larger term: at least the result's digits, those that modes look at, and room for the leading
+    # bit, which a subtraction may move by one place.
     spare = stage.format.width_bits + looked_at(stage) + 4
     parts = [_left_aligned(m, x, precision) for x in (a, b)]
     base = min(part.leading.offset for part in parts)
     top = max(part.leading.top + part.leading.offset for part in parts) - base + 1
     key_width = width_of(top)
     keys = [_key(m, part, base, key_width) for part in parts]
+    # by the leading exponents alone; equal ones may leave a negative difference, which `total_size` turns
     swap = m.bit("swap", f"{keys[1]} > {keys[0]}")
     (a_word, b_word), (a_key, b_key) = (part.word for part in parts), keys
     large = m.wire("larger_word", precision, f"{swap} ? {b_word} : {a_word}")
@@ -133,9 +141,11 @@ def _with_a_sticky_bit(m: Module, a: Exact, b: Exact, stage: OutputStage) -> tup
     away = m.wire("distance", key_width, f"{swap} ? {b_key} - {a_key} : {a_key} - {b_key}")
     sign = m.bit("large_negative", f"{swap} ? {b.negative} : {a.negative}")
     word = precision + spare
+    # further than the word is long, a shift leaves the sticky bit alone
     amount = minimum(m, "amount", away, word, top)
     right = m.wire("right", word, padded(small, spare))
     right = shifted_right(m, "right_term", right, amount, min(word, top))
+    # a carry and the sign
     width = word + 2
     left = m.wire("left_term", width, f"{{2'b0, {padded(large, spare)}}}")
     differs = m.bit("signs_differ", f"{a.negative} ^ {b.negative}")
@@ -148,6 +158,7 @@ def _with_a_sticky_bit(m: Module, a: Exact, b: Exact, stage: OutputStage) -> tup
 
 
 def _left_aligned(m: Module, x: Exact, precision: int) -> Normal:
+    # zeros on the right: the value stays if the exponent of the last place goes down by as many
     missing = precision - x.significand.width
     significand = x.significand
     if missing:

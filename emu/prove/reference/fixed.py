@@ -42,6 +42,7 @@ def write_fixed(m: Module, exact: Exact, stage: OutputStage, random: Bits | None
     step = step_of(m, Dropped(first, sticky, negative, m.bit("odd", whole[0])), stage, random)
     if fmt.sign_magnitude and stage.rounding.moves_exact:  # beside a sign, a zero stays in every mode
         step = Step(*(m.bit("of_a_number", f"{bit} & {nonzero}") for bit in (step.up, step.down, step.inexact)))
+    # a step up may carry
     width = whole.width + 2
     rounded = m.wire(
         "rounded", width, f"{widened(whole, width)} + {{{width - 1}'b0, {step.up}}} - {{{width - 1}'b0, {step.down}}}"
@@ -69,7 +70,9 @@ def _split(m: Module, exact: Exact, fmt: Fixed, looked: int) -> tuple[Bits, Bits
     last = -fmt.frac_bits - looked - 1  # exponent of the sticky place
     highest = exponent.offset + exponent.top - last
     lowest = exponent.offset - last
+    # a shift to the right beyond the significand leaves nothing but the sticky bit
     right = min(max(-lowest, 0), significand.width)
+    # far enough to lie beyond the format's range whatever bit of the significand is the leading one
     left = min(max(highest, 0), fmt.width_bits + looked + 3)
     if exponent.bits is None:
         size = width_of(left + right)
@@ -80,6 +83,7 @@ def _split(m: Module, exact: Exact, fmt: Fixed, looked: int) -> tuple[Bits, Bits
     width = total + right
     shifted = m.wire("shifted", width, f"{widened(significand, width)} << {shift}")
     kept = m.wire("kept_word", total, shifted.slice(width - 1, right))
+    # place 0 of the kept word is the one behind the bits that are looked at
     sticky = m.bit("sticky", f"{shifted.any_below(right)} | {kept[0]}")
     first = m.wire("first_bits", looked, kept.slice(looked, 1))
     whole = m.wire("whole", total - looked - 1, kept.slice(total - 1, looked + 1))
@@ -92,6 +96,7 @@ def _clamped(m: Module, bits: Bits, lowest: int, right: int, left: int) -> Bits:
     at = m.wire("counted", width, widened(bits, width))
     floor, ceiling = -right - lowest, left - lowest  # of `bits`
     result = width_of(right + left)
+    # every exponent is beyond: a constant shift
     if ceiling < 0:
         return m.wire("shift", result, constant(right + left, result))
     inside = f"{at} - {constant(floor, width)}" if floor >= 0 else f"{at} + {constant(-floor, width)}"
@@ -120,6 +125,7 @@ def _bounded(m: Module, exact: Exact, stage: OutputStage, rounded: Rounded) -> W
     signed_word = _sign_and_magnitude if fmt.sign_magnitude else _two_s_complement
     finite = m.bit("finite", f"~{exact.is_special}")
     wide = max(size.width, fmt.width_bits + 1)
+    # infinities and NaN are decided by their own bits below; their significand must not count
     magnitude = m.wire("magnitude", wide, f"{finite} ? {widened(size, wide)} : {constant(0, wide)}")
     high = m.bit(
         "too_high",
@@ -132,6 +138,7 @@ def _bounded(m: Module, exact: Exact, stage: OutputStage, rounded: Rounded) -> W
     overflow = m.bit("overflow", f"{high} | {low}")
     word, mask = fmt.width_bits, fmt.n_codes - 1
     plain = m.wire("plain", word, signed_word(m, rounded.negative, magnitude, word))
+    # sign and magnitude: the sign bit beside the largest magnitude
     lowest_code = fmt.max_raw | (1 << (word - 1)) if fmt.sign_magnitude else lowest & mask
     largest, smallest = constant(fmt.max_raw & mask, word), constant(lowest_code, word)
     limits = f"{high} ? {largest} : {low} ? {smallest} : {plain}"

@@ -36,6 +36,7 @@ def normalised(m: Module, significand: Bits, exponent: Exponent) -> Normal:
     width = significand.width
     nonzero = m.bit("nonzero", f"{significand} != {constant(0, width)}")
     word, taken = significand, list[Bits]()
+    # a barrel shifter: the widest shift first, each taken if the places that it would drop are empty
     for level in reversed(range((width - 1).bit_length())):
         places = 1 << level
         is_empty = m.bit("is_empty", f"{word.slice(width - 1, width - places)} == {constant(0, places)}")
@@ -43,6 +44,7 @@ def normalised(m: Module, significand: Bits, exponent: Exponent) -> Normal:
         taken.append(is_empty)
     if not taken:
         return Normal(nonzero, word, exponent)
+    # `left` is 1 for each shift that was not taken: so it counts down from `most`, and exponents need no subtraction
     most = (1 << len(taken)) - 1
     left = m.wire("left_bits", len(taken), f"~{{{', '.join(bit.name for bit in taken)}}}")  # most - places shifted by
     top = exponent.top + most
@@ -80,6 +82,7 @@ def _rounded(
     fmt = stage.format
     assert isinstance(fmt, Float)
     precision, looked = fmt.significand_bits, looked_at(stage)
+    # the digits, the bits that modes look at, and one place for the sticky bit
     enough = precision + looked + 1
     word = normal.word
     if word.width < enough:
@@ -100,8 +103,11 @@ def _rounded(
                 "amount", width_of(most), f"({gap} > {constant(most, size)}) ? {constant(most, width_of(most))} : {gap}"
             )
         shifted = shifted_right(m, "denormal", word, amount, most)
+    # bound of the rounded index: significands are below 2**precision, and a step up reaches it at most
     largest = (highest << fmt.fraction_bits) + (1 << precision)
     size = width_of(largest)
+    # the whole digits contain the hidden bit, which adds the binade's first step: subnormals lack it, and stay in
+    # binade 0
     index = m.wire("index", size, f"{{{binade}, {fmt.fraction_bits}'b0}} + {_whole(shifted, precision)}"
                    if fmt.fraction_bits else f"{binade} + {_whole(shifted, precision)}")  # fmt: skip
     # In a format without zero, code 0 has the index 2**fraction_bits: an odd number of steps if that is 1.
@@ -163,6 +169,7 @@ def _tiny_after(
     odd = whole[0] if fmt.fraction_bits else ("1'b1" if not fmt.zero else "1'b0")
     step = _step(m, word, exact.negative, m.bit("unbounded_odd", odd), stage, None, normal)
     size = max(bits.width, width_of(distance))
+    # only from the binade just below, with all digits 1, can a step up reach the smallest normal number
     is_next = f"({widened(bits, size)} == {constant(distance - 1, size)})"
     reaches = m.bit("reaches", f"{is_next} & (&{whole}) & {step.up}")
     return m.bit("tiny", f"{tiny} & ~{reaches}")
@@ -173,11 +180,13 @@ def _bounded(
 ) -> Written:
     fmt = stage.format
     assert isinstance(fmt, Float)
+    # wide enough for the index, for the comparison with the largest one, and for a code cut out of it
     size = max(rounded.index.width, width_of(fmt.max_index), fmt.exponent_bits + fmt.fraction_bits)
     index = m.wire("magnitude", size, widened(rounded.index, size))
     finite = m.bit("finite", f"~{exact.is_special}")
     inexact, zero = rounded.step.inexact, m.bit("is_zero", f"{index} == {constant(0, size)}")
     if fmt.ftz or fmt.hidden_one:
+        # index of the smallest number that is not flushed
         least_kept = (1 << fmt.fraction_bits) + fmt.hidden_one
         flushed = m.bit("flushed", f"~{zero} & {index} < {constant(least_kept, size)}")
         index = m.wire("magnitude", size, f"{flushed} ? {constant(0, size)} : {index}")
@@ -188,6 +197,7 @@ def _bounded(
         index = m.wire("magnitude", size, f"{lifted} ? {constant(least, size)} : {index}")
         inexact, zero = m.bit("inexact", f"{inexact} | {lifted}"), m.bit("is_zero", f"{zero} | {lifted}")
     beyond_least = "1'b0"
+    # an unsigned format has nothing below 0 but -0 and what rounds to it
     if not fmt.signed:
         beyond_least = f"{exact.negative} & ({exact.infinite} | ~{zero})"
     under = m.bit("under_range", beyond_least)
@@ -195,6 +205,7 @@ def _bounded(
     overflow = m.bit("beyond_range", over)
     outside = _outside(m, exact, overflow, under, stage)
     code_width = max(fmt.exponent_bits + fmt.fraction_bits, 1)
+    # codes count from the index of code 0
     code = f"{index} - {constant(least, size)}"
     inside = m.wire("inside_code", size, f"{zero} ? {constant(0, size)} : {code}" if fmt.hidden_one else code)
     magnitude = m.wire(
@@ -233,6 +244,7 @@ def _outside(m: Module, exact: Exact, overflow: Bits, under: Bits, stage: Output
     elif stage.overflow is Overflow.SATPROPAGATE:
         limited = f"{overflow} | {no_infinity}"
     else:
+        # modes that round toward zero on a side stay at the largest number there (IEEE 754-2019 7.4)
         positive, negative = ("1'b1" if stays else "1'b0" for stays in stage.rounding.meaning.stays)
         limited = f"({exact.negative} ? {negative} : {positive}) & {overflow}"
     limited = m.bit("limited", limited)
@@ -249,6 +261,7 @@ def _outside(m: Module, exact: Exact, overflow: Bits, under: Bits, stage: Output
 def _coded(m: Module, magnitude: Bits, negative: Bits, nan: Bits, fmt: Float) -> Bits:
     """Return the code of a magnitude, its sign and NaN; a format without NaN has its least value instead."""
     sign = negative.name
+    # then the code of -0 is 0, or a NaN's
     if not fmt.has_negative_zero:
         sign = f"{negative} & ({magnitude} != {constant(0, magnitude.width)})"
     sign = m.bit("sign", sign)

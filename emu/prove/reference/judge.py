@@ -51,6 +51,7 @@ def judge_of(description: Description, judging: Judging, widest: int = WIDEST_EX
         written = write_float(m, exact, stage, random, d.underflow)
     flags = [
         " | ".join(str(getattr(each, name)) for each in (*staged, written)) if name else "1'b0"
+        # the order of TESTFLOAT_FLAGS; no operation here divides, so `infinite` is 0
         for name in ("inexact", "underflow", "overflow", "", "invalid")
     ]
     code = with_conventions(m, d, written, codes, operands)
@@ -70,6 +71,7 @@ def judge_of(description: Description, judging: Judging, widest: int = WIDEST_EX
         f"module {MODULE}({', '.join(ports)});",
         *m.lines,
         f"  assign result = {code};",
+        # a concatenation lists the highest bit first
         f"  assign flags = {{{', '.join(reversed(flags))}}};",
         f"  assign bad = ~{same} | (|((flags ^ given_flags) & {constant(judging.flags, N_FLAGS)}));",
         "endmodule",
@@ -108,6 +110,7 @@ def _ieee_flags(m: Module, d: Description, codes: list[Bits], operands: list[Exa
     more = list[str]()
     for code, operand, fmt in zip(codes, operands, d.operand_formats, strict=True):
         if has_payloads(fmt):
+            # signalling: the highest fraction bit is 0 (IEEE 754-2019 6.2.1)
             more.append(f"({operand.nan} & ~{code[fmt.fraction_bits - 1]})")
     if d.operation == "fma":
         a, b = operands[:2]
@@ -115,6 +118,7 @@ def _ieee_flags(m: Module, d: Description, codes: list[Bits], operands: list[Exa
         more += [f"({a.infinite} & {zeros[1]})", f"({b.infinite} & {zeros[0]})"]
     if is_to_integer(d):
         beyond = m.bit("out_of_range", f"{overflow} | {invalid}")
+        # emu's overflow flag becomes IEEE's invalid here
         inexact, underflow, overflow = f"({inexact} & ~{beyond})", "1'b0", "1'b0"
         more.append(beyond.name)
     return [inexact, underflow, overflow, infinite, m.bit("ieee_invalid", " | ".join([invalid, *more])).name]

@@ -31,6 +31,7 @@ class Bits:
 
     def slice(self, high: int, low: int) -> str:
         """Return the bits from `high` down to `low`; none of them are a 0."""
+        # of a word without bits, as the fraction of a format without fraction bits
         if high < low:
             return "1'b0"
         assert 0 <= low <= high < self.width, (self, high, low)
@@ -125,6 +126,7 @@ def minimum(m: Module, name: str, bits: Bits, limit: int, largest: int) -> Bits:
 
 def shifted_right(m: Module, name: str, bits: Bits, amount: Bits, most: int) -> Bits:
     """Return a wire shifted right by up to `most` places; its last bit is 1 if any bit that left was 1."""
+    # `most` zeros on the right catch every bit that leaves
     wide = m.wire(f"{name}_wide", bits.width + most, f"{padded(bits, most)} >> {amount}")
     kept = wide.slice(wide.width - 1, most)
     return m.wire(name, bits.width, f"{kept} | {widened_text(wide.any_below(most), bits.width)}")

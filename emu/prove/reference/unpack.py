@@ -48,6 +48,7 @@ def _of_fixed(m: Module, code: Bits, fmt: Fixed) -> Exact:
         negative = m.bit(f"{n}_negative", f"{code.top} & (|{magnitude})")  # the sign alone is read as 0
         return Exact(negative, magnitude, Exponent(None, 0, -fmt.frac_bits), no, no, no)
     negative = m.bit(f"{n}_negative", code.top if fmt.signed else "1'b0")
+    # the lowest number keeps its word, 100..0, which is its magnitude as an unsigned number
     magnitude = m.wire(f"{n}_significand", width, f"{negative} ? ~{code} + {constant(1, width)} : {code}")
     return Exact(negative, magnitude, Exponent(None, 0, -fmt.frac_bits), no, no, no)
 
@@ -68,10 +69,12 @@ def _of_float(m: Module, code: Bits, fmt: Float) -> Exact:
     nan = m.bit(f"{n}_nan", nan)
     # An index is (exponent field << fraction_bits) + fraction. Where zero has no code, or the hidden bit is always one,
     # indices begin with 1.0.
+    # room for the sum of a magnitude and the index of code 0, which is at most 2**fraction_bits
     index_width = below + 2
     index = m.wire(f"{n}_index", index_width, f"{magnitude} + {constant(fmt.lowest_index, index_width)}")
     field = m.wire(f"{n}_field", index_width - fmt.fraction_bits, index.slice(index_width - 1, fmt.fraction_bits))
     normal = m.bit(f"{n}_normal", f"{field} != {constant(0, field.width)}")
+    # significands of infinities and NaN are 0, as `Exact` has them; under DAZ so are those of subnormals
     kept = f"~({infinite} | {nan})" + (f" & {normal}" if fmt.daz else "")
     if fmt.hidden_one:
         kept += f" & ({magnitude} != {constant(0, magnitude.width)})"

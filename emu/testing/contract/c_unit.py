@@ -23,11 +23,15 @@ from emu.testing.contract.case import ELEMENTWISE, Answer, Case, NotOffered
 Array = NDArray[Any]
 #: The interface, to be included by a library's source.
 HEADER = Path(__file__).with_name("emu_backend.h")
+# numbers of operations in the order of the header's enum EMU_QUANTIZE ...
 NUMBERS = {name: number for number, name in enumerate(("quantize", *ELEMENTWISE))}
 _DONE, _NOT_OFFERED = 0, 1
+# The format of `quantize`'s reals. It is compared by identity: reals travel with their bits as they are, while a
+# binary64 that was asked for is encoded like every other format.
 _REALS = Float(11, 52)
 
 
+# The structures repeat those of emu_backend.h, member by member; all integers there are int64_t.
 def _fields(names: str) -> list[tuple[str, Any]]:
     return [(name, ctypes.c_int64) for name in names.split()]
 
@@ -91,6 +95,7 @@ class CUnit:
         name = "emu_matmul" if case.operation == "matmul" else "emu_elementwise"
         if not hasattr(self.library, name):
             raise NotOffered(f"there is no `{name}`")
+        # `None` marks the reals of `quantize`
         formats = [_REALS if fmt is None else fmt for fmt in case.formats]
         inner = [] if case.mac is None else [case.mac.product, case.mac.accumulator]
         for fmt in (*formats, case.stage.format, *inner):
@@ -102,8 +107,11 @@ class CUnit:
         # a library that leaves -1 among its counts does not count that flag
         codes, counts = np.zeros(case.shape, np.uint64), np.full(len(FLAG_NAMES), -1, np.int64)
         register, statistics, positions = _statistics(case)
+        # No argument types are declared: integers must be c_int64, for ctypes would pass plain ones as 32-bit int, and
+        # all pointers are void* or byref.
         arguments = [
             *(_product_arguments(case, operands) if case.mac else _elementwise_arguments(case, operands)),
+            # the functions take three formats; those beyond the operands stay 0
             (_Format * 3)(*map(_format, formats)),
             *([ctypes.byref(_mac(case.mac))] if case.mac else []),
             ctypes.byref(_stage(case.stage)),
@@ -113,12 +121,14 @@ class CUnit:
             None if statistics is None else ctypes.byref(statistics),
         ]
         function = getattr(self.library, name)
+        # ctypes reads a 32-bit int otherwise
         function.restype = ctypes.c_int64
         if (returned := function(*arguments)) == _NOT_OFFERED:
             raise NotOffered(f"`{name}` returns EMU_NOT_OFFERED")
         if returned != _DONE:
             raise ValueError(f"`{name}` must return 0 or 1, got {returned}")
         if register is not None and statistics is not None and positions is not None:
+            # the last scalar, `total`, was set to -1 before the call
             if positions[-1] < 0:
                 raise NotOffered(f"`{name}` counts no leading bits")
             register.add_counts(positions, statistics.max_exponent)
@@ -138,6 +148,7 @@ def _pointer(array: Array) -> Any:
 
 
 def _elementwise_arguments(case: Case, operands: list[Array]) -> list[Any]:
+    # plain addresses keep no reference: `operands` of the caller keeps the arrays alive during the call
     pointers = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in operands))
     return [ctypes.c_int64(NUMBERS[case.operation]), ctypes.c_int64(case.shape[0]), pointers]
 
@@ -172,12 +183,14 @@ def _stage(stage: OutputStage) -> _Stage:
 
 def _mac(mac: Mac) -> _Mac:
     order = mac.order
+    # members that are not named are 0; n stays 1 if the order has neither lanes nor blocks
     unit = _Mac(exact_product=mac.product == "exact", exact_accumulator=mac.accumulator == "exact", n=1)
     if mac.product != "exact":
         unit.product = _stage(mac.stage_of(mac.product))
     if mac.accumulator != "exact":
         unit.accumulator = _stage(mac.stage_of(mac.accumulator))
     if isinstance(order, Lanes):
+        # the enum EMU_SEQUENTIAL, EMU_PAIRWISE, EMU_LANES, EMU_BLOCKS: 0 to 3
         unit.order, unit.n = 2, order.count
     elif isinstance(order, Blocks):
         unit.order, unit.n, unit.fraction_bits = 3, order.n, order.fraction_bits
@@ -194,6 +207,7 @@ def _statistics(case: Case) -> tuple[StatisticsRegister | None, _Statistics | No
     if register is None or case.positions is None:
         return None, None, None
     lowest, bins = case.positions
+    # as `StatisticsRegister` keeps them: positive counts, negative counts, then the scalars, `total` last
     positions = np.zeros(2 * bins + len(SCALARS), np.int64)
     positions[-1] = -1
     pointer = positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))

@@ -77,9 +77,11 @@ class Case:
             operands = tuple(x[keep] for x in self.operands)
         else:
             a, b, *addend = self.operands
+            # axes of a product: 0 rows (M), 1 columns (N), 2 terms (K); only a and b have terms
             a = a[keep] if axis == 0 else a[:, keep] if axis == 2 else a
             b = b[:, keep] if axis == 1 else b[keep] if axis == 2 else b
             operands = (a, b, *(np.take(c, keep, axis) if axis < 2 else c for c in addend))
+        # random bits belong to results, of which fewer terms change none
         if rbits is not None and axis < 2:
             rbits = np.take(rbits, keep, axis)
         return replace(self, operands=operands, rbits=rbits)
@@ -90,8 +92,11 @@ class Case:
         names = ("x_format",) if self.operation == "quantize" else ("a_format", "b_format", "c_format")
         if self.operation == "matmul":
             names = ("a_format", "b_format", "addend_format")
+        # operations have fewer operands than there are names
         known: dict[str, Any] = dict(zip(names, self.formats, strict=False))
         if self.operation == "matmul" and len(self.operands) == 3:
+            # a copy, as in `arguments`: a unit that writes into its operands must not change the case, which is asked
+            # again
             known["addend"] = self.operands[2].copy()
         options: dict[str, Any] = {
             written: self.stage.format,

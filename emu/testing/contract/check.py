@@ -23,6 +23,7 @@ from emu.testing.contract.clauses import Clause, Scope, clauses_of
 from emu.testing.contract.finding import Answering, Finding, find_fault
 from emu.testing.contract.python_unit import PythonUnit
 
+# all families: NaN as in IEEE 754, at the top code and at that of -0; flushed subnormals; fixed point of either kind
 FORMATS = ("fp16", "fix8f4", "bf16", "fp8_e4m3", "e4m3fnuz", "e5m2 no-subnormals", "fix16f8", "ufix8f3", "fp32")
 ORDERS = ("sequential", "pairwise", "lanes(4)")
 Status = Literal["passed", "FAILED", "not offered"]
@@ -35,7 +36,8 @@ class ClauseReport:
     Attributes:
         name: operation and sentence.
         status: "passed", "FAILED" or "not offered".
-        cases: calls that were answered, and of those the wrong ones.
+        cases: calls that were answered, and of those the wrong ones; after the first wrong answer no more calls are
+            made, and all remaining cases count as wrong.
         reason: why calls were not offered; "" if all were.
         finding: the first wrong answer, shrunk.
     """
@@ -159,6 +161,7 @@ def check_backend(
     for operation in asked:
         if operation not in OPERATIONS:
             raise FormatError(f"`operations` must be among {', '.join(OPERATIONS)}, got {operation!r}")
+    # operands of a unit have no scales beside them, and their binary point is in place
     known = tuple(require_placed(parse(fmt)) for fmt in formats)
     modes = tuple(Rounding) if roundings is None else tuple(Rounding.parse(mode) for mode in roundings)
     if not (known and modes):
@@ -171,6 +174,7 @@ def check_backend(
 def _unit_of(implementation: Any, *, single_format: bool) -> Answering:
     if isinstance(implementation, str) and implementation in backends():
         return PythonUnit.of_backend(implementation)
+    # a text that names no backend is a path
     if isinstance(implementation, (str, Path)):
         return CUnit.load(Path(implementation))
     return PythonUnit.of(implementation, single_format=single_format)
@@ -181,6 +185,8 @@ def _checked(unit: Answering, clause: Clause) -> ClauseReport:
     first: Finding | None = None
     for case in clause.cases():
         try:
+            # Shrinking takes many calls. So after the first fault the remaining cases of the clause are not asked: they
+            # count as asked and wrong.
             finding = find_fault(unit, case, clause.observed) if first is None else first
         except NotOffered as error:
             reason = reason or str(error)

@@ -24,6 +24,7 @@ from emu.testing.contract.case import ELEMENTWISE, Case
 Array = NDArray[Any]
 #: Lowest exponent and number of positions of the registers: some results lie below them and some above.
 POSITIONS = (-12, 20)
+#: Random bits of a stochastic rounding.
 RANDOM_WIDTHS = (24, 3)
 #: Rows, columns and terms of the products whose accumulator rounds.
 ROWS, COLUMNS, DEPTHS = 3, 4, (1, 2, 7, 13)
@@ -101,6 +102,7 @@ def _written(
 
     def cases() -> Iterator[Case]:
         for fmt in scope.formats if formats is None else formats:
+            # data of a kind that the format lacks are empty: there is no case then
             if len(reals := x(fmt)):
                 yield from (_quantize(reals, fmt, mode, default_rule(fmt)) for mode in modes)
 
@@ -109,6 +111,7 @@ def _written(
 
 def _rounding(scope: Scope) -> Iterator[Clause]:
     n, seed, modes = scope.elements, scope.seed, scope.deterministic
+    # only jamming and magnitude truncation move values of a format; they have clauses of their own
     keeping = tuple(mode for mode in modes if not mode.moves_exact)
     yield Clause("quantize: values stay", _written(scope, keeping, lambda f: data.normal_values(f, n, seed)))
     for mode in modes:
@@ -151,6 +154,8 @@ def _ends(scope: Scope) -> Iterator[Clause]:
 
 def _rounds_to_zero(fmt: Format) -> Array:
     around = data.around_zero(fmt)
+    # The largest of `data.around_zero` is 3/4 quantum. Below 3/8 lie the zeros, 1/4 and 2**-40 quantum, which all modes
+    # to nearest round to zero.
     return around[np.abs(around) < np.abs(around[around != 0]).max() / 2]
 
 
@@ -170,12 +175,14 @@ def _overflowing(scope: Scope, rule: Overflow, x: Callable[[Format], Array]) -> 
 def _flags(scope: Scope) -> Iterator[Clause]:
     modes = scope.deterministic[:3]
     cases = _written(scope, modes, lambda f: data.mixture(f, scope.elements, scope.seed))
+    # those before it can be raised by `quantize`; the two others belong to `matmul` and `divide`
     for flag in FLAG_NAMES[: FLAG_NAMES.index("accumulator_overflow")]:
         yield Clause(f"quantize: flag {flag}", cases, flag)
 
 
 def _registers(scope: Scope) -> Iterator[Clause]:
     mode = scope.deterministic[:1] or scope.roundings[:1]
+    # the leading bit of -2**m is counted at m - 1, that of 2**m at m
     powers = -(2.0 ** np.arange(-16, 12))
 
     def observed(x: Callable[[Format], Array]) -> Callable[[], Iterator[Case]]:
@@ -231,6 +238,7 @@ def _products(scope: Scope) -> Iterator[Clause]:
 
     def exact() -> Iterator[Case]:
         for fmt in scope.formats:
+            # with k = 0 the sum of no terms is written
             for m, k, n in ((1, 1, 1), (2, 0, 3), (ROWS, 17, COLUMNS), (5, 64, 7)):
                 yield _product(scope, fmt, (m, k, n), Mac(), mode)
 
@@ -272,6 +280,7 @@ def _products(scope: Scope) -> Iterator[Clause]:
 def _saturating(scope: Scope, fixed: tuple[Fixed, ...], rule: Overflow, mode: Rounding) -> Iterator[Case]:
     """Yield products with accumulators as fine as the products, a bit wider: some sums leave their range and return."""
     for fmt in fixed:
+        # The accumulator then has at most 2 * 24 + 1 = 49 bits, so float64 still holds its values.
         if fmt.width_bits <= 24:
             accumulator = Fixed(2 * fmt.width_bits + 1, 2 * fmt.frac_bits, fmt.signed)
             yield _product(scope, fmt, (ROWS, 13, COLUMNS), Mac("exact", accumulator, "sequential", mode, rule), mode)

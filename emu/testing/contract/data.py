@@ -25,9 +25,11 @@ def _indices(low: int, high: int, n: int, seed: int) -> NDArray[np.uint64]:
     """Return indices in low .. high: the ends, five of sixteen that end in a run of ones, and uniform ones."""
     if high < low:
         return np.zeros(0, np.uint64)
+    # all callers start at low >= 1, so high - low + 1 is below 2**64 even if high is the last raw of 64 bits
     noise = Places.of(seed, (n,)).noise(5)
     lengths = Places.of(seed, (n,)).noise(6) % np.uint64(max(high.bit_length(), 1))
     uniform = noise % np.uint64(high - low + 1) + np.uint64(low)
+    # a run of `lengths` ones at the low end: rounding up carries through all of them
     carries = np.clip(uniform | ((np.uint64(1) << lengths) - np.uint64(1)), low, high)
     picked = np.where(noise >> np.uint64(60) < 5, carries, uniform).astype(np.uint64)
     ends = [i for i in (low, low + 1, high - 1, high) if low <= i <= high]
@@ -44,6 +46,7 @@ def _signed(fmt: Format, magnitude: Reals) -> Reals:
 
 def normal_values(fmt: Format, n: int, seed: int) -> Reals:
     """Return finite values of the format, subnormals and zeros excepted."""
+    # from index 1 on, for fixed point, whose index 0 is zero
     return _signed(fmt, magnitudes(fmt, _indices(max(normal_index(fmt), 1), last_index(fmt), n, seed), 0))
 
 
@@ -79,6 +82,7 @@ def subnormals(fmt: Format, n: int, seed: int) -> Reals:
     if isinstance(fmt, Fixed):
         return np.zeros(0)
     index = _indices(1, normal_index(fmt) - 1, n, seed)
+    # an odd number of kinds, so that alternating signs give each kind both; values come twice
     return _signed(fmt, magnitudes(fmt, index, 2 * np.resize([0, 0.25, 0.5, 0.75, 0], len(index))))
 
 
@@ -93,12 +97,14 @@ def beyond(fmt: Format) -> Reals:
     """Return numbers around both ends of the range and far beyond."""
     last = float(magnitudes(fmt, np.array([last_index(fmt)], np.uint64), 0)[0])
     ulp = float(fmt.ulp(last))
+    # the thresholds of overflow lie here: 1/2 ulp above the largest value in modes to nearest, 1 ulp if modes truncate
     with np.errstate(over="ignore"):
         steps = [last + part * ulp for part in (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3)]
         far = [last * factor for factor in (1.5, 2, 3.25, 5, 1000.125)]
     finite = [x for x in (*steps, *far) if math.isfinite(x)]
     below = [-x for x in finite]
     if isinstance(fmt, Fixed):
+        # two's complement reaches one step further down than up, so the lower end has points of its own
         below += [float(fmt.min) - part * ulp for part in (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 17)]
     return np.array([*finite, *below])
 
@@ -129,6 +135,7 @@ def summands(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
     """Return operands of a product: of many sizes, so that the order of the adds decides bits, and without overflow."""
     random = np.random.default_rng(seed)
     if isinstance(fmt, Fixed):
+        # with the endpoint, because n_codes of a word of 64 bits is no uint64
         codes = random.integers(0, fmt.n_codes - 1, shape, np.uint64, endpoint=True)
         return fmt.decode(codes)
     # no product overflows, and exponents of products lie within plus and minus the precision: sums lose low bits
@@ -138,6 +145,7 @@ def summands(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
     else:  # products are smaller than their factors; the largest power is a quarter of 2**emax: few draws exceed 4
         middle = fmt.emax - 2 - spread
     reals = random.standard_normal(shape) * 2.0 ** (middle + random.integers(-spread, spread + 1, shape))
+    # a draw beyond the range becomes the largest value, never an infinity
     return quantize(reals, fmt, overflow="satfinite", backend="reference")
 
 

@@ -80,6 +80,7 @@ def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
             return False
 
     small, kept = _shrunk(case, fails)
+    # a register or a count of flags may need several elements to differ: then there is no single index
     index = tuple(keep[0] for keep in kept) if all(len(keep) == 1 for keep in kept) else ()
     size = int(np.prod(case.shape)) if observed == "values" else 0
     resembles = _resemblance(unit, case) if observed == "values" else ""
@@ -89,12 +90,15 @@ def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
 def _compared(unit: Answering, case: Case, observed: str) -> tuple[list[str], int]:
     """Return the picture of the first difference, empty if there is none, and the number of wrong elements."""
     flags = observed not in ("values", "register")
+    # the reference fills a register only if it is what is compared
     expected = REFERENCE.answer(case if observed == "register" else replace(case, positions=None), flags=flags)
     try:
         actual = unit.answer(case, flags=flags)
     except NotOffered:
+        # not a wrong answer, so it must not reach the broad clause below
         raise
     except Exception as error:  # whatever a unit raises is its answer
+        # an exception counts as one wrong element
         return [*_operands(case, ()), f"raised    {type(error).__name__}: {error}"], 1
     if observed == "values":
         return _values_compared(case, actual.values, expected.values)
@@ -116,6 +120,7 @@ def _values_compared(case: Case, actual: Array, expected: Array) -> tuple[list[s
         ours, theirs = codes_of("returned", actual, fmt), codes_of("expected", expected, fmt)
     except AssertionError as error:
         return [*_operands(case, ()), str(error)], 1
+    # codes and raws have no zero with a sign of its own
     differs = differing(fmt, ours, theirs, actual, expected) if actual.dtype.kind == "f" else ours != theirs
     if not differs.any():
         return [], 0
@@ -174,6 +179,7 @@ def _shrunk(case: Case, fails: Callable[[Case], bool]) -> tuple[Case, list[list[
             return fails(_part(case, [*kept[:axis], keep, *kept[axis + 1 :]]))
 
         kept[axis] = _smallest(kept[axis], fails_with)
+    # the axis of a product's terms is no axis of its result
     return _part(case, kept), kept[: len(case.shape)]
 
 
@@ -185,6 +191,7 @@ def _part(case: Case, kept: list[list[int]]) -> Case:
 
 def _smallest(keep: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
     """Return a failing sublist from which no part can be left out (Zeller's ddmin, by halves)."""
+    # `keep` always fails; a part that fails replaces it, and only if none does the parts become smaller
     size = len(keep) // 2
     while size >= 1:
         smaller = next((part for part in _parts(keep, size) if fails(part)), None)
@@ -216,6 +223,7 @@ def _resemblance(unit: Answering, case: Case) -> str:
     ]
     expected = REFERENCE.answer(replace(case, positions=None)).values
     if expected.dtype.kind == "f":
+        # -0.0 + 0.0 is +0.0 under round to nearest (IEEE 754-2019 6.3)
         habits = {"lost signs of zero": expected + 0.0, "flushed subnormals": _flushed(case, expected)}
         names += [name for name, values in habits.items() if not _values_compared(case, actual, values)[0]]
     return " or ".join(names)
@@ -243,6 +251,7 @@ def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
 def _other_units(case: Case, mac: Mac, modes: list[Rounding]) -> Iterator[tuple[str, Case]]:
     orders = [parse_order(order) for order in KNOWN_ORDERS]
     if isinstance(mac.order, Blocks):
+        # a unit of blocks that keeps up to two alignment bits fewer or more
         bits = range(max(mac.order.fraction_bits - 2, 0), mac.order.fraction_bits + 3)
         orders += [replace(mac.order, fraction_bits=b) for b in bits]
     else:

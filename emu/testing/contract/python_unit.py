@@ -74,12 +74,15 @@ class PythonUnit:
         for name, asked, value in (("flags", flags, counted), ("register", register is not None, register)):
             if asked and not _takes(function, name):
                 raise NotOffered(f"`{case.operation}` takes no `{name}`")
+            # an option that is not asked for is passed as well if the function names it; under **options alone it is
+            # left out
             if asked or name in inspect.signature(function).parameters:  # a parameter may have no default
                 options[name] = value
         try:
             values = function(*case.arguments(), **options)
         except NotImplementedError as error:
             raise NotOffered(str(error) or "it raises NotImplementedError") from None
+        # the convention of Python's binary operators, for units that are such methods
         if values is NotImplemented:
             raise NotOffered("it returns NotImplemented")
         return Answer(np.asarray(values), flags_of(counted) if flags else {}, register)
@@ -105,6 +108,7 @@ def _functions_of(implementation: Any) -> dict[str, Callable[..., Any]]:
     is_mapping = isinstance(implementation, Mapping)
     named = {name: getattr(implementation, name, None) for name in OPERATIONS}
     given: dict[str, Any] = dict(implementation) if is_mapping else named  # pyright: ignore[reportUnknownArgumentType]
+    # a module may have other attributes of these names
     functions = {str(name): function for name, function in given.items() if callable(function)}
     if not functions and not is_mapping and callable(implementation):
         return {_operation_of(implementation): implementation}
@@ -115,10 +119,12 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
     parameters = inspect.signature(function).parameters
     named = parameters.get(name)
     if named is not None:
+        # options are passed by name
         return named.kind in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD)
     return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _operation_of(function: Any) -> str:
     name = getattr(function, "__name__", "")
+    # so a lambda, or a function with a name of its own, is a `quantize`
     return name if name in (*ELEMENTWISE, "matmul") else "quantize"

@@ -48,6 +48,7 @@ class Operands:
 
     def columns(self, bench: Bench) -> dict[str, Codes]:
         """Return the codes by the letter of their file."""
+        # `bench.inputs` lists the operands first, in the order of `codes`, then the random bits
         letters = [row.letter for row in bench.inputs if row.letter != "rbits"]
         given = dict(zip(letters, self.codes, strict=True))
         return given if self.rbits is None else {**given, "rbits": self.rbits}
@@ -65,8 +66,9 @@ class Operands:
 
 
 def sums_of(bench: Bench) -> int:
-    """Return how many operands have an axis of terms, the first ones: 0 or all, of at most two."""
+    """Return how many operands, from the first on, have an axis of terms: none, or the factors, at most two."""
     ins = list(bench.ins.values())
+    # a third operand of a sum is an addend, which has no terms
     return min(2, len(ins)) if bench.is_serial or ins[0].terms > 1 else 0
 
 
@@ -85,6 +87,7 @@ def operands_of(bench: Bench, arrays: Sequence[Any], rbits: Any) -> Operands:
     codes = [_codes(name, port.format, x) for (name, port), x in zip(ins.items(), given, strict=True)]
     sums = sums_of(bench)
     depth = _depth(bench, codes[:sums])
+    # the axis of terms does not broadcast: it must be the same for both factors
     batches = [x.shape[:-1] if i < sums else x.shape for i, x in enumerate(codes)]
     has_random = any(row.letter == "rbits" for row in bench.inputs)
     if has_random != (rbits is not None):
@@ -100,6 +103,7 @@ def operands_of(bench: Bench, arrays: Sequence[Any], rbits: Any) -> Operands:
             f"operands of {bench.top} must broadcast against each other, got shapes {shapes}; reshape them"
         ) from None
     flat = tuple(
+        # one row for each vector, as the files of the testbench list them
         np.broadcast_to(x, (*shape, depth)).reshape(-1, depth) if i < sums else np.broadcast_to(x, shape).reshape(-1)
         for i, x in enumerate(codes)
     )
@@ -128,6 +132,7 @@ def _codes(name: str, fmt: Format, x: Array) -> Codes:
             return fmt.encode(x).astype(np.uint64)
         except FormatError as error:
             raise FormatError(f"`{name}`: {error}") from None
+    # one place less, and compared with 1, so that no word is shifted by all of its 64 bits
     beyond = x.astype(np.uint64) >> np.uint64(fmt.width_bits - 1) > np.uint64(1)
     if beyond.any():
         raise FormatError(
@@ -149,6 +154,7 @@ def hard_operands(bench: Bench, count: int, depth: int | None = None, seed: int 
     sums = sums_of(bench)
     depth = depth or ins[0].terms * (4 if bench.is_serial else 1)
     codes = tuple(
+        # operations have at most three operands, and random bits are the fourth stream: no two seeds share one
         hard_codes(port.format, Places.of(seed * 4 + i, (count, depth) if i < sums else (count,)))
         for i, port in enumerate(ins)
     )
@@ -170,6 +176,7 @@ def results_of(bench: Bench, operands: Operands, results: Sequence[Codes]) -> An
 
 def count_flags(bench: Bench, raised: Codes, flags: Flags) -> None:
     """Add how often each flag was raised."""
+    # words of flags have the bits of FLAG_BITS, wherever the unit's ports have theirs
     for bit, (name, wire_bit) in enumerate(zip(FLAG_BITS, bench.flag_bits, strict=True)):
         if wire_bit is not None:
             own = "division_by_zero" if name == INFINITE else name

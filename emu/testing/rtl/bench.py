@@ -85,7 +85,8 @@ class Bench:
         ports: what each port carries, by its name.
         handshake: how operands and results are exchanged.
         clock: name of the clock; None: the unit has none.
-        reset: name of the reset, None without; `!name` is active low, and so is a name that ends in `_n`.
+        reset: name of the reset, None without; `!name` is active low, and so is a name that ends in `_n`, `_ni`, `_b`,
+            `resetn`, `rstn`, `nreset` or `nrst`.
         latency: cycles from operands to results if the handshake has no signal for them.
         parameters: of the module, or generics of the entity.
         types: VHDL types of ports that are no std_logic_vector.
@@ -118,8 +119,10 @@ class Bench:
         if not self.ins or not self.outs:
             missing = "an operand, In(format)" if not self.ins else "a result, Out(format)"
             raise ConfigError(f"`ports` must have {missing}, got {', '.join(self.ports) or 'none'}; add it")
+        # a transfer happens at a clock edge
         if self.clock is None and self.handshake.offer is not None:
             raise ConfigError(f"handshake {self.handshake.name} must have a clock, got none; give `clock`")
+        # the two factors of a sum must have as many terms to a transfer, and fill whole transfers
         if (self.depth and any(self.depth % port.terms for port in self._sums())) or len(
             {port.terms for port in self._sums()}
         ) > 1:
@@ -127,6 +130,7 @@ class Bench:
             raise ConfigError(f"a sum must fill the {terms} terms of its ports, got {self.depth} terms; pad it with 0")
 
     def _sums(self) -> list[In]:
+        # the factors; a third operand is an addend
         return list(self.ins.values())[:2]
 
     @property
@@ -210,11 +214,14 @@ class Bench:
         channel = 0
         for name, port in self.ports.items():
             if isinstance(port, In):
+                # of a sum whose terms come one after the other, the third operand is the addend: one for each sum
                 once = self.is_serial and len(rows) > 1
                 width = port.format.width_bits
                 rows.append(Input(name, next(letters), width, port.terms, port.first_is_low, channel, once))
+                # without signals for each port all operands share channel 0
                 channel += self._is_per_port()
         rows += [
+            # random bits belong to a result, and travel with the first operand's channel
             Input(name, "rbits", port.width_bits, 1, True, 0, self.is_serial)
             for name, port in self.ports.items()
             if isinstance(port, RandomBits)
@@ -249,8 +256,10 @@ class Bench:
     def _of_channels(self, text: str | None) -> list[Signal]:
         if text is None:
             return []
+        # a text without PORT in it names the same signal whatever it is filled with
         names = list(self.ins) if self._is_per_port() else [""]
         return [Signal.of(text.replace(PORT, name)) for name in names]
 
     def _of_result(self, text: str | None) -> Signal | None:
+        # results share one handshake, named after the first
         return None if text is None else Signal.of(text.replace(PORT, next(iter(self.outs))))

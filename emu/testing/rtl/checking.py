@@ -41,12 +41,14 @@ def check_vectors(unit: Unit, given: Vectors | str | Path, *, any_nan: bool, kee
     operands = Operands(vectors.operands, (d.count,), are_codes=True, rbits=vectors.rbits)
     rounding = d.stage.rounding if unit.bench.modes else None
     right: Answers | None = None
+    # without a clock nothing can be held or stalled
     for manner in (BACK_TO_BACK, HELD, STALLS) if unit.bench.clock else (BACK_TO_BACK,):
         how = unit.how(operands, manner, rounding)
         answers = unit.run(operands, how)
         # vectors that are right in the first manner show what another one changes
         other = None if right is None else between(unit.bench, operands, (BACK_TO_BACK, right), (manner, answers))
         keep_waveform = partial(_kept_waveform, unit, operands, answers, how, folder)
+        # a unit that answers not at all, twice or with x is no finding of numerics: it raises
         if (fault := fault_of(unit.bench, operands, answers, how)) is not None:
             index, text = (other.index, str(other)) if other is not None else fault
             raise RtlError(f"{text}\nwaveform: {keep_waveform(index)}")
@@ -57,12 +59,13 @@ def check_vectors(unit: Unit, given: Vectors | str | Path, *, any_nan: bool, kee
                 index = int(np.flatnonzero(flags != vectors.flags)[0])
             lines = finding.lines if other is None else (*other.lines, "", *finding.lines)
             return replace(finding, lines=(*lines, f"waveform: {keep_waveform(index)}"))
+        # only answers without a fault and without a finding come here
         right = answers if right is None else right
     return None
 
 
 def compared(bench: Bench, vectors: Vectors, answers: Answers, *, any_nan: bool = False) -> Finding | None:
-    """Return the differences of the first port whose results differ, the flags' beside those of the first port."""
+    """Return what differs at the first port that is wrong; flags are compared beside the results of the first port."""
     finding, flags = None, codes_with_flags(bench, answers, vectors)
     for name, each, codes in zip(bench.outs, (vectors, *further_results(vectors)), answers.results, strict=True):
         fmt, ours, given = each.description.stage.format, each, codes
@@ -125,6 +128,7 @@ def codes_with_flags(bench: Bench, answers: Answers, vectors: Vectors) -> Codes 
     """Return the flags as vectors have them; those that the unit lacks are taken for right."""
     if answers.flags is None:
         return None
+    # vectors have no `subnormal`, though testbenches write it
     present = sum(
         1 << bit for bit, wire_bit in enumerate(bench.flag_bits) if wire_bit and FLAG_BITS[bit] != "subnormal"
     )
@@ -137,6 +141,7 @@ def _kept_waveform(unit: Unit, operands: Operands, answers: Answers, how: Run, f
     index = min(index, operands.count - 1)
     path = folder / f"{unit.top}-vector-{index}{WAVEFORM}"
     path.parent.mkdir(parents=True, exist_ok=True)
+    # a short run first; if the answer depends on vectors before it, it is another one there, and all are driven again
     for start in (max(index - BEFORE, 0), 0):
         part = operands.taking(slice(start, index + BEHIND + 1))
         traced = unit.run(part, replace(how, trace=path))
@@ -147,6 +152,7 @@ def _kept_waveform(unit: Unit, operands: Operands, answers: Answers, how: Run, f
 
 def _repeats(traced: Answers, answers: Answers, position: int, index: int) -> bool:
     """Return whether an answer is there again, or none again."""
+    # without an answer at `index` the short run must have none either
     if index >= answers.count or position >= traced.count:
         return index >= answers.count and position >= traced.count
     columns = zip([*traced.results, traced.flags], [*answers.results, answers.flags], strict=True)

@@ -44,6 +44,7 @@ __all__ = ["Bench", "Cells", "Monitor", "Word"]
 _PERIOD_NS = 10
 
 
+# imported when it is first needed, so that a missing cocotb gives a sentence and the module loads without it
 @cache
 def _library(name: str) -> Any:
     """Return a module of cocotb.
@@ -80,6 +81,7 @@ class Word:
         Raises:
             RtlError: some are x or z.
         """
+        # a LogicArray: resolvable if no bit is x or z
         bits = self.handle.value
         if not bits.is_resolvable:
             raise RtlError(f"bits of {self.handle._name} must be driven, got {bits}; wait for a result")
@@ -130,6 +132,7 @@ class Bench:
         latency: int = 0,
         bound_cycles: int = BOUND_CYCLES,
     ) -> None:
+        # depth 0: the terms of a sum follow from the operands of each call
         row = handshake_of(handshake).with_signals(signals or {})
         row = replace(row, holds=row.holds or holds)
         self.plan = Plan(str(dut._name), dict(ports), row, clock, reset, latency, bound_cycles=bound_cycles, depth=0)
@@ -163,6 +166,7 @@ class Bench:
             self.handle(name).value = next(iter(mode.codes.values()))
         for name in plan.ends:
             self.handle(name).value = 0
+        # nothing is offered or taken during reset
         for signal in [*plan.offers, *([plan.take] if plan.take else [])]:
             self._set(signal, 0)
         if plan.clock is None:
@@ -263,27 +267,36 @@ class Bench:
         return kept.answers(None, (0, 0))
 
     async def _clocked(self, operands: Operands, manner: int, noise: random.Random) -> Answers:
-        """Drive all vectors; the same program as that of the testbenches (`languages/testbench.sv`)."""
+        """Drive all vectors; the same program as that of the testbenches (`languages/testbench.sv`).
+
+        Only their last step is missing: after the last vector nothing is read, so a result too many there is not seen.
+        """
         plan, row = self.plan, self.plan.handshake
         kept, columns = Kept(plan), words_of(plan, operands)
         inputs = plan.inputs
         handles = [self.handle(name) for name, _ in columns]
         widths = [entry.width_bits * entry.terms for entry in inputs]
+        # transfers of a sum: the first operand has a word for each
         steps = len(columns[0][1]) // operands.count
         sent_at, sent, step, gap, idle, cycle, extra, extra_after = list[int](), 0, 0, 0, 0, 0, 0, 0
+        # channels whose operands are offered and not taken yet; the next vector is loaded when it is empty
         pending: set[int] = set()
         while kept.count < operands.count and idle <= plan.bound_cycles:
             moved = False
             loading = not pending and gap == 0 and sent < operands.count
+            # a gap is not idleness: it must not count against `bound_cycles`
             if not pending and gap:
                 gap, moved = gap - 1, True
             elif loading and (kept.count == sent or (row.overlaps and manner != HELD)):
+                # vectors overlap only if the handshake allows it; held operands stay until their result is there
                 index = sent * steps + step
                 for entry, handle, (_, codes) in zip(inputs, handles, columns, strict=True):
+                    # an addend comes with the first term of its sum, and stays
                     if not entry.once or step == 0:
                         handle.value = codes[sent if entry.once else index]
                 pending = set(range(plan.channels))
             self._mark_ends(bool(pending), step, steps)
+            # what is not offered may be anything: a unit that reads it too late computes with noise
             if manner == STALLS and not (row.holds and sent != kept.count):
                 for entry, handle, width in zip(inputs, handles, widths, strict=True):
                     if entry.channel not in pending:
@@ -295,19 +308,24 @@ class Bench:
                 self._set(plan.take, takes)
             await self.edge()
             cycle += 1
+            # None: no signal says it, so the latency decides below
             is_there = self.is_active(plan.result) and takes if plan.result else None
             before = sent
             if pending:
+                # without a signal for it operands are taken at every edge
                 taken = {c for c in pending if not plan.accepts or self.is_active(plan.accepts[c])}
                 pending -= taken
                 moved |= bool(taken)
                 if not pending:
                     step = (step + 1) % steps
                     if step == 0:
+                        # the edge at which the last transfer was taken: cycles and the latency count from here
                         sent_at.append(cycle)
                         sent += 1
+                    # no gap within a sum whose further terms follow by themselves, one a cycle
                     if manner == STALLS and (step == 0 or (row.offer and not row.offers_first_alone)):
                         gap = noise.getrandbits(2)
+            # a result may belong to operands taken at this very edge only if the handshake has it so
             known = sent if row.result_at_once else before
             if is_there is None:
                 is_there = kept.count < sent and cycle == sent_at[kept.count] + plan.latency
@@ -315,6 +333,7 @@ class Bench:
                 kept.add(self.dut, cycle - sent_at[kept.count])
                 moved = True
             elif is_there and not row.result_may_stay:
+                # of several results too many the first place is kept
                 extra, extra_after = extra + 1, extra_after if extra else kept.count - 1
             idle = 0 if moved else idle + 1
         for signal in plan.offers:
@@ -323,6 +342,7 @@ class Bench:
         if kept.count < operands.count:
             what = "its operands to be taken" if pending else "its result"
             state = ", ".join(f"{s.name}={self.handle(s.name).value}" for s in plan.watched())
+            # the vector that waits: the one offered, or the oldest without a result
             stuck = (sent if pending else kept.count, plan.bound_cycles, f"{what} ({state or 'no signal'})")
         return kept.answers(stuck, (extra, extra_after))
 

@@ -33,11 +33,13 @@ def function_of(
         )
     bench = unit.bench
     ins = [port.format for port in bench.ins.values()]
+    # quantize, with one operand, is not in the table
     wanted = {_PRODUCT, _PRODUCT + 1} if operation == "matmul" else {ELEMENTWISE.get(operation, 1)}
     if len(ins) not in wanted:
         raise FormatError(
             f"{operation} must have {' or '.join(map(str, sorted(wanted)))} operands, got {len(ins)} of {bench.top}"
         )
+    # emu's functions return one array: of several results the first
     out = next(iter(bench.outs.values())).format
     stage, product = OutputStage.of(out, rounding, overflow), mac or Mac()
     several = len(bench.outs) > 1
@@ -45,15 +47,18 @@ def function_of(
 
     def require(name: str, asked: Any, ours: Any) -> None:
         if asked is not None and asked != ours:
+            # the contract's word for what is not offered
             raise NotImplementedError(f"`{name}` of {bench.top} is {ours}, not {asked}")
 
     def call(*operands: Any, **given: Any) -> Any:
+        # a quantize is given reals in any format; whether they are operands of the unit is asked below, of the numbers
         for name, ours in zip(
             _format_names(operation), [*ins, out] if operation != "quantize" else [None, out], strict=False
         ):
             asked = given.get(name)
             require(name, None if asked is None or ours is None else parse_number(asked), ours)
         require("out_format", None if given.get("out_format") is None else parse_number(given["out_format"]), out)
+        # parsed as the stage's own rule was, so that a word and a member compare equal
         require("overflow", _rule(out, given.get("overflow")), stage.overflow)
         require("mac", given.get("mac"), product)
         mode = Rounding.parse(given.get("rounding") or stage.rounding)
@@ -73,6 +78,8 @@ def function_of(
             _withhold(unit, flags)
         return result[0] if several else result
 
+    # `check_backend` reads name and signature: it passes only what is listed, and takes a missing parameter for "not
+    # offered"
     call.__name__ = operation
     names = [*_format_names(operation), "rounding", "overflow"]
     names += (["mac", "addend"] if operation == "matmul" else []) + (["flags"] if bench.flags else [])
@@ -110,9 +117,11 @@ def _sums(unit: Unit, operands: tuple[Any, ...], addend: Any) -> tuple[Any, ...]
     if (addend is not None) != (len(bench.ins) > _PRODUCT):
         raise NotImplementedError(f"{bench.top} has {'an' if addend is None else 'no'} addend")
     a, b = (np.asarray(x) for x in operands)
+    # (..., K, N) becomes (..., N, K): the terms come last
     if b.ndim > 1:
         b = np.swapaxes(b, -1, -2)
     if a.ndim > 1 and b.ndim > 1:
+        # (..., M, 1, K) and (..., 1, N, K): broadcasting pairs every row with every column
         a, b = a[..., :, None, :], b[..., None, :, :]
     terms = next(iter(bench.ins.values())).terms
     size = a.shape[-1]

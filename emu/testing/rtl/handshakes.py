@@ -62,6 +62,7 @@ class Handshake:
                 raise ConfigError(
                     f"`signals` must name roles, {', '.join(ROLES)}, got {role!r}{nearest_name(role, ROLES)}"
                 )
+        # roles are the names of fields
         return replace(self, **signals)  # pyright: ignore[reportArgumentType]
 
     def names(self) -> list[str]:
@@ -74,6 +75,7 @@ HANDSHAKES = {
     for row in (
         Handshake("none"),
         Handshake("valid_ready", "in_valid", "in_ready", "out_valid", "out_ready"),
+        # with PORT in a signal's name each operand, and the result, has a pair of its own
         Handshake("stb_ack", f"{PORT}_stb", f"{PORT}_ack", f"{PORT}_stb", f"{PORT}_ack"),
         Handshake(
             "start_done",

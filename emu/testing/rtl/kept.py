@@ -25,17 +25,20 @@ class Kept:
     def add(self, dut: Any, cycles: int) -> None:
         """Read the result."""
         values = {name: getattr(dut, name).value for name in self.plan.read()}
+        # as `Answers` has it: 0 where bits are unknown, with the text beside it
         known = {name: int(bits) if bits.is_resolvable else 0 for name, bits in values.items()}
         for codes, name in zip(self.results, self.plan.outs, strict=True):
             codes.append(known[name])
         if self.plan.flags:
             wire_bits = enumerate(self.plan.flag_bits)
             self.flags.append(
+                # from the bits of the ports to those of FLAG_BITS
                 sum((known[wire_bit[0]] >> wire_bit[1] & 1) << bit for bit, wire_bit in wire_bits if wire_bit)
             )
         if not all(bits.is_resolvable for bits in values.values()):
             words = [f"0b{values[name]}" for name in self.plan.outs]
             flags = ",".join(f"0b{values[name]}" for name in self.plan.flags)
+            # one word per result, then one for all flags: `fault_of` splits the line at spaces
             self.unknown[self.count] = " ".join([*words, *([flags] if flags else [])])
         self.cycles.append(cycles)
         self.count += 1
@@ -52,11 +55,13 @@ def words_of(plan: Bench, operands: Operands) -> list[tuple[str, list[int]]]:
     given = operands.columns(plan)
     rows: list[tuple[str, list[int]]] = []
     for entry in plan.inputs:
+        # (n, depth) becomes one vector after the other, its terms in order
         codes: Iterable[int] = given[entry.letter].reshape(-1).tolist()
         if entry.terms > 1:
             listed = list(codes)
             groups = (listed[i : i + entry.terms] for i in range(0, len(listed), entry.terms))
             codes = (
+                # a Python integer, because a port of many terms is wider than 64 bits
                 sum(code << i * entry.width_bits for i, code in enumerate(group if entry.first_is_low else group[::-1]))
                 for group in groups
             )

@@ -45,6 +45,7 @@ def difference(bench: Bench, operands: Operands, run: Callable[[int], Answers]) 
         operands: that it is driven with.
         run: returns the answers in a manner.
     """
+    # a unit without a clock is run too: errors of its sources come up here
     steady = run(HELD)
     if bench.clock is None:
         return None
@@ -66,6 +67,7 @@ def between(
         second: another one.
     """
     (usual, steady), (manner, other) = first, second
+    # a stuck run has fewer answers: those that both have are compared
     count = min(steady.count, other.count)
     differs = np.zeros(count, bool)
     for ours, theirs in zip(steady.results, other.results, strict=True):
@@ -73,6 +75,7 @@ def between(
     if steady.flags is not None and other.flags is not None:
         differs |= steady.flags[:count] != other.flags[:count]
     for index in steady.unknown.keys() | other.unknown.keys():
+        # codes of unknown bits are 0 in both, so the texts decide
         if index < count:
             differs[index] = steady.unknown.get(index) != other.unknown.get(index)
     lost = steady.stuck is None and other.stuck is not None
@@ -80,6 +83,7 @@ def between(
     if not (differs.any() or lost or spare):
         return None
     indices = np.flatnonzero(differs)
+    # without a differing result: the vector that got none, or the one before a result too many, which may be -1
     index = int(indices[0]) if indices.size else other.stuck[0] if lost and other.stuck else other.extra[1]
     index = max(index, 0)
     words, usually = MANNERS[manner], MANNERS[usual]
@@ -108,6 +112,7 @@ def _shown(bench: Bench, label: str, answers: Answers, index: int) -> list[str]:
 def _hints(bench: Bench, steady: Answers, other: Answers, index: int | None) -> list[str]:
     """Return what the difference looks like."""
     row = bench.handshake
+    # the results from `index` on are those of the next vectors (lost), or those of the vectors before (twice)
     lost = index is not None and _continues(steady.results[0], other.results[0], index, 1)
     twice = index is not None and _continues(steady.results[0], other.results[0], index, -1)
     if lost or (other.stuck is not None and steady.stuck is None):
@@ -135,5 +140,6 @@ def _stuck(answers: Answers) -> list[str]:
 def _continues(steady: Codes, other: Codes, index: int, shift: int) -> bool:
     """Return whether results from `index` on are those of the vectors `shift` places on."""
     ours = steady[index + shift :] if index + shift >= 0 else steady[:0]
+    # up to four results in a row; a single one may agree by chance
     size = min(len(ours), len(other) - index, 4)
     return size > 1 and np.array_equal(ours[:size], other[index : index + size])

@@ -33,6 +33,7 @@ class Monitor:
     """
 
     def __init__(self, bench: Bench) -> None:
+        # without these signals nothing says in which cycle operands or results are valid
         if bench.plan.handshake.offer is None or bench.plan.handshake.result is None or bench.plan.is_serial:
             raise ConfigError(
                 f"a monitor must see operands and results in signals, got handshake {bench.plan.handshake.name}; "
@@ -52,11 +53,15 @@ class Monitor:
         while True:
             await bench.edge()
             for channel, offer in enumerate(plan.offers):
+                # the transfer's own edge: signals still have the values from before it
                 if bench.is_active(offer) and (not plan.accepts or bench.is_active(plan.accepts[channel])):
                     for codes, row in zip(self._operands, plan.inputs, strict=True):
+                        # operands with a handshake of their own arrive in different cycles; each column keeps its own
+                        # order
                         if row.channel == channel:
                             codes.append(int(bench.handle(row.port).value))
             if bench.is_active(result) and (plan.take is None or bench.is_active(plan.take)):
+                # cycles are not known here: nothing says which operands a result belongs to but their order
                 self._kept.add(bench.dut, 0)
 
     def vectors(self, description: Description) -> Vectors:
@@ -73,6 +78,7 @@ class Monitor:
             raise ConfigError("a monitor must have seen a result, got none; start it before the unit is driven")
         count = self._kept.count
         d = description.model_copy(update={"count": count})
+        # operands that are under way have no result yet
         columns = [np.array(codes[:count], np.uint64) for codes in self._operands]
         operands = tuple(columns[: len(self.bench.plan.ins)])
         rbits = columns[-1] if d.is_stochastic else None

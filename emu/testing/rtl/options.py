@@ -16,12 +16,13 @@ class UnitOptions(TypedDict, total=False):
 
     Attributes:
         clock: name of the clock; None: the unit has no registers.
-        reset: name of the reset. It is active low if it is written `!name`, or if the name ends in `_n`.
+        reset: name of the reset. It is active low if it is written `!name`, or if the name ends in `_n`, `_ni`, `_b`,
+            `resetn`, `rstn`, `nreset` or `nrst`.
         handshake: none, valid_ready, stb_ack, start_done, or a `Handshake` of your own.
         signals: names of its signals that differ, by role: offer, accept, result, take; None for one that is missing.
         holds: whether operands must stay until the result is there.
-        latency: cycles from operands to result. None: it is found. One that is given is compared
-            with what is found, unless results do not settle while operands are held.
+        latency: cycles from operands to result. None: it is measured. A given number is compared with the measured one,
+            unless results do not settle while operands are held.
         parameters: of the module, or generics of the entity.
         simulator: icarus, verilator or ghdl; None: the first that is present and compiles the sources.
         include: folders of included files.

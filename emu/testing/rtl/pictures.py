@@ -29,7 +29,7 @@ def operands_shown(bench: Bench, operands: Operands, index: int) -> Iterator[str
 
 
 def fault_of(bench: Bench, operands: Operands, answers: Answers, how: Run) -> tuple[int, str] | None:
-    """Return the vector of the first answer that is none, and a message; None if all vectors were answered once."""
+    """Return the first vector without exactly one driven answer, and a message; None if each vector has its answer."""
     driven, lines = f"driven {MANNERS[how.manner]}", list[str]()
     if answers.stuck is not None:
         index, cycles, what = answers.stuck
@@ -45,6 +45,7 @@ def fault_of(bench: Bench, operands: Operands, answers: Answers, how: Run) -> tu
             f"{bench.top} must drive every bit of its results, got x or z in {count}, {driven}, the first "
             f"in vector {index}:"
         )
+        # the words of a line of the dump: one for each result, one for all flags
         names = [*bench.outs, *(["flags"] if bench.flags else [])]
         words = zip(names, answers.unknown[index].split(), strict=True)
         lines += [f"  {name:<12} {word}" for name, word in words]
@@ -54,5 +55,6 @@ def fault_of(bench: Bench, operands: Operands, answers: Answers, how: Run) -> tu
         lines.append(f"{bench.top} must give one result for each vector, got {count} too many {where}, {driven}:")
     else:
         return None
+    # behind the headline, before what is wrong
     lines[1:1] = operands_shown(bench, operands, min(max(index, 0), operands.count - 1))
     return max(index, 0), "\n".join(lines)

@@ -97,6 +97,7 @@ class Flags:
 
     def __init__(self, bits: Mapping[str, int] | Sequence[str], width_bits: int | None = None) -> None:
         given = dict(bits) if isinstance(bits, Mapping) else {name: bit for bit, name in enumerate(bits)}
+        # both names of the flag are taken: emu's own and TestFloat's
         known = [*FLAG_BITS, "division_by_zero"]
         for name, bit in given.items():
             if name not in known:
@@ -107,6 +108,7 @@ class Flags:
             raise ConfigError("`bits` must name a flag, got none; give {'inexact': 0, ...}, or names from bit 0 on")
         renamed = {INFINITE if name == "division_by_zero" else name: bit for name, bit in given.items()}
         object.__setattr__(self, "bits", renamed)
+        # the field is assigned in a frozen class, so past its own __setattr__
         object.__setattr__(self, "width_bits", width_bits or max(given.values()) + 1)
 
 
@@ -189,4 +191,5 @@ class End:
 
 
 Port = In | Out | Flags | Mode | RandomBits | Constant | End
+# every flag that emu counts has a bit in the words of testbenches
 assert set(FLAG_BITS) == ({*FLAG_NAMES} - {"division_by_zero"}) | {INFINITE}

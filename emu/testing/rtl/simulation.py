@@ -24,7 +24,7 @@ from emu.testing.rtl.simulators.simulator import Simulator, Sources, Uncompiled
 from emu.testing.vectors.description import Codes
 
 Column = NDArray[Any]
-#: Seconds after which a simulation has hung without a clock to count: a loop of combinational logic.
+#: Seconds after which a simulation counts as hung: a combinational loop never ends, and has no cycles to count.
 TIMEOUT_S = 600
 _STUCK = re.compile(r"emu: stuck at vector (\d+) for (\d+) cycles, waiting for (.+)")
 _EXTRA = re.compile(r"emu: (\d+) of \d+ results, (\d+) too many after vector (-?\d+)")
@@ -66,8 +66,9 @@ class Answers:
         flags: flags in the bits of `FLAG_BITS`, (n,); None without.
         unknown: text of each line with an x or z, by its index.
         cycles: from operands to each result, (n,).
-        stuck: vector at which the unit gave no answer, cycles it was waited for, and for what; None if it did not.
-        extra: results that nobody asked for, and the vector that they came after.
+        stuck: vector at which the unit gave no answer, cycles it was waited for, and for what; None if all were
+            answered.
+        extra: how many results came too many, and the vector that the first of them came after.
     """
 
     results: tuple[Codes, ...]
@@ -114,6 +115,7 @@ class Simulation:
     def _built(self, waveform: str) -> Path:
         simulator = self.simulator
         texts = simulator.texts(self.bench)
+        # the others need no second build for a waveform
         waveform = waveform if simulator.builds_waveforms else ""
         folder = cache_folder("rtl") / self._digest(texts, waveform)
         if folder.is_dir():
@@ -127,6 +129,7 @@ class Simulation:
             try:
                 printed = simulator.build(self.bench, self.sources, Path(made), waveform)
             except Uncompiled as error:
+                # a missing port often fails to compile: its sentence comes before the compiler's
                 simulator.require_ports(self.bench, self.sources, str(error))
                 lines = simulator.errors_of(str(error))
                 raise SourcesError(
@@ -134,6 +137,7 @@ class Simulation:
                     + "\n  ".join(lines)
                     + "\ncorrect them, name every file, or take another simulator"
                 ) from None
+            # a width that differs is only a warning of the compiler, and must not reach the cache
             simulator.require_ports(self.bench, self.sources, printed)
             _move(Path(made), folder)
         return folder
@@ -164,9 +168,11 @@ class Simulation:
         command = self.simulator.command(
             folder, self.sources, arguments, None if how.trace is None else how.trace.resolve()
         )
+        # every run has a folder of its own: runs of several processes share only what was built
         with tempfile.TemporaryDirectory(prefix="emu-rtl-") as working:
             self._copy_data(Path(working), columns)
             for letter, codes in columns.items():
+                # one code a line, as the testbenches read with %h
                 text = "".join(f"{int(code):x}\n" for code in codes.reshape(-1).tolist())
                 (Path(working) / f"{letter}.hex").write_text(text)
             try:
@@ -185,6 +191,7 @@ class Simulation:
                     "combinational logic"
                 ) from None
             printed = ended.stdout + ended.stderr
+            # the testbench's last line: without it the simulation was cut short
             extra = _EXTRA.search(printed)
             if extra is None:
                 lines = "\n  ".join(printed.strip().splitlines()[-5:]) or f"exit code {ended.returncode}"
@@ -211,10 +218,12 @@ class Simulation:
         words = text.split()
         unknown: dict[int, str] = {}
         try:
+            # the usual case first: no x in any word
             codes = [int(word, 16) for word in words]
         except ValueError:
             codes = list[int]()
             for i, word in enumerate(words):
+                # std_logic has U and - besides x and z
                 digits = re.sub("[xzXZuU-]", "0", word)
                 if digits != word:
                     line = i // columns
@@ -226,6 +235,8 @@ class Simulation:
         return results, rows[:, -1] if self.bench.flags else None, unknown
 
     def _digest(self, texts: Mapping[str, str], waveform: str) -> str:
+        # what decides the built program: simulator and version, how it is called, testbench, options, sources and what
+        # they include
         digest = hashlib.sha256(repr((self.simulator.name, self.simulator.require(), waveform)).encode())
         sources = self.sources
         digest.update(Path(inspect.getfile(type(self.simulator))).read_bytes())  # how it is built
@@ -245,11 +256,14 @@ def _included(sources: Sources) -> Sequence[Path]:
 
 def _move(made: Path, folder: Path) -> None:
     """Move what was built to its place in the cache; another process may have been faster."""
+    # Copied beside its place, then renamed: nobody sees a folder that is half full. The temporary folder stays for its
+    # owner to remove.
     staged = folder.with_name(f"{folder.name}.{os.getpid()}")
     shutil.copytree(made, staged)
     try:
         os.replace(staged, folder)
     except OSError:
+        # a folder cannot be renamed onto another that has files: another process has put the same build there
         shutil.rmtree(staged, ignore_errors=True)
         if not folder.is_dir():
             raise

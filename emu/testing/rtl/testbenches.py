@@ -85,6 +85,7 @@ def write_testbench(
     for name, text in row.testbench(bench, DUMP).items():
         path = folder / name
         try:
+            # atomic: a testbench that is being read is the old or the new one
             replace_file(path, partial(_write, text))
         except OSError as error:
             raise ConfigError(
@@ -114,6 +115,7 @@ def bench_of(
     Raises:
         ConfigError: a word is wrong.
     """
+    # roles of the handshake are taken out first; a word NAME:TYPE is split into port and VHDL type
     words = _words(ports)
     signals = {role: words.pop(role) for role in ROLES if role in words}
     types = {name: kind for name, _, kind in (word.partition(TYPE) for word in words.values()) if kind}
@@ -121,6 +123,7 @@ def bench_of(
     row = handshake_of(handshake).with_signals(
         {role: None if name in ("", NO_CLOCK) else name for role, name in signals.items()}
     )
+    # without a clock a unit has no registers
     cycles = (0 if clock is None else LATENCY) if latency is None else latency
     return Bench(
         top,
@@ -151,6 +154,7 @@ def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Po
     is_serial = "first" in left or "last" in left
     ports: dict[str, Port] = {}
     for i, (letter, fmt) in enumerate(zip(NAMES, d.operand_formats, strict=False)):
+        # without first or last all terms of a sum stand side by side in one port
         terms = d.depth if d.operation == "matmul" and i < 2 and not is_serial else 1
         ports[left.pop(letter, letter)] = In(fmt, terms)
     if d.is_stochastic:
@@ -162,6 +166,7 @@ def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Po
         ports[left.pop("first")] = End("first")
     if "last" in left:
         ports[left.pop("last")] = End("last")
+    # what was not taken above must be an input with a constant
     for name, text in left.items():
         literal = _LITERAL.match(text)
         if literal is None:
@@ -170,6 +175,7 @@ def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Po
                 f"`ports` must name {known}, or give an input a constant such as {name}=1'b1, got {name}={text}; "
                 "correct it"
             )
+        # int() takes the underscores that Verilog allows between digits
         ports[name] = Constant(int(literal[3], _BASES[literal[2]]), int(literal[1]))
     return ports
 

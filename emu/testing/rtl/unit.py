@@ -49,7 +49,7 @@ class Unit:
 
     Raises:
         ConfigError: something does not fit together, a source is missing or does not compile, a port is missing or has
-            another width, the latency is another one. It may be raised by the first call.
+            another width, or the latency given is wrong. It may be raised by the first call.
         FormatError: there is no such format or mode.
         BackendUnavailable: the simulator, or any, is missing.
         TypeError: there is no such option.
@@ -79,6 +79,7 @@ class Unit:
             options.get("reset"),
             latency or 0,
             dict(options.get("parameters") or {}),
+            # sums have as many terms as the operands of each call
             depth=0,
             bound_cycles=options.get("bound_cycles", BOUND_CYCLES),
         )
@@ -91,6 +92,7 @@ class Unit:
             tuple(map(Path, options.get("data") or ())),
         )
         self._simulators = simulators_for(self._sources, options.get("simulator"))
+        # without `verify` no manners are compared; the latency is measured when a run needs it
         self._verified = not options.get("verify", True)
         self._refused: EmuError | None = None
 
@@ -121,6 +123,7 @@ class Unit:
                 simulation = Simulation(described, simulator, self._sources)
                 simulation.build()
             except SourcesError as error:
+                # another simulator may know more of the language; if none does, the first one's error is raised
                 errors.append(error)
                 continue
             return simulation
@@ -144,6 +147,7 @@ class Unit:
             cycles = 0
         elif bench.handshake.result is not None:
             sample = hard_operands(bench, OPERANDS)
+            # held: each vector has the unit to itself, so nothing but its own operands decides how long it takes
             answers = self.run(sample, self.how(sample, HELD))
             cycles = int(answers.cycles[0]) if len(set(answers.cycles.tolist())) == 1 else None
         elif bench.is_serial:
@@ -164,6 +168,7 @@ class Unit:
                 if self._stated is None:
                     raise
                 cycles = self._stated
+        # a latency that was given is checked: back to back a wrong one would pair operands with other vectors' results
         if self._stated is not None and cycles != self._stated:
             must, remedy = (
                 ("left out", "it depends on the operands")
@@ -289,6 +294,7 @@ class Unit:
 
     def how(self, operands: Operands, manner: int, rounding: str | Rounding | None = None) -> Run:
         """Return how operands are driven in a manner."""
+        # WATCHED is how the latency is measured: asking for it here would recur
         needs_latency = self._bench.handshake.result is None and manner != WATCHED
         latency = (self.latency or 0) if needs_latency else 0
         terms = next(iter(self._bench.ins.values())).terms
@@ -329,6 +335,7 @@ class Unit:
         Raises:
             RtlError: results depend on the manner; said by every call.
         """
+        # the same error for every call: a unit that was refused once is not driven again
         if self._refused is not None:
             raise self._refused
         if self._verified or operands.count == 0:
@@ -336,6 +343,7 @@ class Unit:
         try:
             _ = self.latency
             several = operands.taking(slice(0, SAMPLE))
+            # few operands may all take the same path through the unit
             if several.count < SAMPLE:
                 several = several.with_more(hard_operands(self._bench, SAMPLE - several.count, operands.depth))
             if (seen := self._difference(several, rounding)) is not None:

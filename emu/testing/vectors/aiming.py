@@ -51,14 +51,17 @@ def code_beside(fmt: Format, number: Number, *, up: bool) -> int:
     """Return the code of a number, or of its neighbour toward zero or, `up`, away from it, inside the range."""
     n, e = abs(number.n), number.e
     negative = number.n < 0 and fmt.signed
+    # an unsigned format has nothing nearer to a negative number than 0
     if number.n < 0 and not fmt.signed:
         n = 0
     if isinstance(fmt, Fixed):
+        # bounded by the largest raw on either side: two's complement's lowest word is never given here
         raw = min(_shifted(n, e + fmt.frac_bits, up), fmt.max_raw)
         if negative and fmt.sign_magnitude:
             return raw | (fmt.max_raw + 1) if raw else 0
         return -raw & (fmt.n_codes - 1) if negative else raw
     quantum = fmt.emin - fmt.fraction_bits
+    # last: exponent of the number's last place in the format; quantum: of the smallest subnormal's
     last = _last_place(fmt, Number(n, e)) if n else quantum
     # digits of a normal number have their leading 1 at 2**fraction_bits, which counts a step of the exponent field
     index = _shifted(n, e - last, up) + ((last - quantum) << fmt.fraction_bits)
@@ -70,6 +73,7 @@ def _shifted(n: int, up: int, away: bool) -> int:
     if up >= 0:
         return n << up
     whole = n >> -up
+    # what was shifted out is not 0: the neighbour away from zero is one step on
     return whole + (away and whole << -up != n)
 
 
@@ -138,6 +142,7 @@ class Aim:
         top, ends = last_index(self.out), self._ends()
         for _ in range(2):
             for index in ends:
+                # halves (n, d) of `_beside`: 1/2, 3/4, 0 and 1/4 of a step
                 for half in ((1, 1), (3, 2), (0, 0), (1, 2)):
                     for side in (0, 1, -1):
                         for sign in (1, -1):
@@ -146,6 +151,7 @@ class Aim:
         self.up = None
         while True:
             sign = self.random.choice((1, -1))
+            # 0 to 2 a dropped bit alone, 3 to 5 as below, 6 to 8 any index
             kind = self.random.randrange(9)
             if kind < 3:
                 yield self._alone(sign)
@@ -164,6 +170,7 @@ class Aim:
     def _ends(self) -> list[int]:
         """Return the indices at the ends of the format: the largest, 0, and those about the smallest normal number."""
         normal, top = normal_index(self.out), last_index(self.out)
+        # two's complement's lowest number is one step beyond the largest in magnitude
         lowest = [top + 1] if isinstance(self.out, Fixed) and self.out.signed else []
         return [top, 0, *([normal - 1, normal] if normal > 1 else []), *lowest]
 
@@ -178,6 +185,7 @@ class Aim:
     def _alone(self, sign: int) -> Number:
         """Return an even number of few digits, with one dropped bit behind the guard, and perhaps the guard."""
         digits, room = _digits(self.out), MOST_BITS
+        # exact sums and products of operands of about the same size have no more digits than these together
         far = max(sum(map(_digits, self.formats)), 2)
         bit = self.random.choice(self.bits) if self.bits else self.random.randint(1, far)
         if self.bits and len(self.formats) == 1:  # the operand has the digits that are kept, the guard and the bit
@@ -209,6 +217,7 @@ class Aim:
         """Return a number so many steps, `half` = (n, d) of n / 2**d steps, and `side` a far bit above 0."""
         n, e = at_index(self.out, index)
         more, digits = half
+        # in units of 2**-lowest of a step: the number, the part of a step, and one far bit
         lowest = digits + depth
         return Number(sign * ((n << lowest) + (more << depth) + side), e - lowest)
 
@@ -219,8 +228,10 @@ class Aim:
             return self.random.getrandbits(max(out.width_bits - out.signed, 1)) >> self.random.randrange(out.width_bits)
         low, high = self.reach
         exponent = self.random.randint(max(low, out.emin - 1), max(min(high, out.emax), low, out.emin - 1))
+        # emin - 1 stands for the subnormals, whose exponent field is 0
         field = exponent - out.emin + 1
         fraction = self.random.getrandbits(out.fraction_bits) if out.fraction_bits else 0
+        # subnormals of all lengths, not mostly those with the leading fraction bit
         if field == 0 and out.fraction_bits:
             fraction >>= self.random.randrange(out.fraction_bits)
         return min((field << out.fraction_bits) + fraction, out.max_index)
@@ -235,10 +246,12 @@ class Aim:
 
     def _before_stages(self, target: Number) -> Number:
         """Return what becomes the target, about, in stages that multiply and add."""
+        # undone from the last stage on: first its addend, then its factor
         for step in reversed(self.d.pipeline):
             if step.plus:
                 target = _plus(target, Number(-step.plus, 0))
             if step.factor != 1:
+                # the denominator is a power of two, 2**-e
                 n, e = step.factor.numerator, 1 - step.factor.denominator.bit_length()
                 target = self._quotient(target, Number(n, e))
         return target
@@ -257,8 +270,10 @@ class Aim:
         fmt = self.formats[i]
         bits = fmt.significand_bits if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
         bits = self.random.randint(1, bits) if digits is None else min(digits, bits)
+        # leading and last digit are 1: an odd number of exactly so many digits
         n = self.random.getrandbits(bits) | 1 | 1 << (bits - 1)
         low, high = _exponents(fmt)
+        # exponent of the leading digit, less the digits behind it
         e = min(max(self.random.randint(-3, 3), low), high) - bits + 1
         n = -n if fmt.signed and self.random.getrandbits(1) else n
         return number_of(fmt, code_beside(fmt, Number(n, e), up=False))
@@ -274,6 +289,7 @@ class Aim:
         if not divisor.n:
             return Number(1, 0)
         sign = -1 if (target.n < 0) != (divisor.n < 0) else 1
+        # FAR digits behind the point, more than any format has; the rest is dropped
         n = (abs(target.n) << FAR) // abs(divisor.n)
         return Number(sign * n, target.e - divisor.e - FAR)
 
@@ -301,6 +317,7 @@ class Aim:
         if self.random.randrange(4):
             high = number_of(self.formats[first], self._code(first, target))
         else:
+            # 1 to 4 times the target, so that the other term is about as large and takes some of it away
             wide = Number(target.n * self.random.randrange(2, 9), target.e - 1)
             high = number_of(self.formats[first], self._code(first, wide))
         negated = self.d.operation == "subtract"
@@ -321,6 +338,8 @@ class Aim:
         more = Number(self.random.choice((1, -1)), a.e + self.random.randrange(_digits(self.formats[0]) + 1))
         if not self.random.randrange(8):
             length = a.n.bit_length()
+            # b is the next number below a power of two: half a last place of a's binade is a whole one in the binade
+            # below
             a, more = Number((1 if a.n > 0 else -1) << (length - 1), a.e), Number(-1 if a.n > 0 else 1, a.e - 1)
         b = _plus(a, more)
         sign = 1 if self.d.operation == "subtract" else -1
@@ -332,6 +351,7 @@ class Aim:
         digits = _digits(self.formats[1])
         if self.random.getrandbits(1) and isinstance(self.out, Float) and a.n & 1:
             # the product's low digits are a single 1: the addend takes the others away
+            # a is odd, so it has an inverse modulo 2**digits, and a * low is a power of two modulo 2**digits
             low = (1 << self.random.randrange(digits)) * pow(abs(a.n), -1, 1 << digits) % (1 << digits)
             b = number_of(self.formats[1], code_beside(self.formats[1], Number(low, b.e), up=False))
         elif self.random.getrandbits(1):  # short factors, whose product the addend has
@@ -371,18 +391,23 @@ class Aim:
         """Return factors whose product ends in a pattern: a tie, a single bit below it, or just beside it."""
         widths = [_digits(self.formats[i]) for i in (first, second)]
         a = self.random.getrandbits(widths[0]) | 1 | 1 << (widths[0] - 1)
+        # a product of two full significands has as many digits as both together, or one fewer
         product_bits = sum(widths) - self.random.getrandbits(1)
         dropped = self._dropped(product_bits)
+        # b has widths[1] digits, so it decides at most that many low digits of the product
         if dropped < 1 or dropped > widths[1]:
             return None
         half = 1 << (dropped - 1)
         low = 1 << self.random.randrange(dropped)
+        # `half` is the guard; a wanted place counts from behind it
         bit = half >> self.random.choice(self.bits) if self.bits else low
         pattern = self.random.choice((half, half + 1, half - 1, half | low, half | bit, low))
         b = pattern * pow(a, -1, 1 << dropped) % (1 << dropped)
         if dropped < widths[1]:
+            # the digits above the dropped ones are free; the leading one is set
             b |= self.random.getrandbits(widths[1]) >> dropped << dropped | 1 << (widths[1] - 1)
         elif not b >> (widths[1] - 1):
+            # all digits of b are decided, and it is too short
             return None
         return self._placed((first, a), (second, b), target=target)
 
@@ -390,6 +415,7 @@ class Aim:
         """Return factors of odd numbers whose product has one digit more than the result keeps, its last digit even."""
         if not isinstance(self.out, Float):
             return self._pattern(0, 1, target)
+        # the product of odd numbers ends in 1: with one digit too many this 1 is the guard alone, a tie
         wanted, widths = self.out.significand_bits + 1, [_digits(fmt) for fmt in self.formats[:2]]
         if wanted > sum(widths):
             return None
@@ -397,6 +423,7 @@ class Aim:
             length = self.random.randint(max(wanted - widths[1], 1), min(widths[0], wanted))
             rest = min(max(wanted - length + self.random.getrandbits(1), 1), widths[1])
             a, b = (self.random.getrandbits(bits) | 1 | 1 << (bits - 1) for bits in (length, rest))
+            # bit 1 is the last digit that is kept
             if (a * b).bit_length() == wanted and not a * b & 2:
                 return self._placed((0, a), (1, b), target=target)
         return None
@@ -405,6 +432,7 @@ class Aim:
         """Return factors of given digits, as (operand, digits), whose product is about as large as the target."""
         leading = target.n.bit_length() - 1 + target.e
         (low, high), (least, most) = (_exponents(self.formats[i]) for i, _ in factors)
+        # exponents of the first factor with which the second's lies in its range as well
         span = max(low, leading - most), min(high, leading - least)
         e = self.random.randint(*span) if span[0] <= span[1] else (low, high)[leading > 0]
         codes = [0, 0]
@@ -419,6 +447,7 @@ class Aim:
         if isinstance(self.out, Float):
             return product_bits - self.out.significand_bits
         places = [fmt.frac_bits for fmt in self.formats[:2] if isinstance(fmt, Fixed)]
+        # of mixed formats, whose products have no fixed last place: about half
         return sum(places) - self.out.frac_bits if len(places) == 2 else product_bits // 2
 
     def factors_and_addend(self, target: Number) -> list[int]:
@@ -432,6 +461,7 @@ class Aim:
                 low = _exponents(self.formats[2], subnormal=True)[0] + _digits(self.out) + bit
                 top = _exponents(self.out)[1]
                 target = Number(1, self.random.randint(min(low, top), top))
+            # the addend is the bit alone, so the product keeps what it has
             factors = (kind == 0 and self._tie(target)) or self.factors(target)
             return [*factors, self._code(2, self._bit_below(factors, bit), up=False)]
         if kind == 2:
@@ -439,6 +469,7 @@ class Aim:
         else:
             high = number_of(self.formats[2], self._code(2, target))
             rest = _plus(target, Number(-high.n, high.e))
+            # nothing is left for the product: a factor 0
             factors = self.factors(rest) if rest.n else [0, self._code(1, target)]
         a, b = (number_of(self.formats[i], code) for i, code in enumerate(factors))
         return [*factors, self._code(2, _plus(target, Number(-a.n * b.n, a.e + b.e)))]
@@ -469,10 +500,13 @@ class Aim:
     def _near_half(self, b: Number, target: Number) -> list[int] | None:
         """Return a and b with a * 2**s = (b +- 1) / 2 modulo b: no quotient's rest is nearer to a half."""
         digits, n = _digits(self.formats[0]), abs(b.n) | 1
+        # n has as many digits as the dividend's format, so that a, which is below n, may have all of them
         if not isinstance(self.out, Float) or n.bit_length() != digits or n < 3:
             return None
         places = self.out.significand_bits - self.random.getrandbits(1)
+        # n is odd: 2 has an inverse modulo n, and a * 2**places leaves the rest (n +- 1) / 2
         a = (n + self.random.choice((1, -1))) // 2 * pow(2, -places, n) % n
+        # too short: shifted into its place, it would give a quotient of other digits
         if not a >> (digits - 1):
             return None
         leading = target.n.bit_length() - 1 + target.e
@@ -488,6 +522,7 @@ class Aim:
         """Return operands of a remainder: a = (q or q + 1/2) * b, and perhaps a little more."""
         b = self._any(1, digits=self.random.randint(1, max(_digits(self.formats[1]) - 4, 1)))
         q = self.random.getrandbits(self.random.randint(1, 4))
+        # (q or q + 1/2) * b: the quotient is an integer or a tie of the remainder's rounding
         a = Number((2 * q + self.random.getrandbits(1)) * b.n, b.e - 1)
         if self.random.getrandbits(1):
             a = _plus(a, target)
@@ -520,6 +555,7 @@ class Aim:
             a[order[1]] = code_beside(self.formats[0], first, up=False)
             b[order[1]] = code_beside(self.formats[1], Number(tiny.n, tiny.e - first.e), up=False)
         if self.formats[0].signed and not self.random.randrange(CANCELLING):
+            # pairs of terms x * y and -x * y; the first two terms hold the target
             some = order[2 : 2 + MOST_CANCELLING]
             for i, j in zip(some[::2], some[1::2], strict=False):
                 x, y = self._any(0), self._any(1)
@@ -571,6 +607,7 @@ def _exponents(fmt: Format, *, subnormal: bool = False) -> tuple[int, int]:
 def _reach(d: Description) -> tuple[int, int]:
     """Return the exponents that results can have, about."""
     ranges = [_exponents(fmt, subnormal=True) for fmt in d.operand_formats]
+    # lowest and highest exponents of the first two operands
     (la, ha), (lb, hb) = ranges[0], ranges[1] if len(ranges) > 1 else ranges[0]
     match d.operation:
         case "multiply" | "fma" | "matmul":

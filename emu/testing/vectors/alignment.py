@@ -78,6 +78,7 @@ def alignment(results: Codes, given: Codes, undriven: Mask | None = None) -> Ali
 def _whole_shift(results: Codes, given: Codes, known: Mask) -> Offsets | None:
     """Return the smallest offset, the same for all lines, with which every code is right; None if there is none."""
     lines, most = given.size, max(results.size, given.size)
+    # equal codes tell no offset from another: only a wrong number of lines is seen
     if np.unique(results).size < 2:
         return np.zeros(lines, np.int64) if lines != results.size and _fits(results, given, known, 0) else None
     # an offset that fits has the first rare code of the dump where the vectors have it
@@ -85,8 +86,10 @@ def _whole_shift(results: Codes, given: Codes, known: Mask) -> Offsets | None:
     driven = np.flatnonzero(known)
     if driven.size == 0:
         return None
+    # the middle half of the lines: a shift by up to a quarter of them leaves each of these a vector
     overlapped = driven[(driven >= lines // 4) & (driven <= lines - 1 - lines // 4)]
     candidates = overlapped if overlapped.size else driven
+    # a code that no vector has counts as the most common: it anchors nothing
     anchor = min(candidates[:ANCHORS].tolist(), key=lambda i: counts.get(int(given[i]), most + 1))
     for offset in sorted((np.flatnonzero(results == given[anchor]) - anchor).tolist(), key=abs):
         if (offset != 0 or lines != results.size) and _fits(results, given, known, offset):
@@ -102,6 +105,7 @@ def _whole_shift(results: Codes, given: Codes, known: Mask) -> Offsets | None:
 
 def _fits(results: Codes, given: Codes, known: Mask, offset: int) -> bool:
     start, stop = max(0, -offset), min(given.size, results.size - offset)
+    # less than half in common is no shift of a dump
     if 2 * (stop - start) <= min(given.size, results.size):
         return False
     equal = given[start:stop] == results[start + offset : stop + offset]
@@ -147,6 +151,7 @@ def _dropped(period: int, first: int) -> _Pattern:
 
     def offsets(lines: int) -> Offsets:
         i = np.arange(lines)
+        # between two lost vectors there are period - 1 lines
         return np.where(i < first, 0, (i - first) // (period - 1) + 1)
 
     return offsets
@@ -154,11 +159,13 @@ def _dropped(period: int, first: int) -> _Pattern:
 
 def _repeated(period: int, first: int) -> _Pattern:
     """Return the offsets if vector `first` and each `period`-th after it have two lines."""
+    # the second line of vector `first` has number first + 1; period + 1 lines have period vectors
     return lambda lines: -np.where(np.arange(lines) <= first, 0, (np.arange(lines) - first - 1) // (period + 1) + 1)
 
 
 def _kept(period: int, first: int) -> _Pattern:
     """Return the offsets if only vector `first` and each `period`-th after it have lines."""
+    # line i is vector first + period * i
     return lambda lines: first + (period - 1) * np.arange(lines)
 
 
@@ -173,6 +180,7 @@ def _periods() -> Iterator[_Pattern]:
         for first in range(period):
             yield _dropped(period, first)
             yield _repeated(period, first)
+            # of period 2, keeping every second vector is dropping every second
             if period > 2:
                 yield _kept(period, first)
 
@@ -181,10 +189,12 @@ def _periods_of(offsets: Offsets) -> Iterator[_Pattern]:
     """Yield the regular losses and repeats that a path may mean: equal neighbours blur where each was."""
     changes = np.diff(offsets, prepend=0)
     for pattern, lines in ((_dropped, np.flatnonzero(changes == 1)), (_repeated, np.flatnonzero(changes == -1))):
+        # the vector that has no line is the one before the line at which the offset grows
         vectors = lines + offsets[lines] - (pattern is _dropped)
         if vectors.size < FEWEST_REGULAR:
             continue
         apart = np.diff(vectors)
+        # the median survives stretches that were missed, the mean those that were misplaced
         for period in {int(np.median(apart)), round((vectors[-1] - vectors[0]) / (vectors.size - 1))}:
             if period > 1:
                 for first in {int(v) % period for v in vectors[: 4 * FEWEST_REGULAR]}:
@@ -192,6 +202,7 @@ def _periods_of(offsets: Offsets) -> Iterator[_Pattern]:
 
 
 def _most_regular(scoring: Scoring, patterns: Iterator[_Pattern]) -> Offsets | None:
+    # periods show early: the first lines rank the patterns, and only the best is made for all lines
     tried = min(TRIED_LINES, scoring.given.size)
     best = max(patterns, key=lambda pattern: scoring.of(pattern(tried)), default=None)
     return None if best is None else best(scoring.given.size)

@@ -20,7 +20,7 @@ class Cell:
         name: what happens there.
         inside: which vectors reach it, (count,).
         wanted: how many should.
-        group: under what name the cells of a kind are counted together; its own name if there are none.
+        group: name under which cells of a kind are counted together; "" if it is counted by its own name.
         place: of a dropped bit alone, how far behind the guard it stands; else 0.
         together: how many vectors count as one: those of a block.
     """
@@ -40,4 +40,5 @@ class Cell:
     @property
     def by_block(self) -> Mask:
         """Which vectors, or blocks of them, reach it."""
+        # a block is reached if any of its vectors is
         return np.any(self.inside.reshape(-1, self.together), axis=1)

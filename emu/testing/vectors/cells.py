@@ -52,6 +52,7 @@ DIRECTED = (Rounding.FLOOR, Rounding.CEIL, Rounding.TOWARD_ZERO, Rounding.AWAY_F
 def cells_of(vectors: Vectors, evidence: Evidence | None = None) -> list[Cell]:
     """Return the cells of an operation, pairs of special values last; those that no operands can reach are empty."""
     e = evidence or evidence_of(vectors)
+    # the order is that of the table, and that in which vectors are chosen
     cells = (*block_cells(e), *_roundings(e), *_cancellations(e), *_ends(e), *_accumulators(e), *_same_products(e),
              *convention_cells(e), *requantiser_cells(e), *origin_cells(e), *_flags(e), *_pairs(e))  # fmt: skip
     return [replace(cell, together=e.together) for cell in cells]
@@ -72,6 +73,7 @@ def same_factors(d: Description) -> dict[str, tuple[int, int]]:
 
 def _same_products(e: Evidence) -> Iterator[Cell]:
     for name, (a, b) in same_factors(e.description).items():
+        # all terms of a vector have these two codes
         left, right = (codes.reshape(e.description.count, -1) for codes in e.vectors.operands[:2])
         inside = (left == a).all(axis=1) & (right == b).all(axis=1)
         yield Cell(name, inside, WANTED_OF_PAIR, "every product the largest or lowest")
@@ -105,6 +107,7 @@ def _roundings(e: Evidence) -> Iterator[Cell]:
             ("above half", steps.inexact & guard & below),
         ):
             yield from signed(e, f"{name}, last digit {parity}", kind & odd)
+    # bits behind the guard; `near` is the last of the first BESIDE_BITS of them
     behind = np.maximum(steps.drop - 1, 0)
     shift = np.maximum(behind - BESIDE_BITS, 0)
     if (finest := _finest(e.description)) is not None:
@@ -113,7 +116,9 @@ def _roundings(e: Evidence) -> Iterator[Cell]:
     near = 1 << shift.astype(object)  # in units of the last dropped bit
     deep = steps.inexact & (steps.drop > 1)
     yield Cell("just above a tie", deep & guard & below & (steps.below <= near).astype(bool))
+    # with the guard 0, half a step lies at 2**behind: its distance from `below` counts
     yield Cell("just below a tie", deep & ~guard & ((1 << behind.astype(object)) - steps.below <= near).astype(bool))
+    # hardware drops the bits of the word that it has: of words in two's complement those are not the magnitude's
     digits = steps.complemented(steps.exact.negative) if is_two_s_complement(e.format) else steps
     alone, tells = digits.alone, _tells(e, digits)
     group = "each dropped bit alone behind the guard"
@@ -123,6 +128,7 @@ def _roundings(e: Evidence) -> Iterator[Cell]:
     if _most_dropped(e.description) > MOST_DROPPED:
         yield Cell("a dropped bit far behind the guard alone", tells & (alone > MOST_DROPPED))
     if e.description.operation == "round_to_integral":
+        # `kept` is all ones, so that one step more is a power of two
         power = (steps.kept & (steps.kept + 1) == 0).astype(bool) & (steps.kept > 0).astype(bool)
         yield Cell("rounding carries into the exponent", power & (steps.moved == 1))
     elif isinstance(e.format, Float):
@@ -130,6 +136,7 @@ def _roundings(e: Evidence) -> Iterator[Cell]:
         carries = steps.carries_through(e.format.fraction_bits)
         yield Cell("rounding carries into the exponent", carries & normal)
     else:
+        # a word has no exponent field to carry into; half of its digits is our measure of a long carry
         half = max(e.format.width_bits // 2, 1)
         yield Cell("rounding carries through half of the digits", steps.carries_through(half) & ~e.beyond)
 
@@ -155,6 +162,7 @@ def _wanted_alone(d: Description, bit: int) -> int:
     source = d.rounded_formats[0]
     if d.operation != "quantize" or not isinstance(source, Float):
         return WANTED
+    # digits above the guard: of all the source's digits but the guard and those down to the bit
     out, rounding, kept = d.stage.format, d.stage.rounding, max(source.significand_bits - 1 - bit, 0)
     is_signed = source.signed and out.signed
     if rounding in DIRECTED:
@@ -194,6 +202,7 @@ def _finest(d: Description) -> int | None:
     if len(places) < len(d.rounded_formats) or d.operation in ("divide", "sqrt"):
         return None
     if d.operation in ("multiply", "fma", "matmul"):
+        # -MOST_DROPPED is a floor, and gives `max` a second number where there is no addend
         return -max(sum(places[:2]), *places[2:], -MOST_DROPPED)
     return -max(places)
 
@@ -220,6 +229,7 @@ def _cancellations(e: Evidence) -> Iterator[Cell]:
         return
     # a power of two less its neighbour below loses all digits of a term
     digits = e.format.significand_bits if isinstance(e.format, Float) else 0
+    # a product has twice the digits, all but the last of which can cancel
     most = digits * 2 - 1 if e.description.operation == "fma" else digits
     for count in range(1, most + 1):
         yield Cell(f"{count} leading digits cancel", lost == count, group=CANCELLING)
@@ -237,11 +247,13 @@ def _ends(e: Evidence) -> Iterator[Cell]:
     # the first two are no larger than their operands; a requantiser has cells of its own
     if e.description.operation in ("round_to_integral", "remainder") or e.description.requantise is not None:
         return
+    # cut to the largest number, whatever rounding then does
     at_top = (steps.index == top).astype(bool) & steps.finite
     if rounds:
         yield Cell("the largest number is rounded beyond the range", at_top & (steps.moved == 1))
         yield Cell("rounded, and still the largest number", at_top & steps.inexact & (steps.moved == 0))
     if is_two_s_complement(e.format) and e.format.signed:
+        # two's complement has one number more below 0: its magnitude is one step above the largest
         low = (steps.index == top + 1).astype(bool) & steps.exact.negative
         if rounds:
             yield Cell("the lowest number is rounded beyond the range", low & (steps.moved == 1))
@@ -256,6 +268,7 @@ def _ends(e: Evidence) -> Iterator[Cell]:
         yield Cell("a subnormal result, exact", small & ~steps.inexact & (steps.index > 0).astype(bool))
     if not rounds or (is_float and _smallest_are_exact(e.description)):
         return
+    # 2**-bias, a power of two on the grid whose code is that of zero
     below = e.normal - 1 if isinstance(e.format, Float) and e.format.hidden_one else 0
     up = (steps.moved == 1) & (steps.kept == below).astype(bool)
     yield Cell("rounded from below the smallest number up to it", up)
@@ -288,8 +301,10 @@ def _accumulators(e: Evidence) -> Iterator[Cell]:
     if reach is None:
         return
     touched = (e.vectors.flags >> np.uint64(ACCUMULATOR_BIT) & np.uint64(1)).astype(bool)
+    # the sums that a unit without limits would have, before any stage
     sums = exact_sums_of(d.unstaged, e.vectors.operands, Mac()).as_object()
     exact, limit = sums.kind.reshape(-1) == FINITE, Fraction(reach.limit)
+    # Fractions: exponents may lie beyond those of float64
     magnitudes = zip(sums.significand.reshape(-1), sums.exponent.reshape(-1).tolist(), strict=True)
     far = np.array([int(digits) * Fraction(2) ** exponent > limit for digits, exponent in magnitudes], bool)
     yield Cell("the accumulator leaves its range and comes back", touched & exact & ~far)
@@ -302,6 +317,7 @@ def _flags(e: Evidence) -> Iterator[Cell]:
     names = (*TESTFLOAT_FLAGS, *(["accumulator overflow"] if reach_of(e.description) else []))
     for bit, name in enumerate(names):
         d = e.description
+        # flags that no operands of the operation can raise have no cells
         if (name == "infinite" and d.operation != "divide") or (name == "underflow" and _never_rounds(d)):
             continue
         if name == "invalid" and all_fixed(d) and d.operation not in ("divide", "sqrt", "remainder"):
@@ -312,6 +328,7 @@ def _flags(e: Evidence) -> Iterator[Cell]:
 
 
 def _pairs(e: Evidence) -> Iterator[Cell]:
+    # of a factor of matmul the first term: the pool sets it, and leaves the others 0
     columns = [codes if codes.ndim == 1 else codes[:, 0] for codes in e.vectors.operands]
     specials = e.special_codes()
     if len(columns) == 1:
@@ -330,7 +347,7 @@ def table_of(rows: Sequence[Row], counted: str = "vectors") -> str:
 
     Args:
         rows: of the table.
-        counted: what there are eight of, for the first line.
+        counted: what is counted, vectors or blocks: the heading of the first column.
     """
     lines = [(counted, "cells with enough", "cell")]
     lines += [(str(row.fewest), f"{row.full} of {row.cells}", f"{row.name}{_beside(row)}") for row in rows]
@@ -356,7 +373,7 @@ class Row:
         fewest: the fewest vectors in one of them.
         wanted: how many each wants.
         unreachable: how many of the cells no operands reach; 0 where that is not known.
-        all_there_are: of how many all vectors are there that exist, and they are fewer than wanted.
+        all_there_are: how many of the cells have all vectors that exist, which are fewer than they want.
     """
 
     name: str
@@ -383,6 +400,7 @@ def rows_of(cells: Sequence[Cell], exist: Mapping[str, int] | None = None) -> li
 
 def _row(name: str, members: Sequence[Cell], exist: Mapping[str, int]) -> Row:
     counts = [(cell.count, cell.wanted, exist.get(cell.name, cell.wanted)) for cell in members]
+    # without `exist`, as many as are wanted are taken to exist
     full = sum(count >= wanted for count, wanted, _ in counts)
     complete = sum(0 < total <= count < wanted for count, wanted, total in counts)
     unreachable = sum(total == 0 for *_, total in counts)
@@ -394,6 +412,6 @@ def vectors_by_cell(vectors: Vectors) -> dict[str, int]:
     """Return how many vectors reach each cell, pairs of special values last: coverage, for any vectors.
 
     Args:
-        vectors: operands and results, drawn by whom it may be.
+        vectors: operands and results, from any source.
     """
     return {cell.name: cell.count for cell in cells_of(vectors)}

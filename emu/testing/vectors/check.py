@@ -112,6 +112,7 @@ def compare(
     """
     if vectors.description.blocks is not None:
         return compare_blocks(vectors, given, flags, undriven=undriven, scales=scales)
+    # what is undriven is taken out; messages go on counting with the vectors' own numbers
     lines_of = np.arange(given.size) if undriven is None else np.flatnonzero(~undriven)
     if undriven is not None:
         vectors, given, flags = vectors.at(lines_of), given[lines_of], None if flags is None else flags[lines_of]
@@ -134,12 +135,14 @@ def _cover_of(evidence: Evidence, given: Codes, differs: NDArray[np.bool_]) -> C
     certain = list(seen_in_codes(evidence.vectors, given))
     if certain:
         return Cover((Cause(certain[0], differs, tuple(certain[1:])),), differs & False)
+    # first here is first named: `cover` takes the earliest of those that explain as much
     known = [*nan_pattern(evidence, given), *hypotheses(evidence)]
     explanation = cover(known, evidence.results, given)
     if explanation.unknown.any():
         further = [*further_hypotheses(evidence, known, given), *_lost_power(evidence, given)]
         explanation = cover([*known, *further], evidence.results, given)
     if not explanation.causes and int(differs.sum()) == 1:
+        # a single difference of one bit may be an upset, which no fault of the unit explains
         bits = int(given[differs][0] ^ evidence.results[differs][0])
         if bits.bit_count() == 1:
             flipped = Cause(f"one flipped bit: bit {bits.bit_length() - 1} of this one result", differs)
@@ -151,8 +154,10 @@ def _lost_power(evidence: Evidence, given: Codes) -> Iterator[Hypothesis]:
     """Yield the dump itself if each of its differences is one power of two, as of a carry that is lost on its way."""
     fmt, results = evidence.format, evidence.results
     mask = np.uint64(fmt.n_codes - 1)
+    # differences of codes modulo their number
     for name, steps in (("missing", (results - given) & mask), ("too many", (given - results) & mask)):
         sizes = np.unique(steps[given != results])
         if sizes.size == 1 and int(sizes[0]).bit_count() == 1 and sizes[0] > 2 and isinstance(fmt, Fixed):
             bit = int(sizes[0]).bit_length() - 1
+            # as a hypothesis the dump itself explains every difference, and nothing speaks against it
             yield f"a carry into bit {bit} {name}", given

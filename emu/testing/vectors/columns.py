@@ -37,11 +37,13 @@ def assigned(dump: Dump, description: Description, count: int | None) -> dict[st
                 f"a column of {dump.source} must be the result, got {', '.join(names)}; add --columns result=NAME"
             )
         return columns
+    # a line has no room for the terms of a product
     operands = [] if description.depth > 1 else list(NAMES[: len(description.formats)])
     results = description.result_names
     layouts = {1: [RESULT], len(results): results, len(results) + 1: [*results, FLAGS]}
     if operands:
         layouts |= {len(operands) + len(results) + 1: [*operands, *results, FLAGS]}
+        # if a number of columns has two meanings, results with flags are meant, not operands without flags
         layouts.setdefault(len(operands) + len(results), [*operands, *results])
     words = len(names) * len(dump)
     if len(names) > 1 and len(dump) != count and (words == count or len(names) > max(layouts)):  # a memory, row by row
@@ -62,9 +64,11 @@ def fitting(column: Column, fmt: Format, what: str, source: str) -> Codes:
         ConfigError: a word is wider.
     """
     codes, width = column.codes, fmt.width_bits
+    # with 64 bits no code is wider
     beyond = np.flatnonzero(codes >> np.uint64(width)) if width < 64 else np.array([], np.int64)
     if not beyond.size:
         return codes
+    # the sign bit and all bits above it: all 0, or all ones up to the width of the dumped word
     above = np.unique(codes >> np.uint64(width - 1))
     if fmt.signed and not (isinstance(fmt, Fixed) and fmt.sign_magnitude) and above.size <= 2:
         extended = int(above[-1])

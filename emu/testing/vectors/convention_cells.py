@@ -32,6 +32,7 @@ def _choices(e: Evidence) -> Iterator[Cell]:
     """Yield the cells of a minimum or maximum: which operand it is, by their signs."""
     if e.description.operation in SELECTIONS:
         (a, b), codes = e.parts, e.vectors.operands
+        # kinds from NAN on are no numbers
         numbers = (a.kind < NAN) & (b.kind < NAN) & (codes[0] != codes[1])
         same = a.negative == b.negative
         # of one sign, the operand is known by its size; else by its sign

@@ -93,8 +93,10 @@ def nan_as_result(
     """
     more = fmt.fraction_bits - source.fraction_bits
     payload = codes & np.uint64((1 << source.fraction_bits) - 1)
+    # the first bits of both fractions stand above each other: a wider one is filled with zeros, a narrower one cuts
     payload = payload << np.uint64(more) if more >= 0 else payload >> np.uint64(-more)
     bit = np.uint64(1 << (fmt.fraction_bits - 1))
+    # the quiet bit is the first one of the fraction
     payload = payload if keep else payload & ~bit
     sign = (codes >> np.uint64(source.width_bits - 1)) & np.uint64(signed and source.signed and fmt.signed)
     top = np.uint64(fmt.first_special_code) | (bit if quiet else np.uint64(0))

@@ -67,6 +67,7 @@ def answer(
     """
     stage, formats = stage or description.stage, formats or description.operand_formats
     code = encode_stage(stage)
+    # carriers: values of the operands in arrays of their formats
     carriers = [fmt.decode(x) for fmt, x in zip(formats, operands, strict=True)]
     with np.errstate(all="ignore"):
         # `touched`: where the accumulator overflowed
@@ -74,6 +75,7 @@ def answer(
         exact, flags = _staged(description, exact, tininess, steps)
         last = _written(description, exact, rbits, stage, tininess or description.tininess)
     flags |= last.flags
+    # the stage is given an infinity, and cannot know what it was divided by
     if description.operation == "divide":
         operand_codes = tuple(encode_format(fmt) for fmt in formats)
         divided = arithmetic.divides_by_zero(tuple(carriers), operand_codes)
@@ -91,6 +93,7 @@ def _written(
     u = None if rbits is None else rbits.astype(np.int64).reshape(exact.kind.shape)
     moved = None  # where rounding to integers was inexact
     if d.operation == "round_to_integral":
+        # an integer is then written without rounding: the flag of the first step would be lost
         exact, moved = to_integral(exact, code, u)
         code = writing_integers(code)
     values, masks = write(exact, code, u)
@@ -98,6 +101,7 @@ def _written(
         masks[FLAG_NAMES.index("inexact")] |= moved
     codes = stage.format.encode(values.reshape(-1)).astype(np.uint64)
     if d.invalid != "zero" and isinstance(stage.format, Fixed):
+        # `indefinite` is written for everything that is out of range, the other rules for NaN alone
         no_integer = (exact.kind >= NAN) | ((d.invalid == "indefinite") & masks[FLAG_NAMES.index("overflow")])
         codes = np.where(no_integer.reshape(-1), np.uint64(invalid_code(d.invalid, stage.format)), codes)
     return Answer(codes, _bits_of(masks))
@@ -108,6 +112,7 @@ def _bits_of(masks: list[NDArray[np.bool_]]) -> Codes:
     named = dict(zip(FLAG_NAMES, masks, strict=True))
     flags = np.zeros(masks[0].size, np.uint64)
     for bit, name in enumerate(TESTFLOAT_FLAGS):
+        # emu's own name of the flag that TestFloat calls infinite
         own_name = "division_by_zero" if name == "infinite" else name
         flags |= named[own_name].reshape(-1).astype(np.uint64) << np.uint64(bit)
     return flags
@@ -138,7 +143,7 @@ def _passed(step: StepTable, exact: Exact, tininess: Tininess | None) -> tuple[E
 
 
 def step_inputs(d: Description, exact: Exact) -> Iterator[tuple[StepTable, Exact]]:
-    """Yield each stage before the output stage, and its operands, multiplied, of exact results."""
+    """Yield each stage before the output stage, and what it is given if exact results enter the first: multiplied."""
     with np.errstate(all="ignore"):
         for step in d.pipeline:
             given = multiplied(exact, step.factor)
@@ -150,6 +155,7 @@ def multiplied(exact: Exact, factor: Fraction) -> Exact:
     """Return exact results times a number above 0 whose denominator is a power of two."""
     if factor == 1:
         return exact
+    # a denominator of 2**k has k + 1 bits
     n, e = factor.numerator, 1 - factor.denominator.bit_length()
     if n == 1:
         return replace(exact, exponent=exact.exponent + e)
@@ -158,6 +164,7 @@ def multiplied(exact: Exact, factor: Fraction) -> Exact:
 
 def _moved(exact: Exact, step: StepTable) -> tuple[Exact, NDArray[np.bool_]]:
     """Return fixed-point numbers with an integer added, bounded; and where they were beyond the bounds."""
+    # steps that add write fix64 words, whose raws have an exponent of 0 or less
     quantum = int(exact.exponent.min(initial=0))
     sums = (exact.as_object().signed() << (exact.exponent - quantum).astype(object)) + (step.plus << -quantum)
     bounded = sums if step.lowest is None else np.maximum(sums, step.lowest << -quantum)
@@ -168,10 +175,12 @@ def _moved(exact: Exact, step: StepTable) -> tuple[Exact, NDArray[np.bool_]]:
 def answered(description: Description, operands: tuple[Codes, ...], rbits: Codes | None) -> Vectors:
     """Return operands with the definition's results, and the flags of the description's rule."""
     d = description
+    # `underflow` is None if the description has emu's own
     written = answer(d, operands, rbits, tininess=d.underflow)
     codes, fmt = written.codes, d.stage.format
     if d.nan != "canonical" or d.nan_code is not None:
         assert isinstance(fmt, Float)
+        # conventions about NaN change codes alone, and no flag
         codes = with_nans(d.nan, d.made_nan, fmt, codes, d.operand_formats, operands)
     vectors = Vectors(d, operands, rbits, codes, written.flags, scales_of_operands(d, operands))
     return replace(vectors, flags=_as_ieee(vectors)) if d.flag_rule == "ieee" else vectors
@@ -200,6 +209,7 @@ def register_of(vectors: Vectors) -> StatisticsRegister | None:
     if d.statistics is None:
         return None
     register = StatisticsRegister(d.statistics.lowest, d.statistics.bins)
+    # a register observes results before the first stage
     exact = _unstaged(d, vectors.operands, d.mac.mac())
     register.add_counts(*observe(exact, encode_register(register, _observed_quantum(d))))
     return register
@@ -234,6 +244,7 @@ def _as_ieee(vectors: Vectors) -> Codes:
     7.2, c and j); what it rounds to 0 is inexact.
     """
     d, flags, invalid = vectors.description, vectors.flags, signalling(vectors)
+    # the NaN that is added hides it from the arithmetic, where a NaN operand is quiet
     if d.operation == "fma":
         invalid |= _infinity_times_zero(vectors)
     if is_to_integer(d):
@@ -257,6 +268,7 @@ def _infinity_times_zero(vectors: Vectors) -> NDArray[np.bool_]:
     formats = vectors.description.operand_formats
     x, y = (fmt.decode(codes) for fmt, codes in zip(formats[:2], vectors.operands[:2], strict=True))
     zeros = [
+        # `decode` keeps subnormals, which a DAZ format reads as 0
         (values == 0) | (isinstance(fmt, Float) and fmt.daz and np.abs(values) < fmt.smallest_normal)
         for fmt, values in zip(formats[:2], (x, y), strict=True)
     ]
@@ -286,6 +298,7 @@ def _exact(
         return SELECTIONS[operation](parts), None
     if operation != "matmul":
         return arithmetic.compute(operation, tuple(carriers), codes, stage), None
+    # (count, 1, depth) times (count, depth, 1): a product of matrices for each vector, its sum (count, 1, 1)
     a, b = carriers[0][:, None, :], carriers[1][:, :, None]
     addend = carriers[2][:, None, None] if len(carriers) > 2 else None
     with_addend = (codes[0], codes[1], codes[2] if len(codes) > 2 else None)
@@ -306,6 +319,7 @@ def _with_signs_of_zeros(d: Description, sums: Exact, carriers: list[Array], for
     if len(parts) > 2:
         all_minus, any_minus = all_minus & parts[2].negative, any_minus | parts[2].negative
         all_zero &= parts[2].significand == 0
+    # zeros of both signs give +0, and -0 toward negative; so do terms that cancel
     mixed = any_minus if d.stage.rounding is Rounding.FLOOR else np.zeros_like(any_minus)
     cancelled = np.full(any_minus.shape, d.stage.rounding is Rounding.FLOOR)
     sign = np.where(all_zero, all_minus | mixed, cancelled).reshape(sums.negative.shape)
@@ -362,6 +376,7 @@ def exact_value(description: Description, operands: tuple[Codes, ...], index: in
 
 
 def _exact_value(description: Description, operands: tuple[Codes, ...], index: int) -> Fraction | None:
+    # a quotient is what the rule divides, rounded where the rule rounds: it is no fraction of the operands' values
     if description.blocks is not None:
         quotients = exact_before_stage(description, operands)
         if quotients.kind[index] != FINITE:
@@ -393,6 +408,7 @@ def _exact_value(description: Description, operands: tuple[Codes, ...], index: i
         case "fma":
             return first[0] * first[1] + first[2]
         case "remainder":
+            # Python rounds a Fraction to the nearest integer, ties to even, as IEEE 754's remainder does
             return first[0] - first[1] * round(first[0] / first[1]) if first[1] else None
         case "sqrt":
             return _root(first[0]) if first[0] >= 0 else None
@@ -415,6 +431,7 @@ def last_place(exact: Fraction, fmt: Format) -> int:
 def _fraction(fmt: Format, code: int) -> Fraction | None:
     value = fmt.decode(np.array(code, np.uint64))[()]
     if isinstance(fmt, Fixed):
+        # wide words are carried as raws, others as values; both give the raw exactly
         raw = int(value) if fmt.carries_raws else int(Fraction(float(value)) * Fraction(2) ** fmt.frac_bits)
         return Fraction(raw) / Fraction(2) ** fmt.frac_bits
     if not math.isfinite(float(value)):
@@ -427,7 +444,9 @@ def _fraction(fmt: Format, code: int) -> Fraction | None:
 def _root(x: Fraction) -> Fraction:
     length = x.numerator.bit_length() - x.denominator.bit_length()
     shift = max(ROOT_BITS - length // 2, 0)  # the root has about length / 2 bits left of its binary point
+    # the square of the root in units of 2**-shift
     scaled = x * 2 ** (2 * shift)
     root = math.isqrt(scaled.numerator // scaled.denominator)
     sticky = root * root != scaled
+    # one bit more than the root has, for the sticky bit
     return Fraction(2 * root + sticky, 2 ** (shift + 1))

@@ -108,6 +108,7 @@ def _modes_of(words: list[str]) -> dict[str, str]:
     """Return format, rounding mode and overflow rule of words in this order, as far as they are there."""
     modes = dict[str, str]()
     for name, known in (("overflow", Overflow), ("rounding", Rounding)):
+        # from the end, overflow before rounding: a format may itself be several words
         if len(words) > 1 and words[-1] in {word.value for word in known}:
             modes[name] = words[-1]
             words = words[:-1]
@@ -169,10 +170,10 @@ class Description(Table):
         flags: whose flags, ieee or emu; None is IEEE 754's if results are floats.
         stages: that results pass before the output stage, each writes what the next one is given.
         nan: which NaN is written: canonical, first or signalling_first (`conventions.py`, as the next three).
-        nan_code: of a NaN that no operand was, in hexadecimal; None: the format's canonical one.
-        invalid: what fixed-point results of floats are where there is none: zero, largest or indefinite.
+        nan_code: of a NaN that is not passed on from an operand, in hexadecimal; None: the format's canonical one.
+        invalid: what is written for floats that have no fixed-point result: zero, largest or indefinite.
         zero_sign: of a sum of products that is 0: positive or ieee.
-        requantise: how integer sums become elements, behind `stages`; None of results that are none.
+        requantise: how integer sums become elements, after `stages`; None if they become none.
         also: further results of the same operands: other operations, formats or modes.
         statistics: positions of a register of leading bits, if the unit has one.
     """
@@ -274,6 +275,7 @@ class Description(Table):
                 f"`nan` = {self.nan!r} must have operands with NaNs of IEEE 754, one code each, got "
                 f"{self.operation} of {', '.join(self.formats)}; leave it out"
             )
+        # `decode` takes codes of the format alone
         is_nan = self.made_nan < fmt.n_codes and np.isnan(fmt.decode(np.array(self.made_nan, np.uint64)))
         if self.nan_code is not None and not is_nan:
             raise ConfigError(f"`nan_code` must be the code of a NaN of {fmt}, got {self.nan_code!r}; correct it")
@@ -297,6 +299,7 @@ class Description(Table):
         """What the further results are, each by itself; what is not said is as the first result's."""
         if not self.also:
             return ()
+        # without `also`, or each further result would have further ones
         table = self.model_dump(exclude={"also", "statistics"})
         return tuple(
             Description.model_validate(
@@ -326,7 +329,7 @@ class Description(Table):
 
     @property
     def made_nan(self) -> int:
-        """The code that is written for a NaN that no operand was; 0 of a format without."""
+        """The code of a NaN that is not passed on from an operand; 0 if the format has none."""
         if self.nan_code is None:
             return getattr(self.stage.format, "nan_code", None) or 0
         try:
@@ -336,6 +339,7 @@ class Description(Table):
                 f"`nan_code` must be hexadecimal, got {self.nan_code!r}; write it like 0xffc00000"
             ) from None
 
+    # files name the mode in effect, whether it was given or is a default
     @field_serializer("rounding")
     def _rounding_that_works(self, _: str | None) -> str:
         return self.stage.rounding.value
@@ -349,6 +353,8 @@ class Description(Table):
     def _mac_that_works(self, _: MacTable) -> dict[str, str | None]:
         return MacTable.of(self.mac.mac()).model_dump()
 
+    # Cached values are copied by `model_copy`: its updates may only change keys that none of them follows from, such as
+    # `count`, `flags` or `stages`.
     @cached_property
     def blocks(self) -> Scaled | None:
         """The format of results that share scales; None of single numbers."""
@@ -361,7 +367,7 @@ class Description(Table):
 
     @property
     def in_whole_blocks(self) -> Description:
-        """The same with as many vectors as its blocks have, if the last one is filled."""
+        """The same, with the number of vectors rounded up to whole blocks."""
         return self.model_copy(update={"count": -(-self.count // self.together) * self.together})
 
     def require_whole_blocks(self, source: str) -> None:
@@ -451,6 +457,7 @@ class Description(Table):
         return (self.count, self.depth) if factors else (self.count,)
 
 
+# keyed by the frozen tables themselves: many hypotheses ask for the steps of one description
 @lru_cache(maxsize=256)
 def _pipeline(stages: Hashable, requantise: Hashable) -> tuple[StepTable, ...]:
     rows = [row.model_dump() for row in cast("tuple[StageTable, ...]", stages)]
@@ -481,7 +488,7 @@ class Vectors:
     scales: tuple[Codes, ...] = ()
 
     def at(self, indices: NDArray[np.int64]) -> Vectors:
-        """Return some of the vectors, each of which has a meaning of its own: none of a block."""
+        """Return some of the vectors, which must be single numbers: those of a block belong together."""
         assert self.description.blocks is None
         return Vectors(
             self.description.model_copy(update={"count": int(indices.size)}),

@@ -75,6 +75,7 @@ def check_dump(
     vectors = read_vectors(folder)
     reading = reading or Reading()
     given = None if scales is None else read_scales(vectors.description, scales, radix=reading.radix)
+    # the count settles whether words beside each other are columns
     words = read_dump(dump, replace(reading, count=vectors.description.count))
     return judge(vectors, words, any_nan=any_nan, scales=given)
 
@@ -96,9 +97,11 @@ def judge(vectors: Vectors, dump: Dump, *, any_nan: bool = False, scales: Column
     if FLAGS in columns:
         _require_flags(columns[FLAGS].codes, dump.source)
         if dump.is_testfloat:
+            # lines of TestFloat have IEEE 754's flags whatever the description says
             vectors = with_flags_of("ieee", vectors)
     finding: DumpFinding | None = None
     shift: Alignment | None = None
+    # the first result comes first: its lines say how all lines belong to vectors
     for name, each in zip(d.result_names, (vectors, *further_results(vectors)), strict=True):
         if name not in columns:
             continue
@@ -138,6 +141,7 @@ def check_register(vectors: Vectors, dump: Path, *, radix: str | None = None) ->
         )
     rows = register_rows(register)
     words = read_dump(dump, Reading(radix=radix, count=len(rows)))
+    # words beside each other follow one another
     codes = np.stack(list(words.columns.values()), axis=1).reshape(-1)
     if codes.size != len(rows):
         raise ConfigError(
@@ -192,6 +196,7 @@ def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, sourc
     widths: dict[str, int] = {name: fmt.width_bits for name, fmt in zip(NAMES, d.operand_formats, strict=False)}
     theirs = [columns[name] for name in names]
     ours = [wanted[name].reshape(-1) for name in names]
+    # each different row of operands gets a number, (vectors + lines,): `alignment` then compares one code a line
     rows = np.unique(np.stack([np.concatenate(pair) for pair in zip(ours, (c.codes for c in theirs), strict=True)], 1),
                      axis=0, return_inverse=True)[1].reshape(-1).astype(np.uint64)  # fmt: skip
     expected, their_rows = rows[: d.count], rows[d.count :]
@@ -199,9 +204,11 @@ def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, sourc
     common = min(d.count, their_rows.size)
     wrong = (expected[:common] != their_rows[:common]) | unknown[:common]
     if not wrong.any():
+        # the operands that are there agree; if lines are missing or too many, the ends are sought
         return None if their_rows.size == d.count else alignment(expected, their_rows)
     shift = alignment(expected, their_rows, unknown)
     if shift is not None:
+        # a shift explains operands only if each line then has exactly those of its vector
         belongs = shift.vectors >= 0
         if (expected[shift.vectors[belongs]] == their_rows[belongs]).all():
             return shift
@@ -210,6 +217,7 @@ def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, sourc
         (name, column, right) for name, column, right in zip(names, theirs, ours, strict=True)
         if column.undriven[index] or column.codes[index] != right[index]
     )  # fmt: skip
+    # random bits have no format, but a width
     digits = -(-widths.get(name, d.n_rbits) // 4)
     got = "x" if column.undriven[index] else f"0x{int(column.codes[index]):0{digits}x}"
     raise ConfigError(
@@ -241,7 +249,7 @@ def _verdict(
     indices, first = indices[indices >= 0], first[indices >= 0]
 
     def placed(column: Column, otherwise: Codes) -> Column:
-        """Return a column by vectors; what no line has is undriven, and as it should be."""
+        """Return a column in the order of vectors; a vector without a line is undriven, and has the right code."""
         codes, undriven = otherwise.copy(), np.ones(count, np.bool_)
         codes[indices], undriven[indices] = column.codes[first], column.undriven[first]
         return Column(codes, undriven)
@@ -253,7 +261,9 @@ def _verdict(
     if flags is not None:
         raised = placed(flags, vectors.flags).codes
         unknown_flags[indices] = flags.undriven[first]
+        # unknown flags are taken for right, so that they count neither way
         raised = np.where(unknown_flags, vectors.flags, raised)
+    # a scale a line has to be gathered by block; in a file of its own there is a scale a block
     if scales is not None and scales.codes.size == size != count // d.together:
         scales = scales_of_lines(placed(scales, np.zeros(count, np.uint64)), d.together)
     difference = compare(vectors, codes, raised, undriven=absent | undriven, scales=scales)

@@ -38,6 +38,7 @@ class Everything:
     """
 
     def __init__(self, description: Description) -> None:
+        # vector i has the bits of the number i as its inputs, the first operand's in the lowest bits
         d = description.model_copy(update={"count": 1 << input_bits(description)})
         numbers, low = np.arange(d.count, dtype=np.uint64), 0
 
@@ -78,11 +79,13 @@ def rows_among_all(
     """
     cells = cells_of(vectors, evidence)
     rows = rows_of(cells)
+    # then nothing has to be known about what exists, which costs a computation of all inputs
     if all(row.full == row.cells for row in rows):
         return rows
     everything = everything or Everything.of(vectors.description)
     if everything is None:
         return rows
+    # `counts` has each input once: a repeated vector must not count twice beside it
     kept = first_of_each(vectors)
     return rows_of([replace(cell, inside=cell.inside[kept]) for cell in cells], everything.counts)
 

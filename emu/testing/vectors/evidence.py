@@ -87,6 +87,7 @@ class Evidence:
         if not self.is_product_sum:
             return False
         d, v = self.description, self.vectors
+        # a unit that rounds or bounds, and does so in none of these vectors, counts as exact
         return d.mac.mac().is_exact or bool((answer(d, v.operands, v.rbits, mac=Mac()).codes == self.results).all())
 
     @cached_property
@@ -106,6 +107,7 @@ class Evidence:
                 a, b = self.parts
                 return [a, replace(b, negative=~b.negative)]
             case "fma":
+                # exact: the stage that `multiply` takes rounds nothing there
                 return [multiply(self.parts[:2], encode_stage(self.description.stage)), self.parts[2]]
             case _:
                 return []
@@ -145,6 +147,7 @@ class Evidence:
         magnitude = steps.rounded
         lowest = top
         if isinstance(self.format, Fixed):
+            # a rule may exclude the lowest word: then it lies beyond the range
             lowest = -encode_stage(self.description.stage).lowest
         return steps.finite & np.where(steps.exact.negative, magnitude > lowest, magnitude > top).astype(bool)
 
@@ -170,16 +173,19 @@ class Evidence:
     @cached_property
     def zeros(self) -> dict[str, Mask]:
         """Where a result is 0, by what made it so."""
+        # a 0 that stands for NaN, or that an overflow rule writes, has other causes
         d, zero = self.description, self.is_zero & ~self.is_nan & ~self.beyond
         rounded = zero & self.steps.nonzero
         if self.description.requantise is not None:  # which has cells of its own
             return {}
         causes = {"a number rounded to zero": rounded}
         exactly = zero & ~rounded & (self.exact.kind == FINITE)
+        # infinities and NaN have the significand 0, too
         is_zero = [part.significand == 0 for part in self.parts]
         none = [(mask & (part.kind == FINITE)).astype(bool) for mask, part in zip(is_zero, self.parts, strict=True)]
         match d.operation:
             case "add" | "subtract":
+                # of a sum that is exactly 0 both terms are 0, or neither is
                 causes |= {"x - x": exactly & ~none[0], "a sum of zeros": exactly & none[0]}
             case "multiply":
                 causes |= {"a product of zero": exactly}
@@ -202,6 +208,7 @@ class Evidence:
         nan = self.is_nan
         if not self.parts:
             return {"a sum that is no number": nan}
+        # kinds from NAN on; `made` are those that the operation itself makes of numbers and infinities
         given = np.any([part.kind >= NAN for part in self.parts], axis=0)
         made = nan & ~given
         causes = {"a NaN operand": nan & given}
@@ -214,6 +221,8 @@ class Evidence:
                 times = (zero[0] & infinite[1]) | (infinite[0] & zero[1])
                 causes |= {"zero times infinity": made & times, "infinity - infinity": made & ~times}
             case "divide":
+                # what is made without a NaN operand comes from two zeros or from two infinities: the divisor tells
+                # which
                 causes |= {"0 / 0": made & zero[1], "infinity / infinity": made & infinite[1]}
             case "remainder":
                 causes |= {"a remainder by 0": made & zero[1], "a remainder of infinity": made & infinite[0]}
@@ -243,6 +252,7 @@ def special_codes(fmt: Format) -> dict[str, int]:
         if fmt.sign_magnitude:
             return _special_magnitudes(fmt)
         raws = {"0": 0, "smallest": 1, "largest": fmt.max_raw}
+        # only if 1 is a code of its own, neither the last bit nor beyond the largest
         if 0 < fmt.frac_bits < fmt.width_bits - fmt.signed:
             raws["1"] = 1 << fmt.frac_bits
         if fmt.signed:
@@ -252,6 +262,7 @@ def special_codes(fmt: Format) -> dict[str, int]:
 
 
 def _special_magnitudes(fmt: Fixed) -> dict[str, int]:
+    # the sign bit alone, with a magnitude of 0, is the code named -0
     sign, one = fmt.max_raw + 1, 1 << fmt.frac_bits if 0 < fmt.frac_bits < fmt.width_bits - 1 else 0
     positive = {"0": 0, "smallest": 1, "largest": fmt.max_raw} | ({"1": one} if one else {})
     return positive | {f"-{name}": code | sign for name, code in positive.items() if name != "1"}
@@ -261,12 +272,14 @@ def _special_floats(fmt: Float) -> dict[str, int]:
     normal, one = 1 << fmt.fraction_bits, 0
     assert fmt.bias is not None
     if 0 < fmt.bias < 1 << fmt.exponent_bits:
+        # 2**0 has the field `bias` and the fraction 0
         one = fmt.bias << fmt.fraction_bits
     positive = {"0": 0, "smallest": 1, "smallest normal": normal, "1": one, "largest": fmt.max_code}
     if fmt.infinity_code is not None:
         positive["infinity"] = fmt.infinity_code
     if fmt.hidden_one:  # the smallest one is
         del positive["smallest normal"]
+    # `one` is 0 if no exponent field stands for 2**0
     positive = {name: code for name, code in positive.items() if code or name == "0"}
     positive = {name: code for name, code in positive.items() if code < fmt.sign_code}
     both = dict(positive)
@@ -274,6 +287,7 @@ def _special_floats(fmt: Float) -> dict[str, int]:
         both |= {f"-{name}": code | fmt.sign_code for name, code in positive.items() if code or fmt.has_negative_zero}
     if fmt.nan_code is not None:
         both["NaN"] = fmt.nan_code
+        # with a fraction of one bit, that bit is the quiet bit: no NaN can signal
         if fmt.nans == "ieee" and fmt.fraction_bits > 1:
             both["signalling NaN"] = fmt.first_special_code | 1
     return both

@@ -91,6 +91,7 @@ def nan_pattern(evidence: Evidence, given: Codes) -> Iterator[Hypothesis]:
     """Yield the codes of a unit that writes the pattern of this dump for every NaN."""
     fmt, results = evidence.format, evidence.results
     if isinstance(fmt, Float) and fmt.nan_code is not None and evidence.is_nan.any():
+        # the pattern that most NaNs of the dump have
         patterns, counts = np.unique(given[evidence.is_nan], return_counts=True)
         pattern = patterns[np.argmax(counts)]
         if np.isnan(fmt.decode(np.array([pattern]))).all():
@@ -105,10 +106,12 @@ def flag_cover(evidence: Evidence, flags: Codes, known: NDArray[np.bool_] | None
 
 def seen_in_codes(vectors: Vectors, given: Codes) -> Iterator[str]:
     """Yield what the codes themselves show: an output that is stuck, all lines out of step."""
+    # few results may be equal by chance
     if given.size >= FEWEST_STUCK and np.unique(given).size == 1 and np.unique(vectors.results).size > 1:
         digits = -(-vectors.description.stage.format.width_bits // 4)
         yield f"an output that never changes: every result is 0x{int(given[0]):0{digits}x}"
         return
+    # at least half of the lines must overlap, or a short dump would agree by chance
     for lag in range(1, min(MOST_LAG, given.size // 2) + 1):
         lines = "one line" if lag == 1 else f"{lag} lines"
         for name, ours, theirs in (
@@ -125,7 +128,7 @@ def flags_compared(evidence: Evidence, flags: Codes, lines_of: NDArray[np.intp])
     Args:
         evidence: the vectors.
         flags: those of the dump, (count,).
-        lines_of: numbers of the vectors, as people know them.
+        lines_of: the number of each vector in its file.
     """
     vectors = evidence.vectors
     differs = flags != vectors.flags
@@ -136,6 +139,7 @@ def flags_compared(evidence: Evidence, flags: Codes, lines_of: NDArray[np.intp])
     wrong, first = int(differs.sum()), int(lines_of[index])
     lines = [f"every result is right, but {wrong} of {flags.size} flags differ, the first at vector {first}:"]
     lines += [f"  {line}" for line in picture(vectors, None, index)]
+    # in place of the picture's own line of flags
     lines[-1] = f"  expected flags  {flags_in_words(int(vectors.flags[index]))}"
     lines.append(f"  given flags     {flags_in_words(int(flags[index]))}")
     lines += sentences_of(evidence, explanation, int(differs.sum()))
@@ -143,7 +147,7 @@ def flags_compared(evidence: Evidence, flags: Codes, lines_of: NDArray[np.intp])
 
 
 def flags_beside(evidence: Evidence, flags: Codes, right: NDArray[np.bool_]) -> Iterator[str]:
-    """Yield what differs in the flags of results that differ, too, which are no evidence of how flags are raised.
+    """Yield how flags differ if results differ as well; flags of wrong results do not show how flags are raised.
 
     Args:
         evidence: the vectors.
@@ -153,6 +157,7 @@ def flags_beside(evidence: Evidence, flags: Codes, right: NDArray[np.bool_]) -> 
     differ = int((flags != evidence.vectors.flags).sum())
     if not differ:
         return
+    # flags of wrong results follow from the wrong result: only the others are evidence
     wrong = flag_cover(evidence, flags, right)
     elsewhere = int(wrong_flags(wrong).sum())
     where = "" if elsewhere else ", all of them of results that differ"

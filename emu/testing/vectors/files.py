@@ -117,6 +117,7 @@ def write_vectors(
     texts = _hex_files(vectors) if style != "testfloat" else {}
     if style != "hex" and lines_hold(d):
         texts[LINES] = _testfloat_lines(vectors)
+    # `flags` stands beside the description: read back, it is a key of the manifest
     manifest = {"layout": LAYOUT, "flags": d.flag_rule, "description": d.model_dump(mode="json", exclude={"flags"})}
     manifest |= {"files": list(texts)}
     texts[MANIFEST] = json.dumps(manifest, indent=2) + "\n"
@@ -124,6 +125,7 @@ def write_vectors(
     texts[CELLS] = table_of(rows_among_all(vectors, everything=everything), counted)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # each file is replaced as a whole, and the manifest after the columns that it lists
         for name, text in texts.items():
             replace_file(folder / name, partial(_write, text))
     except OSError as error:
@@ -140,6 +142,7 @@ def _write(text: str, file: BinaryIO) -> None:
 def _hex_files(vectors: Vectors) -> dict[str, str]:
     d = vectors.description
     widths = [fmt.width_bits for fmt in d.operand_formats]
+    # NAMES has a third name, which most operations do not use
     files = {f"{name}.hex": _column(x, w) for name, x, w in zip(NAMES, vectors.operands, widths, strict=False)}
     if vectors.rbits is not None:
         files["rbits.hex"] = _column(vectors.rbits, d.n_rbits)
@@ -192,9 +195,11 @@ def read_vectors(folder: Path) -> Vectors:
         d, rule, has_columns = earlier.description, "emu", earlier.style == "hex"
     else:
         manifest = checked(_Manifest, table, file=str(path))
+        # a manifest that lists more than lines lists columns
         d, rule, has_columns = manifest.description, manifest.flags, LINES not in manifest.files or (
             len(manifest.files) > 1
         )  # fmt: skip
+    # lines of TestFloat have IEEE 754's flags whatever the manifest says
     d = d.model_copy(update={"flags": rule if has_columns else "ieee"})
     d.require_whole_blocks(str(path))
     if not has_columns and not lines_hold(d):
@@ -258,6 +263,7 @@ def _words(path: Path, number: int, words: Sequence[str], columns: int) -> list[
         raise ConfigError(f"{path} must have {columns} codes a line, got {len(words)} in line {number}; write it again")
     try:
         codes = [int(word, 16) for word in words]
+        # `int` also takes a minus sign
         if min(codes) < 0 or max(codes) >> _MOST_BITS:
             raise ValueError
     except ValueError:

@@ -38,9 +38,11 @@ def vectors_of(
     Raises:
         ConfigError: the description is impossible, a file is missing or damaged, or lengths do not fit.
     """
+    # the number of vectors follows from the words that are read; until then it is 1
     d = checked(Description, {**table, "count": 1}, file=SOURCE)
     names = NAMES[: len(d.formats)]
     if isinstance(operands, Dump):
+        # with as many lines as vectors, columns are never taken for a memory that is read row by row
         columns = assigned(operands, d, len(operands))
         sources = dict.fromkeys(names, operands.source)
     else:
@@ -86,6 +88,7 @@ def _read(d: Description, paths: Sequence[Path], radix: str | None) -> tuple[dic
         )
     dump = read_dump(paths[0], Reading(radix=radix) if radix is not None else None)
     columns = {name: Column(codes, dump.undriven[name]) for name, codes in dump.columns.items()}
+    # columns without names are the operands in order
     if all(name.isdecimal() for name in columns):
         columns = dict(zip(names, columns.values(), strict=False))
     return columns, dict.fromkeys(names, str(paths[0]))

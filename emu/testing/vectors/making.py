@@ -43,7 +43,7 @@ def pool_of(description: Description) -> Pool | BlockPool:
 
 
 def make_vectors(description: Description, pool: Pool | BlockPool | None = None) -> Vectors:
-    """Return vectors: of the cells first, then in turn hard ones, such that show faults, such that cross limits.
+    """Return vectors: those of the cells first, then in turn hard ones, ones that show faults, ones that cross limits.
 
     Those of blocks are whole blocks, at least `count` vectors.
 
@@ -76,10 +76,12 @@ def _mixed(description: Description) -> Vectors:
     d, reach = description, reach_of(description)
     parts = 3 if reach is not None and reach.is_beyond else 2
     sizes = [len(range(i, d.count, parts)) for i in range(parts)]
+    # the second part: vectors that tell faults, chosen from `each` times as many
     wanted = sizes[1]
     each = min(DRAWN, max(FEWEST_DRAWN, MOST_TERMS // max(wanted * d.depth, 1)))
     hard, drawn = sized(d, sizes[0]), sized(d, wanted * each)
     crossing = sizes[2] if parts > 2 else 0
+    # one draw for all parts, each of which takes its own stretch of it
     rbits = random_bits_of(d, hard.count + drawn.count + crossing) if d.is_stochastic else None
     sets = [answered(hard, with_telling_addends(hard, _hard_operands(hard)), _part_of(rbits, 0, hard.count))]
     if wanted:
@@ -104,6 +106,7 @@ def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
             return None
         whole = np.empty((description.count, *parts[0].shape[1:]), np.uint64)
         for i, part in enumerate(parts):
+            # vector i is of part i modulo their number
             whole[i :: len(parts)] = part
         return whole
 
@@ -119,6 +122,7 @@ def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
 
 def _kept(vectors: Vectors, wanted: int) -> NDArray[np.int64]:
     """Return which vectors to keep: for each fault in turn the next one that shows it, then the others."""
+    # of each fault the vectors in which it would be seen
     shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(Evidence(vectors), TELLING)]
     turns = (index for turn in zip_longest(*shown) for index in turn if index is not None)
     order = dict.fromkeys(int(i) for i in chain(turns, range(vectors.description.count)))
@@ -129,6 +133,7 @@ def _hard_operands(description: Description) -> tuple[Codes, ...]:
     d, operands = description, list[Codes]()
     for i, fmt in enumerate(d.operand_formats):
         places = Places.of(d.seed * 4 + i, d.shape_of(i))
+        # float64 operands of a conversion: reals around the result's own values, ties among them
         takes_reals = d.operation == "quantize" and isinstance(fmt, Float) and fmt.width_bits == 64
         operands.append(hard_reals(d.stage.format, places).view(np.uint64) if takes_reals else hard_codes(fmt, places))
     return tuple(operands)
@@ -168,10 +173,12 @@ def _exponents(description: Description) -> list[Exponents]:
             reach = la // 2, ha // 2
         case _:
             reach = min(la, lb), max(ha, hb)
+    # two exponents below the format for what becomes 0, one above for what overflows, as far as operands reach
     low, high = max(low - 2, reach[0]), min(high + 1, reach[1])
     if low > high:
         low, high = reach
     near = min(_precision(out) + 2, high - low)
+    # a quarter of the vectors at the upper end, a quarter near the lower, the others anywhere
     zone = of_vector.noise(_ZONE) & np.uint64(3)
     target = _uniform(
         of_vector.noise(_TARGET),
@@ -187,12 +194,14 @@ def _exponents(description: Description) -> list[Exponents]:
     if operation in ("quantize", "round_to_integral"):
         return [target]
     if operation == "sqrt":
+        # both parities of the operand's exponent
         return [2 * target + (zone & np.uint64(1)).astype(np.int64)]
     if operation in ("add", "subtract", "remainder"):
         return [target - below(0), target - below(1)]
     share = _along(d, 0, target) - (below(0) if len(ranges) > 2 or operation == "matmul" else 0)
     noise = _along(d, 0, of_vector.noise(_SHARE))
     if operation == "divide":
+        # so that the second exponent, first - share, lies within lb..hb; the product below likewise
         first = _uniform(noise, np.maximum(la, share + lb), np.minimum(ha, share + hb))
         return [first, first - share]
     first = _uniform(noise, np.maximum(la, share - hb), np.minimum(ha, share - lb))
@@ -231,6 +240,7 @@ def _codes(fmt: Format, exponent: Exponents, digits: Exponents, body: Noise, neg
     """Return codes of numbers with a leading digit at `exponent`, as near as the format has one, and so many digits."""
     low, high = _range(fmt)
     exponent = np.clip(exponent, low, high)
+    # how many digits the format has from this exponent down to its finest step
     room = np.minimum(exponent - _last_place(fmt) + 1, _precision(fmt)).astype(np.uint64)
     digits_ = np.minimum(digits.astype(np.uint64), room)
     # `digits_` random digits between a leading and a last 1, moved up to the leading place of the exponent
@@ -239,6 +249,7 @@ def _codes(fmt: Format, exponent: Exponents, digits: Exponents, body: Noise, neg
     if isinstance(fmt, Fixed):
         code = np.minimum(significand, np.uint64(fmt.max_raw))
         return np.where(negative, negated(fmt, code), code)
+    # subnormal numbers, and the binade above them, have exponent emin; the former the field 0
     field = np.maximum(exponent - fmt.emin + 1, 0).astype(np.uint64)
     hidden = np.where(field > 0, np.uint64(1 << fmt.fraction_bits), np.uint64(0))
     index = np.minimum((field << np.uint64(fmt.fraction_bits)) + (significand - hidden), np.uint64(fmt.max_index))

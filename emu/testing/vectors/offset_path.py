@@ -41,6 +41,7 @@ class Scoring:
     @classmethod
     def between(cls, results: Codes, given: Codes, known: Mask) -> Scoring:
         """Return the scoring of a dump whose lines of `known` say something."""
+        # log2(size / count): how many bits of surprise an equal code is
         _, positions, counts = np.unique(results, return_inverse=True, return_counts=True)
         information = np.minimum(np.log2(results.size / counts), MOST_INFORMATION)[positions.reshape(-1)]
         return cls(results, given, known, information)
@@ -75,6 +76,7 @@ def best_path(scoring: Scoring) -> Offsets:
         block = slice(start, min(start + BLOCK, given.size))
         offsets[block] = last
         in_step = _equal(results, given, np.arange(block.start, block.stop), last)
+        # nothing to seek: every line that says something is right where it is
         if (in_step | ~known[block]).all() or sought == MOST_BLOCKS:
             continue
         sought += 1
@@ -105,18 +107,21 @@ class _Votes:
         lines = lines[lines < self._lines.size]
         low, high = (np.searchsorted(self._ascending, self._lines[lines], side) for side in ("left", "right"))
         votes = Counter[int]()
+        # codes that many vectors have would vote for many offsets, nearly all wrong
         for i in np.flatnonzero((high > low) & (high - low <= AROUND)).tolist():
             votes.update((self._order[low[i] : high[i]] - lines[i]).tolist())
         states = {*range(last - AROUND, last + AROUND + 1), *range(-AROUND, AROUND + 1)}
         for offset in sorted(votes, key=lambda offset: (-votes[offset], abs(offset - last))):
             if len(states) >= MOST_OFFSETS:
                 break
+            # beside an offset of several votes, its neighbours: a single line more or less
             states |= set(range(offset - 2, offset + 3)) if votes[offset] > 1 else {offset}
         return np.array(sorted(states), np.int64)
 
 
 def _rare(results: Codes, given: Codes) -> tuple[Offsets, Offsets]:
     """Return numbers for codes, or for so many neighbouring ones that most of them are rare."""
+    # dense numbers of codes, the vectors' first, then the dump's
     numbers = np.unique(np.concatenate([results, given]), return_inverse=True)[1].reshape(-1)
     singles, kinds = numbers, int(numbers.max()) + 1
     ours, theirs = numbers[: results.size], numbers[results.size :]
@@ -124,6 +129,7 @@ def _rare(results: Codes, given: Codes) -> tuple[Offsets, Offsets]:
         counts = np.unique(ours, return_counts=True)[1]
         if 2 * int(counts[counts <= AROUND].sum()) >= ours.size or ours.size < 2 or theirs.size < 2:
             break
+        # a window of neighbours as one number; those across the border of both arrays are cut off in the next line
         numbers = np.unique(numbers[:-1] * kinds + singles[width - 1 :], return_inverse=True)[1].reshape(-1)
         ours, theirs = numbers[: results.size - width + 1], numbers[results.size :]
     return ours, theirs
@@ -133,8 +139,11 @@ def _path(scoring: Scoring, states: Offsets, block: slice, last: int) -> Offsets
     """Return the likeliest offset of each line of a block whose first line follows one of offset `last`."""
     results, given, known = scoring.results, scoring.given, scoring.known
     size = states.size
+    # a change from offset s up to t costs CHANGE + CHANGE_PER_LINE * (t - s): with `climb` added before and taken off
+    # after, the best s is a running maximum, instead of a search for each t
     climb = CHANGE_PER_LINE * states
     scores = np.where(states == last, 0.0, -CHANGE - CHANGE_PER_LINE * np.abs(states - last))
+    # int16: there are MOST_OFFSETS states and a few, far below 32768
     back = np.empty((block.stop - block.start, size), np.int16)
     own = np.arange(size)
     # a line further on never has a vector further back, but for a line that is there twice: the offset one less
@@ -152,6 +161,7 @@ def _path(scoring: Scoring, states: Offsets, block: slice, last: int) -> Offsets
         source = np.where(twice > scores, above, source)
         scores = np.maximum(scores, twice)
         back[i] = source
+        # a line that was never driven leaves all scores as they are
         if known[line]:
             vectors = line + states
             inside = (vectors >= 0) & (vectors < results.size)

@@ -23,6 +23,7 @@ def origin_cells(e: Evidence) -> Iterator[Cell]:
             continue
         # the sign of x - x is the mode's, so both signs of x are tried
         negative = e.parts[-1].negative if name == "x - x" else e.exact.negative
+        # the pairs of special values tell the signs of both zeros apart
         if name == "a sum of zeros":
             yield Cell(f"zero: {name}", inside, exist.get(name, WANTED))
         elif name == "a product of zero, and zero":
@@ -58,8 +59,10 @@ def _few_that_exist(d: Description) -> dict[str, int]:
     ]
     few: dict[str, int] = {}
     if len(zeros) == 1:
+        # a root has one infinite operand: of -infinity it is no number
         few = {"a zero operand": zeros[0], "an infinite operand": 1 if d.operation == "sqrt" else infinities[0]}
     elif d.operation in ("add", "subtract"):
+        # of the pairs of infinities, those whose terms differ in sign: half
         few = {"a sum of zeros": zeros[0] * zeros[1], "infinity - infinity": infinities[0] * infinities[1] // 2}
     elif d.operation == "divide":
         few = {"0 / 0": zeros[0] * zeros[1], "infinity / infinity": infinities[0] * infinities[1]}

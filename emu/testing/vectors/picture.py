@@ -38,6 +38,7 @@ def picture(vectors: Vectors, given: Codes | None, index: int) -> Iterator[str]:
         if terms.size > MOST_TERMS:
             yield f"{'':<10}... {terms.size - MOST_TERMS} more"
     exact = exact_value(d, vectors.operands, index)
+    # asked of this vector alone: others may be rounded on the way
     if exact is not None and d.operation == "matmul" and not Evidence(vectors.at(np.array([index]))).adds_exactly:
         yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds or overflows on the way"
     elif exact is not None:
@@ -64,6 +65,7 @@ def _exact_lines(exact: Fraction, fmt: Format, label: str, *, integral: bool = F
         kept, rest = (-kept, rest) if rest == 0 else (-kept - 1, 1 - rest)
     how = "exact" if rest == 0 else "a tie" if rest == HALF else "above half" if rest > HALF else "below half"
     fields = _kept_fields(exact, fmt, kept, last)
+    # the first dropped bit, the second, and whether any other is 1
     guard, behind = divmod(2 * rest, 1)
     round_bit, sticky = divmod(2 * behind, 1)
     dropped = f"{int(guard)} {int(round_bit)} {int(sticky > 0)}"
@@ -75,6 +77,7 @@ def _exact_lines(exact: Fraction, fmt: Format, label: str, *, integral: bool = F
 def _kept_fields(exact: Fraction, fmt: Format, kept: int, last: int) -> str:
     """Return the bits that are kept, in the fields of a code; what lies beyond the range has more of them in front."""
     if isinstance(fmt, Fixed):
+        # bits that the number has beyond the word, so that the fields of a wider word can show it
         more = max((kept if kept >= 0 else ~kept).bit_length() + fmt.signed - fmt.width_bits, 0)
         more += exact < 0 and not fmt.signed
         wide = Fixed(fmt.width_bits + more, fmt.frac_bits, fmt.signed) if fmt.width_bits + more <= MOST_BITS else None
@@ -83,6 +86,7 @@ def _kept_fields(exact: Fraction, fmt: Format, kept: int, last: int) -> str:
         return fields_of(wide, kept & (wide.n_codes - 1))
     quantum = fmt.emin - fmt.fraction_bits
     if kept >> fmt.fraction_bits or last == quantum:
+        # each exponent above the lowest adds 2**fraction_bits steps; what lies beyond the range has a larger field
         index = ((last - quantum) << fmt.fraction_bits) + kept - fmt.lowest_index
     else:  # a whole number of fewer digits than the format has
         index = int(fmt.encode(np.array(float(kept) * 2.0**last))) & (fmt.sign_code - 1)

@@ -72,6 +72,7 @@ class Pool:
 
 def _aimed_at_cells(d: Description) -> Vectors:
     aim, pool = Aim(d, d.seed), _pool_of_specials(d)
+    # each set has at most a quarter of MOST_TERMS, unless FEWEST_AIMS vectors have more already
     aims = min(AIMS, max(MOST_TERMS // (4 * d.depth), FEWEST_AIMS))
     pool = distinct(joined(d, [pool, _aimed(d, aim, aims)]))
     for turn in range(ROUNDS):
@@ -91,7 +92,7 @@ def _aimed_at_cells(d: Description) -> Vectors:
 
 
 def _missing(everything: Everything, cells: Sequence[Cell]) -> Vectors | None:
-    """Return vectors of the cells that have too few, as many as there are; None if there are none."""
+    """Return more vectors of the cells that have too few, out of all inputs; None if there are none."""
     count_of = {cell.name: cell.count for cell in cells}
     chosen: set[int] = set()
     for cell in everything.cells:
@@ -108,13 +109,14 @@ def _aimed(
 ) -> Vectors:
     """Return vectors that are aimed at cells, those of dropped `bits` alone, or in a `turn` at others that are few."""
     sized_ = sized(d, count)
+    # draw 0 is that of the vectors of no cell (`making.py`)
     draw = 1 + len(bits) if at == "cells" else 100 * TARGETS.index(at) + turn
     rbits = random_bits_of(sized_, count, draw=draw) if d.is_stochastic else None
     return answered(sized_, aim.operands(count, bits, at), rbits)
 
 
 def _pool_of_specials(d: Description) -> Vectors:
-    """Return vectors with each pair of special values, and such that cross the accumulator's limits, if any do."""
+    """Return vectors with each pair of special values, and ones that cross the accumulator's limits, if any can."""
     specials = [list(special_codes(fmt).values()) for fmt in d.operand_formats]
     drawn = Random(f"emu specials {d.seed}")
     among = [[*codes, *edge_codes(fmt)] for codes, fmt in zip(specials, d.operand_formats, strict=True)]
@@ -146,6 +148,7 @@ def _pool_of_specials(d: Description) -> Vectors:
     operands = list[Codes]()
     for i, column in enumerate(zip(*rows, strict=True)):
         codes = np.zeros(sized_.shape_of(i), np.uint64)
+        # of a factor's terms the first one; the others are 0
         codes.reshape(len(rows), -1)[:, 0] = column
         operands.append(codes)
     rbits = random_bits_of(sized_, len(rows), draw=1) if d.is_stochastic else None
@@ -178,6 +181,7 @@ def _nans_of(fmt: Format, random: Random) -> list[int]:
         return []
     quiet, codes = 1 << (fmt.fraction_bits - 1), list[int]()
     for k in range(MORE_NANS):
+        # any length of payload is as likely; 0 would be an infinity
         payload = max(random.getrandbits(fmt.fraction_bits - 1) >> random.randrange(fmt.fraction_bits - 1), 1)
         sign = fmt.sign_code if fmt.signed and random.getrandbits(1) else 0
         codes.append(sign | fmt.first_special_code | payload | quiet * (k % 2))
@@ -200,6 +204,7 @@ def chosen(masks: Sequence[Mask], wanted: Sequence[int], *, most_wanted: bool = 
             first one.
     """
     inside = np.array(masks)
+    # rounds of one vector for each cell: if there is room for few, no cell is left out
     reached, order, taken = np.zeros(len(masks), np.int64), list[int](), np.zeros(inside.shape[1], bool)
     for level in range(1, max(wanted) + 1):
         for k, most in enumerate(wanted):

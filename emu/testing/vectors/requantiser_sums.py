@@ -33,6 +33,7 @@ def reach_of_sums(d: Description) -> tuple[int, int]:
     assert d.requantise is not None
     by, (low, high) = d.requantise, bounds_of(d)
     least, most = _ends(_sums_format(d))
+    # multipliers are above 0, so that order stays
     ends = [Fraction(end - by.zero) / by.factor for end in (low - 1, high + 1)]
     return max(least, math.ceil(ends[0])), min(most, math.floor(ends[1]))
 
@@ -53,6 +54,7 @@ def expected_roundings(d: Description, i: int, *, negative: bool) -> tuple[int, 
         return 0, side if step.factor.numerator > 1 else 0
     if step.factor.denominator == 1 and not _is_after_a_product(d, i):
         return 0, 0
+    # operands of the step reach about so far; ties are odd multiples of `tie`
     reached, tie = int(side * before), step.factor.denominator // 2
     if _is_after_a_product(d, i):  # a half is rare
         return min(side, 2), reached
@@ -70,7 +72,9 @@ def telling_sums(d: Description, count: int, seed: int) -> Codes:
     assert isinstance(source, Fixed)
     low, high = reach_of_sums(d)
     drawn = Random(f"emu sums within reach {seed}")
+    # first the sums that tell most; if there are not enough of them, others within reach
     chosen = _first(_in_turn(d, Random(f"emu sums {seed}"), low, high), count)
+    # a large multiplier may leave no sum within reach
     among = (low, high) if low <= high else _ends(source)
     while len(chosen) < count:
         chosen.append(drawn.randint(*among))
@@ -99,6 +103,7 @@ def with_telling_addends(d: Description, operands: tuple[Codes, ...]) -> tuple[C
     a, b = (fmt.decode(x).astype(np.int64) for fmt, x in zip(d.operand_formats[:2], operands[:2], strict=True))
     low, high = reach_of_sums(d)
     wanted = _first(_in_turn(d, Random(f"emu addends {d.seed}"), low, high), d.count)
+    # np.resize repeats them if there are fewer than vectors
     sums = np.resize(np.array(wanted, np.int64), d.count)
     needed = (sums - (a * b).sum(axis=1)).view(np.uint64) & np.uint64(addend.n_codes - 1)  # modulo 2**64, as sums wrap
     chosen = np.where(np.arange(d.count) % 2 == 0, needed, operands[2])
@@ -113,6 +118,7 @@ def _in_turn(d: Description, drawn: Random, low: int, high: int) -> Iterator[int
     yield from (x for x in (0, 1, -1, low, high, low - 1, high + 1) if least <= x <= most)
     for step in d.pipeline:
         if step.factor.denominator > 1:
+            # half the denominator times an odd number; factors with an odd numerator make a half of it
             ties = (odd * step.factor.denominator // 2 for odd in range(-63, 64, 2))
             yield from (x for x in ties if low <= x <= high)
     fmt = d.stage.format
@@ -122,6 +128,7 @@ def _in_turn(d: Description, drawn: Random, low: int, high: int) -> Iterator[int
     for beside in sorted(range(-BESIDE, BESIDE + 1), key=abs):
         for element in elements:
             for half in (Fraction(1, 2), Fraction(0)):
+                # with a half, the threshold to the next element; without, the sum that is this element
                 x = round((element - by.zero + half) / factor) + beside
                 if least <= x <= most:
                     yield x

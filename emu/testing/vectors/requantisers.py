@@ -54,6 +54,7 @@ def multiplier_of(text: str) -> Fraction:
             number = Fraction(value)
         except (ValueError, OverflowError):
             number = Fraction(0)
+    # 2**-126 is the smallest normal number of binary32
     if not Fraction(1, 1 << 126) <= number < 1 << 31:
         raise ConfigError(
             f"a multiplier must be a number from 2**-126 to 2**31, got {text!r}; write it like 1518500250*2**-38, "
@@ -87,6 +88,7 @@ class RequantiserTable(Table):
         if not isinstance(given, str):
             return given
         kind, *words = given.split() or [""]
+        # words[0] is the multiplier, then pairs of a name and a number
         pairs = dict(zip(words[1::2], words[2::2], strict=False))
         wrong = [name for name in pairs if name not in _NUMBERS and name != "rounding"]
         if not len(words) % 2 or wrong or 2 * len(pairs) < len(words) - 1:
@@ -140,7 +142,7 @@ class RequantiserTable(Table):
 
     @property
     def requantiser(self) -> Requantiser:
-        """Kind, zero point, bounds and mode as `emu.Requantiser` has them; its scale is of no meaning."""
+        """Kind, zero point, bounds and mode as `emu.Requantiser` has them; its scale, 1, is not used."""
         return Requantiser(self.kind, 1.0, self.zero, self.lowest, self.highest, self.rounding)
 
     @property
@@ -165,6 +167,7 @@ class RequantiserTable(Table):
         if self.kind in IN_31_BITS:
             return int(self.in_31_bits[0])
         if self.kind == RequantiserKind.FLOAT32:
+            # np.spacing is the ulp of binary32
             return int(m / Fraction(float(np.spacing(np.float32(float(m))))))
         return m.numerator
 
@@ -180,7 +183,9 @@ class RequantiserTable(Table):
                 return [single, {**single, "times": power_text(m)}, {**_step("nearest_even"), **last}]
             case RequantiserKind.DOUBLE_ROUNDING:
                 n, shift = self.in_31_bits
+                # a shift to the left comes first, in the 32 bits of the sum, which wrap
                 left = {"format": "fix32f0", "overflow": "wrap", "times": power_text(Fraction(1 << max(shift, 0)))}
+                # the high half of the doubled 64-bit product, rounded
                 high = _step("nearest_up", n / (1 << MULTIPLIER_BITS))
                 right = _step("nearest_away", Fraction(1, 1 << max(-shift, 0)))
                 return [*([left] if shift > 0 else []), high, {**right, **last}]
@@ -190,12 +195,13 @@ class RequantiserTable(Table):
                 return [{**_step(str(by.rounding), m), **last}]
 
     def other_kind(self, kind: RequantiserKind) -> RequantiserTable | None:
-        """Return the multiplier in another kind, rounded as that needs; None if it is no other, or cannot be of it."""
+        """Return the same by another kind, the multiplier rounded to one that it can have; None if there is none."""
         m, alike = self.factor, (RequantiserKind.EXACT, RequantiserKind.SHIFT)
         if kind == self.kind or (kind in alike and self.kind in alike):
             return None
         if kind == RequantiserKind.FLOAT32:
             with np.errstate(over="ignore", under="ignore"):
+                # an infinity becomes 0, which the table then refuses
                 m = Fraction(float(np.nan_to_num(np.float32(float(m)), posinf=0)))
         if kind in IN_31_BITS:
             n, shift = self.in_31_bits
@@ -219,5 +225,6 @@ def _step(rounding: str, times: Fraction = Fraction(1)) -> dict[str, Any]:
 def power_text(number: Fraction) -> str:
     """Return a number whose denominator is a power of two as `multiplier_of` reads it."""
     n, e = number.numerator, 1 - number.denominator.bit_length()
+    # trailing zeros of the numerator go into the exponent
     shift = (n & -n).bit_length() - 1 if n else 0
     return f"{n >> shift}*2**{e + shift}"

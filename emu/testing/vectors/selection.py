@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 
 def _is_less(a: Exact, b: Exact) -> Mask:
     """Return where a < b, of zeros -0 < +0."""
+    # infinities count as 0 here, and are put in their place below
     (left, right), _ = to_common_exponent([_numbers(a), _numbers(b)])
     less = (left < right) | ((left == right) & a.negative & ~b.negative)
     less = np.where(a.kind == INFINITE, a.negative, np.where(b.kind == INFINITE, ~b.negative, less))
@@ -52,7 +53,9 @@ def _selected(parts: list[Exact], *, larger: bool, numbers: bool) -> Exact:
     a, b = parts
     no_a, no_b = a.kind >= NAN, b.kind >= NAN
     first = _is_less(b, a) if larger else _is_less(a, b)
+    # `numbers`: the operand that is a number is chosen; else the NaN is
     first = np.where(no_b, numbers, np.where(no_a, not numbers, first)).astype(bool)
+    # two NaNs: the first one
     return _either(np.where(no_a & no_b, True, first).astype(bool), a, b)
 
 

@@ -40,12 +40,15 @@ def names_of(offsets: Offsets, vectors: int) -> Iterator[str]:
     if lines == vectors and whole and (offsets == whole).all():
         yield f"every result {_lines(abs(whole))} too {'late' if whole < 0 else 'early'}"
         return
+    # above 0: vectors without a line; below 0: lines too many
     changes = np.diff(offsets, prepend=0)
+    # the offset rises at line i: the vectors from the one that was due, i + the old offset, have no line
     lost = [_Change(int(i + offsets[i] - changes[i]), int(changes[i])) for i in np.flatnonzero(changes > 0)]
     added = _merged(offsets, np.flatnonzero(changes < 0))
     rest = vectors - lines - int(offsets[-1])
     if rest > 0 and _is_regular([*lost, _Change(vectors - rest, rest)]):
         rest = 0  # the next loss of the row
+    # a loss from vector 0 on is one at the start, unless it begins a regular row or the other losses are single too
     if lost and lost[0].vector == 0 and not _is_regular(lost):
         singles = sum(change.size == 1 for change in lost)
         is_row = _is_regular(lost[1:]) and lost[0].size < lost[1].size
@@ -66,6 +69,7 @@ def _merged(offsets: Offsets, lines: NDArray[np.int64]) -> list[_Change]:
     changes: list[_Change] = []
     for line in lines.tolist():
         vector = int(line + offsets[line])
+        # at line 0 an offset below 0 is the number of lines before the first vector
         size = int(offsets[line - 1] - offsets[line]) if line else -vector
         if line == 0:
             changes.append(_Change(-1, size))
@@ -89,8 +93,10 @@ def _lost(changes: Sequence[_Change]) -> Iterator[str]:
     if not changes:
         return
     first, total = changes[0], sum(change.size for change in changes)
+    # the row may begin within its first loss, which is shorter then
     if _is_regular(changes) or (_is_regular(changes[1:]) and first.vector == 0 and first.size < changes[1].size):
         period, last = changes[2].vector - changes[1].vector, changes[-1]
+        # all but one result of each period are lost
         if last.size > 1 and last.size == period - 1:
             start = (last.vector + last.size) % period
             yield f"dropped: all but every {_nth(period)} result, the first that is there is that of vector {start}"
@@ -114,6 +120,7 @@ def _added(changes: Sequence[_Change], lines: int) -> Iterator[str]:
         return
     first, total = changes[0], sum(change.size for change in changes)
     regular = _is_regular(changes)
+    # each vector has `size` lines more than one, up to the last, which may be cut
     if regular and changes[1].vector - first.vector == 1 and (first.size + 1) * len(changes) >= lines - first.size:
         yield f"every result stands {first.size + 1} times"
     elif regular and first.size == 1:

@@ -75,16 +75,19 @@ def steered_operands(description: Description) -> tuple[Codes, ...] | None:
     up = np.where(whole.noise(_STAYS) & np.uint64(3), up, 1.0)  # 1: all terms have one sign
     beyond = 1 + LEAST_BEYOND + _uniform(whole, _BEYOND) * (MOST_BEYOND - LEAST_BEYOND)
     size = np.minimum(alone / up * beyond, 1.0)  # of a term, as a share of the largest
+    # term k is on the way up for k < u K, then on each stretch of 2 u K terms in the other direction
     turns = np.floor((np.arange(d.depth) / (up * d.depth) + 1) / 2).astype(np.int64)
     downward = (turns + (whole.noise(_WHOLE) & np.uint64(1)).astype(np.int64)) % 2 == 1
     a_format, b_format = d.operand_formats[:2]
     a_negative = (Places.of(d.seed, (d.count, d.depth)).noise(_FACTORS) & np.uint64(1)).astype(bool)
+    # the sign of a product is all that matters: it comes from whichever factor has a sign
     if not a_format.signed:
         a_negative &= False
     elif not b_format.signed:
         a_negative = downward
     b_negative = downward ^ a_negative if b_format.signed else np.zeros_like(downward)
     operands = [
+        # each factor has the square root of the product's share
         _codes(fmt, _factors(d, i, np.sqrt(size)) * np.where(negative, -_largest(fmt), _largest(fmt)))
         for i, (fmt, negative) in enumerate(((a_format, a_negative), (b_format, b_negative)))
     ]

@@ -103,6 +103,7 @@ class Steps:
 
     def complemented(self, where: Mask) -> Steps:
         """Return the steps in two's complement: of a negative number `kept` is rounded down, and `rest` goes up."""
+        # an exact negative number has the same digits in both
         turned = where & self.inexact
         whole = 1 << self.drop.astype(object)
         return replace(
@@ -115,6 +116,7 @@ class Steps:
     def alone(self) -> NDArray[np.int64]:
         """How far behind the guard the only 1 behind it stands, from 1 on; 0: there is none, or there are several."""
         below = self.below
+        # a power of two; `below` has drop - 1 bits, so that one of length n stands drop - n places behind the guard
         single = (below != 0) & ((below & (below - 1)) == 0)
         length: Any = np.frompyfunc(int.bit_length, 1, 1)(below)
         return np.where(single.astype(bool), self.drop - length.astype(np.int64), 0)
@@ -161,14 +163,17 @@ def steps_of(exact: Exact, stage: OutputStage, rbits: Codes | None, *, integral:
     """
     fmt, code = stage.format, encode_stage(stage)
     exact = exact.as_object()
+    # infinities and NaN have no digits here, so that no step is a tie or inexact
     significand = np.where(exact.kind == FINITE, exact.significand, 0)
     exact = replace(exact, significand=significand)
     last = _last_places(exact, code, integral)
+    # an exact result may end above the last place: then it is filled with zeros, and nothing is dropped
     grow = np.maximum(exact.exponent - last, 0).astype(object)
     drop = np.maximum(last - exact.exponent, 0)
     whole = significand << grow
     kept = whole >> drop.astype(object)
     rest = whole - (kept << drop.astype(object))
+    # with a precision of 1, `round_to` would take the parity of a tie from the exponent field, not from the integer
     code = code._replace(format=code.format._replace(precision=0)) if integral else code
     u = None if rbits is None else rbits.astype(np.int64)
     rounded, _ = round_to(exact, last, code, u, 0)
@@ -182,9 +187,11 @@ def steps_of(exact: Exact, stage: OutputStage, rbits: Codes | None, *, integral:
 
 def _last_places(exact: Exact, stage: StageCode, integral: bool) -> NDArray[np.int64]:
     if integral:
+        # a number that ends above the point is an integer already; modes that move exact results move it in units of 1
         return np.zeros_like(exact.exponent) if moves_exact(stage) else np.maximum(exact.exponent, 0)
     fmt = stage.format
     if not fmt.is_float:
         return np.full(exact.kind.shape, fmt.quantum, np.int64)
     nonzero = (exact.significand != 0).astype(bool)
+    # normal numbers keep `precision` digits, smaller ones end at the quantum
     return np.where(nonzero, np.maximum(exact.leading - (fmt.precision - 1), fmt.quantum), fmt.quantum)

@@ -37,6 +37,7 @@ def testbench(bench: Bench, dump: str) -> Files:
         "SCRAMBLES": [line for row in inputs for line in _scramble(row)],
         "WRITES": _writes(bench),
         "RESULT": _active(bench.result) if bench.result else "false",
+        # bit i is channel i; `all` of the testbench has every channel's bit
         "ACCEPTS": " | ".join(f"uint64_t{{{_active(s)}}} << {i}" for i, s in enumerate(bench.accepts)) or "all",
         "ZEROS": [
             *(
@@ -58,6 +59,7 @@ def port(name: str) -> str:
 
 def wrapper(bench: Bench) -> str:
     """Return the module that Verilator compiles: its ports have the described widths."""
+    # Verilator compares these widths with those of the unit's ports, and warns: `Verilator.complaints` reads it
     widths = bench.widths()
     driven = {name: widths[name] for name in bench.driven()}
     singles = [
@@ -100,6 +102,7 @@ def _load(row: Input) -> list[str]:
     if row.terms == 1:
         line = f"set_bits(unit->{name}, 0, {width}, next_code(file_{row.letter}));"
     else:
+        # a file lists the first term first
         index = "i" if row.first_is_low else f"({row.terms - 1} - i)"
         line = (
             f"for (int i = 0; i < {row.terms}; ++i) "
@@ -110,6 +113,7 @@ def _load(row: Input) -> list[str]:
 
 def _scramble(row: Input) -> list[str]:
     name, width = port(row.port), row.width_bits * row.terms
+    # 64 bits at a time, as many as `random_bits` gives
     words = [
         f"set_bits(unit->{name}, {low}, {min(width - low, 64)}, random_bits(seed));" for low in range(0, width, 64)
     ]
@@ -123,6 +127,7 @@ def _writes(bench: Bench) -> list[str]:
     ]
     if bench.flags:
         bits = [
+            # != 0 makes a bool, which fits the braces without narrowing
             f"uint64_t{{(unit->{port(wire_bit[0])} >> {wire_bit[1]} & 1u) != 0}} << {bit}"
             for bit, wire_bit in enumerate(bench.flag_bits)
             if wire_bit

@@ -8,8 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+# up to the first `end`; `_` is part of a word, so a port called end_of_sum does not count
 _ENTITY = r"\bentity\s+{name}\s+is\b(.*?)\bend\b"
+# greedy: up to the last `);`, because bounds have parentheses too; so it needs a text with no other clause behind it
+# (`_split`)
 _CLAUSE = r"\b{word}\s*\((.*)\)\s*;"
+# groups: names, type, bounds, default value
 _DECLARATION = re.compile(
     r"^\s*(?:signal\s+)?([\w\s,]+?)\s*:\s*(?:inout\b|in\b|out\b|buffer\b)?\s*([\w.]+)\s*(?:\((.*?)\))?\s*(?::=\s*(.*?))?\s*$",
     re.IGNORECASE | re.DOTALL,
@@ -49,12 +53,15 @@ def ports_of_entity(text: str, entity: str, parameters: Mapping[str, object]) ->
         >>> ports_of_entity(text, "e", {"w": 12})
         {'a': EntityPort(type='signed', width_bits=12), 'b': EntityPort(type='signed', width_bits=12)}
     """
+    # comments may hold semicolons and parentheses
     text = re.sub(r"--.*", "", text)
     entities = re.search(_ENTITY.format(name=re.escape(entity)), text, re.DOTALL | re.IGNORECASE)
     if entities is None:
         return {}
     generics_text, _, ports_text = _split(entities[1])
+    # VHDL's names know no case: all are kept in small letters
     numbers: dict[str, int] = {}
+    # in order: a default may use generics before it
     for names, _, _, value in _declared(generics_text, "generic"):
         numbers |= {name: number for name in names if (number := _number(value, numbers)) is not None}
     numbers |= {name.lower(): int(value) for name, value in parameters.items() if isinstance(value, int)}
@@ -99,12 +106,14 @@ def _width(bounds: str, numbers: Mapping[str, int]) -> int | None:
     match = _RANGE.match(bounds)
     ends = [_number(match[1], numbers), _number(match[3], numbers)] if match else [None]
     known = [end for end in ends if end is not None]
+    # `downto` or `to`, the width is the same; unknown as soon as one end is
     return abs(known[0] - known[1]) + 1 if len(known) == len(ends) == 2 else None
 
 
 def _number(text: str, numbers: Mapping[str, int]) -> int | None:
     """Return the number of a sum or product of numbers and generics; None of anything else."""
     try:
+        # VHDL's sums and products read as Python's, apart from the sign of division
         return _computed(ast.parse(text.strip().lower().replace("/", "//"), mode="eval").body, numbers)
     except (SyntaxError, KeyError, ZeroDivisionError):
         return None

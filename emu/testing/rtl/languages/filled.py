@@ -17,6 +17,7 @@ def filled(name: str, marks: Mapping[str, object]) -> str:
     """Return the text of a file of this folder with its marks replaced; a list becomes lines."""
 
     def value(match: re.Match[str]) -> str:
+        # a KeyError if a text has a mark that its language does not fill
         mark = marks[match[1]]
         return "\n".join(cast("list[str]", mark)) if isinstance(mark, list) else str(mark)
 

@@ -13,6 +13,7 @@ TESTBENCH = "testbench.py"
 def testbench(bench: Bench, dump: str) -> Files:
     """Return the testbench."""
     row = bench.handshake
+    # only what differs from the named row is written out
     usual = HANDSHAKES.get(row.name, row)
     changed = {role: getattr(row, role) for role in ROLES if getattr(row, role) != getattr(usual, role)}
     arguments = {

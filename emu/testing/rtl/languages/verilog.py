@@ -25,6 +25,7 @@ def testbench(bench: Bench, dump: str) -> Files:
     state = [signal.name for signal in bench.watched()]
     columns = [*bench.outs, *(["flags"] if bench.flags else [])]
     digits = ["%h" for _ in columns]
+    # %h without a width prints all digits of a vector, with x and z in their places
     values = [*(wire(name) for name in bench.outs), *(["flags"] if bench.flags else [])]
     reads = [f"  wire {vector(ports[name])} {wire(name)};" for name in bench.read()]
     marks: dict[str, object] = {
@@ -47,6 +48,7 @@ def testbench(bench: Bench, dump: str) -> Files:
             *(f"  wire {wire(signal.name)};" for signal in bench.watched()),
             *(f"  integer file_{row.letter};" for row in bench.inputs),
         ],
+        # a concatenation lists the highest bit first: channel 0 comes last
         "ACCEPTS": "{" + ", ".join(_active(s) for s in reversed(bench.accepts)) + "}" if bench.accepts else "~0",
         "RESULT": _active(bench.result) if bench.result else "1'b0",
         "FLAGS": _flags(bench),
@@ -120,6 +122,7 @@ def _driven(signal: Signal, expression: str) -> str:
 
 
 def _flags(bench: Bench) -> str:
+    # highest bit first again; flags that the unit lacks are 0
     bits = [f"{wire(wire_bit[0])}[{wire_bit[1]}]" if wire_bit else "1'b0" for wire_bit in reversed(bench.flag_bits)]
     return "{" + ", ".join(["1'b0"] * (FLAGS_WIDTH - len(bits)) + bits) + "}"
 
@@ -130,6 +133,7 @@ def _load(row: Input) -> list[str]:
     if row.terms == 1:
         reading = [f'ok = $fscanf(file_{row.letter}, "%h", {name});']
     else:
+        # a file lists the first term first
         index = "i" if row.first_is_low else f"({row.terms - 1} - i)"
         reading = [
             f"for (i = 0; i < {row.terms}; i = i + 1) begin",
@@ -143,10 +147,12 @@ def _load(row: Input) -> list[str]:
 
 
 def _noise(row: Input) -> str:
+    # $random gives 32 bits; an assignment cuts what is too many
     words = -(-row.width_bits * row.terms // 32)
     return "$random(seed)" if words == 1 else "{" + ", ".join(["$random(seed)"] * words) + "}"
 
 
 def _mode(name: str, mode: Mode) -> list[str]:
+    # a run chooses the mode with +PORT=CODE; without, it is the first that the port lists
     default = next(iter(mode.codes.values()))
     return [f'    if (!$value$plusargs("{name}=%d", {wire(name)})) {wire(name)} = {default};']

@@ -29,6 +29,7 @@ def testbench(bench: Bench, dump: str) -> Files:
     inputs = bench.inputs
     widths = bench.widths()
     columns = [*bench.outs, *(["flags"] if bench.flags else [])]
+    # signals of the testbench are plain vectors: types of ports appear only in conversions
     used = sorted({PACKAGES[t] for name in bench.ports if (t := _type(bench, name)) in PACKAGES})
     values = [*(f"digits_of({wire(name)})" for name in bench.outs), *(["digits_of(emu_flags)"] if bench.flags else [])]
     writes = [f"      write(row, {value});" for value in values]
@@ -40,6 +41,7 @@ def testbench(bench: Bench, dump: str) -> Files:
         "COLUMNS": ", ".join(columns),
         "HANDSHAKE": " ".join([bench.handshake.name, *bench.handshake.names()]),
         "LIBRARIES": [f"use ieee.{package}.all;" for package in used],
+        # GHDL sets generics of the top level with -gNAME=VALUE, as Verilog's plusargs are set
         "GENERICS": "".join(
             f";\n    {name} : integer := {next(iter(mode.codes.values()))}" for name, mode in bench.modes.items()
         ),

@@ -35,5 +35,6 @@ def simulators_for(sources: Sources, name: str | None) -> list[Simulator]:
         raise ConfigError(
             f"`simulator` must know {language}, got {name}; take {' or '.join(row.name for row in known)}"
         )
+    # here, and not at the first call: a named simulator that is missing is an error of the arguments
     row.require()
     return [row]

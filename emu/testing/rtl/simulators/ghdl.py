@@ -28,6 +28,7 @@ from emu.testing.rtl.simulators.simulator import (
     printed_by,
 )
 
+# VHDL-2008: the testbench needs its to_string
 _STANDARD = "--std=08"
 
 
@@ -43,6 +44,7 @@ class Ghdl(Simulator):
         Complaint(re.compile(rf'{vhdl.TESTBENCH}:\d+:\d+: unit "(\w+)" not found in library'), TOP),
         Complaint(re.compile(rf'{vhdl.TESTBENCH}:\d+:\d+: no declaration for "(\w+)"'), MISSING),
         Complaint(re.compile(rf'{vhdl.TESTBENCH}:\d+:\d+: port "(\w+)" of mode IN must be connected'), UNNAMED),
+        # GHDL names no port here
         Complaint(re.compile(rf"(bound check failure) at {vhdl.TESTBENCH}"), SOME_WIDTH),
     )
 
@@ -53,11 +55,13 @@ class Ghdl(Simulator):
     @override
     def described(self, bench: Bench, sources: Sources) -> Bench:
         ports: dict[str, EntityPort] = {}
+        # types of ports are needed before anything is compiled: the testbench converts its vectors to them
         for path in sources.paths:
             ports |= ports_of_entity(path.read_text(encoding="utf-8", errors="replace"), bench.top, bench.parameters)
         for name, bits in bench.widths().items():
             if (port := ports.get(name.lower())) is not None and port.width_bits not in (None, bits):
                 raise ConfigError(WIDTH.format(port.width_bits, port=name, top=bench.top, bits=bits))
+        # types that were given win over those read from the source
         return replace(bench, types={**{name: port.type for name, port in ports.items()}, **bench.types})
 
     @override
@@ -75,6 +79,7 @@ class Ghdl(Simulator):
     @override
     def command(self, folder: Path, sources: Sources, arguments: Mapping[str, int], trace: Path | None) -> list[str]:
         words = ["ghdl", "-r", _STANDARD, *sources.options, f"--workdir={folder}", "emu_testbench"]
+        # the arguments are generics of the testbench
         words += [f"-g{name}={value}" for name, value in arguments.items()]
         if trace is not None:
             words.append({".fst": "--fst", ".ghw": "--wave"}.get(trace.suffix, "--vcd") + f"={trace}")

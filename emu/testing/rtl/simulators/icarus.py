@@ -60,6 +60,7 @@ class Icarus(Simulator):
     def build(self, bench: Bench, sources: Sources, folder: Path, waveform: str) -> str:
         return printed_by(
             [
+                # -Wportbind warns of ports without a connection, from which UNNAMED is made
                 *("iverilog", "-g2012", "-Wportbind", "-s", "emu_testbench", "-o", _PROGRAM),
                 *(f"-I{path.resolve()}" for path in sources.include),
                 *(f"-D{name}={value}" for name, value in sources.defines.items()),
@@ -72,6 +73,7 @@ class Icarus(Simulator):
 
     @override
     def command(self, folder: Path, sources: Sources, arguments: Mapping[str, int], trace: Path | None) -> list[str]:
+        # -n: $stop ends the simulation instead of waiting for a command
         words = ["vvp", "-n", str(folder / _PROGRAM)]
         if trace is not None:
             words += ["-fst"] * (trace.suffix == ".fst") + [f"+trace={trace}"]

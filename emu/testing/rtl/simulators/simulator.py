@@ -121,7 +121,7 @@ class Simulator(ABC):
         """Return the command that runs what was built."""
 
     def described(self, bench: Bench, sources: Sources) -> Bench:
-        """Return the testbench with what only the sources say."""
+        """Return the testbench with what only the sources say, such as types of ports."""
         return bench
 
     def require(self) -> str:
@@ -143,6 +143,7 @@ class Simulator(ABC):
         """
         for complaint in self.complaints:
             for match in complaint.pattern.finditer(printed):
+                # the wrapper's ports and the testbench's signals are called unit_NAME
                 port, *rest = (group or "" for group in match.groups())
                 port = port.removeprefix("unit_")
                 text = complaint.text
@@ -152,6 +153,7 @@ class Simulator(ABC):
                     text = PARAMETER
                 if text is UNNAMED and not self.is_input(port, sources):
                     continue
+                # ports that are not described are clock, reset and handshake, of one bit
                 bits = bench.widths().get(port, 1)
                 raise ConfigError(text.format(*rest, port=port, top=bench.top, bits=bits))
 
@@ -192,6 +194,7 @@ def printed_by(words: Sequence[str | Path], folder: Path, environment: Mapping[s
 
 def first_line(words: Sequence[str]) -> str | None:
     """Return the first line that a command prints; None if there is no such command."""
+    # PATH is part of the key: a command that is installed later, or hidden by a test, is asked again
     return _first_line(tuple(words), os.environ.get("PATH", ""))
 
 
@@ -202,4 +205,5 @@ def _first_line(words: tuple[str, ...], _path: str) -> str | None:
         run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
+    # some print their version on the error channel
     return (run.stdout or run.stderr).partition("\n")[0]

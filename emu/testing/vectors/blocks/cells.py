@@ -1,6 +1,6 @@
 """The cells of scales: largest magnitudes at which the scale steps, zeros, NaN, the ends of the scales, other rules.
 
-A cell of a block has its element of the largest magnitude, or the first one of those that are meant.
+A block counts in a cell by a single element: that of its largest magnitude, or the first that the cell is about.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def block_cells(e: Evidence) -> Iterator[Cell]:
     """Yield the cells of blocks and their scales, none of single numbers."""
     if not isinstance(e, BlockEvidence):
         return
+    # cells are marked at one element of each block, so that counting vectors counts blocks
     at_largest = _at_largest(e)
     for name, blocks in (*_of_largest(e), *_of_scales(e), *_of_rules(e)):
         yield Cell(name, at_largest & np.repeat(blocks, e.together))
@@ -35,10 +36,12 @@ def block_cells(e: Evidence) -> Iterator[Cell]:
 def other_rules(fmt: Scaled) -> Iterator[tuple[str, Scaled]]:
     """Yield the other rules that blocks of a format can have, with the format that has them; then another NaN rule.
 
-    A rule is that of somebody who may treat NaN in another way, too: then there are two formats of it.
+    If a rule comes with another treatment of NaN, there are two formats of it: with the treatment of `fmt`, and with
+    that of the rule.
     """
     own = fmt.levels[0].special
     for rule in SCALE_RULES.values():
+        # rules with a zero point store another number beside the scale
         if rule.name != fmt.rule.name and not rule.has_zero:
             try:
                 yield f"the rule {rule.name}", fmt.with_rule(rule.name, own)
@@ -54,11 +57,13 @@ def other_rules(fmt: Scaled) -> Iterator[tuple[str, Scaled]]:
 def first_of_each(inside: Mask, together: int) -> Mask:
     """Return the first vector of each block among some, (count,)."""
     rows = inside.reshape(-1, together)
+    # the running count is 1 from the first to before the second; `rows` leaves the first of these
     return (rows & (np.cumsum(rows, axis=1) == 1)).reshape(-1)
 
 
 def _at_largest(e: BlockEvidence) -> Mask:
     """Return the first element of the largest magnitude of each block."""
+    # a block of NaN alone has no largest magnitude: its first element stands for it
     return first_of_each(np.abs(e.numbers) == np.repeat(e.largest, e.together), e.together) | first_of_each(
         np.repeat(np.isnan(e.numbers).reshape(-1, e.together).all(axis=1), e.together), e.together
     )
@@ -71,8 +76,10 @@ def _of_largest(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     magnitude = np.where(finite, e.largest, 0)
     below, above = neighbours(source, magnitude)
     for name, numbers in (("a power of two", magnitude), ("just above one", below), ("just below one", above)):
+        # frexp gives significands in [1/2, 1)
         power = finite & (numbers > 0) & (np.frexp(numbers)[0] == 0.5)
         yield f"the largest magnitude of a block {name}", power
+    # no number of the tensor may exceed its largest, by which an outer scale is chosen
     top = float(e.largest.max(initial=0))
     own, under, over = (
         e.scales_of_single(np.where(finite & (x > 0), np.minimum(x, top), magnitude)) for x in (magnitude, below, above)
@@ -84,13 +91,14 @@ def _of_largest(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
 def neighbours(source: Format, magnitudes: Array) -> tuple[Array, Array]:
     """Return the next smaller and the next larger magnitude of a format; beyond its ends the end itself."""
     codes = magnitude_codes(source, magnitudes)
+    # codes of magnitudes are indices of the grid, counted from the index of code 0
     last = np.uint64(last_index(source) - (source.lowest_index if isinstance(source, Float) else 0))
     below, above = np.maximum(codes, np.uint64(1)) - np.uint64(1), np.minimum(codes + np.uint64(1), last)
     return values_of(source, below), values_of(source, above)
 
 
 def magnitude_codes(source: Format, magnitudes: Array) -> Codes:
-    """Return the codes of magnitudes of a format, which grow with them; the lowest word is its largest twin."""
+    """Return the codes of magnitudes, which grow with them; two's complement's lowest number has the largest."""
     x = np.minimum(magnitudes.astype(np.float64), float(source.max))
     if isinstance(source, Fixed):
         return np.ldexp(x, source.frac_bits).astype(np.uint64)
@@ -111,6 +119,7 @@ def _of_scales(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
     outer = e.blocks.rule.outer is not None
     largest = float(e.largest.max(initial=0)) if outer else float(source.max)
     smallest = float(values_of(source, np.ones(1, np.uint64))[0])
+    # scales grow with the magnitude: the ends of the numbers have the ends of the scales
     ends = fmt.encode(e.scales_of_single(np.array([min(smallest, largest), largest]))).astype(np.uint64)
     digits = -(-fmt.width_bits // 4)
     for name, end in zip(("lowest", "highest"), ends, strict=True):
@@ -127,13 +136,14 @@ def source_has_nan(source: Format) -> bool:
 
 
 def _of_rules(e: BlockEvidence) -> Iterator[tuple[str, Mask]]:
-    """Yield which blocks have other codes by other rules."""
+    """Yield the blocks whose scale or elements have other codes by another rule."""
     own = e.vectors.scales[0]
     for name, other in other_rules(e.blocks):
         if other.rule != e.blocks.rule and other.ignores_nan != e.blocks.ignores_nan:
             continue  # what differs by it alone has a cell of its own
         numbers = e.numbers_for(other)
         scales = block_scales(other, numbers)
+        # a rule may divide or read numbers differently, so elements may differ under the same scale
         elements = e.elements_by(scales, blocks=other, numbers=numbers) != e.results
         differs = (codes_of_scales(other, scales)[0] != own) | elements.reshape(-1, e.together).any(axis=1)
         if differs.any():
@@ -144,6 +154,7 @@ def _of_places(e: BlockEvidence, at_largest: Mask) -> Iterator[Cell]:
     """Yield where the largest magnitude stands, and which sign it has, if the scale without it is another."""
     b, rows = e.together, e.numbers.reshape(-1, e.together)
     finite = np.isfinite(rows).all(axis=1) & (e.largest > 0)
+    # 0 stands for the largest magnitude of blocks that are not asked about
     own = e.scales_of_single(np.where(finite, e.largest, 0))
 
     def decides(left: Array) -> Mask:
@@ -153,6 +164,7 @@ def _of_places(e: BlockEvidence, at_largest: Mask) -> Iterator[Cell]:
 
     for name, place in (("first", 0), ("last", b - 1)):
         left = np.abs(np.where(np.isfinite(rows), rows, 0))
+        # the numbers without the one at `place`
         left[:, place] = 0
         yield Cell(f"the scale is that of the {name} element, without which it is another", decides(left))
     if e.description.operand_formats[0].signed:

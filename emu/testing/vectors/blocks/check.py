@@ -79,6 +79,7 @@ def compare_blocks(
     dump = _given(vectors, given, undriven, scales)
     differs = (dump.codes != e.expected) & dump.known
     elements, of_scales = differs[: dump.count], differs[dump.count :]
+    # flags of elements that say nothing count as right
     flags = None if flags is None else np.where(dump.known[: dump.count], flags, vectors.flags)
     if not differs.any():
         return None if flags is None else flags_compared(e, flags, np.arange(dump.count))
@@ -98,6 +99,7 @@ def _given(vectors: Vectors, given: Codes, undriven: Mask | None, scales: Column
     own = vectors.scales[0]
     known = np.ones(given.size, np.bool_) if undriven is None else ~undriven
     known_scales = np.zeros(own.size, np.bool_) if scales is None else ~scales.undriven
+    # what the dump lacks is filled with the right codes, and `known` excludes it from every comparison
     theirs = own if scales is None else np.where(known_scales, scales.codes, own)
     codes = np.concatenate([np.where(known, given, vectors.results), theirs])
     return _Given(codes, np.concatenate([known, known_scales]), given.size)
@@ -123,6 +125,7 @@ def _picture(e: BlockEvidence, dump: _Given, index: int | None, of_scales: Mask)
 def _block_lines(e: BlockEvidence, dump: _Given, block: int, *, is_compared: bool) -> Iterator[str]:
     b, source = e.together, e.description.operand_formats[0]
     magnitudes = np.abs(e.numbers[block * b : (block + 1) * b])
+    # of a block whose scale is NaN the NaN is shown, as the number that decides
     known = np.where(np.isnan(magnitudes), -1, magnitudes)
     place = int(np.argmax(np.where(np.isnan(magnitudes), np.inf, known) if e.lost[block] else known))
     code = int(e.vectors.operands[0][block * b + place])
@@ -138,6 +141,8 @@ def _explanation(e: BlockEvidence, dump: _Given, differs: Mask) -> Cover:
     """Return the causes of all differences: one of elements and scales, if there is one, else of each by itself."""
     elements = dump.codes[: dump.count]
     if not differs[dump.count :].any() and dump.known[: dump.count].all():
+        # what the codes alone show, as an output that never changes, or lines out of step: no hypothesis needs to be
+        # computed
         certain = list(seen_in_codes(e.vectors, elements))
         if certain:
             return Cover((Cause(certain[0], differs, tuple(certain[1:])),), differs & False)
@@ -148,8 +153,10 @@ def _explanation(e: BlockEvidence, dump: _Given, differs: Mask) -> Cover:
     if differs[dump.count :].any():
         apart = _apart(e, dump, known, differs)
         return apart if apart.unknown.sum() < explanation.unknown.sum() else explanation
+    # with the scales in the dump, faults of scales and of elements are told apart already
     further = [] if dump.has_scales else list(_pairs(e))
     if dump.known[: dump.count].all():
+        # faults of some regions of the elements only: the scales must be the right ones
         alone = [(name, codes[: dump.count]) for name, codes in [*known, *further] if _keeps_scales(e, codes)]
         further += [(name, e.joined(codes)) for name, codes in regional(e, alone, elements)]
     return cover([*known, *further], e.expected, dump.codes, dump.known)
@@ -161,6 +168,7 @@ def _keeps_scales(e: BlockEvidence, codes: Codes) -> bool:
 
 def _apart(e: BlockEvidence, dump: _Given, known: list[Hypothesis], differs: Mask) -> Cover:
     """Return the causes of the scales alone, and those of the elements by the scales of the dump."""
+    # elements first, then scales, as `_Given` has them
     is_scale = np.arange(dump.codes.size) >= dump.count
     of_scales = cover(known, e.expected, dump.codes, dump.known & is_scale)
     by_dump = _by_scales(e, dump.scales)
@@ -188,6 +196,7 @@ def _pairs(e: BlockEvidence) -> Iterator[Hypothesis]:
     """Yield the codes of a fault of scales and one of elements at once."""
     for name, codes in hypotheses(e, BLOCK_PAIRS):
         other = _by_scales(e, codes[e.results.size :])
+        # only if the fault of scales changes elements by nothing else than the scale
         if np.array_equal(other.results, codes[: e.results.size]):
             for second, both in hypotheses(other, SECOND):
                 yield f"{name}, and {second}", both

@@ -31,10 +31,11 @@ Array = NDArray[Any]
 TOP, TOPS = 1234.5678, 97
 #: That with which the number for the tensor is a power of two: else short operands times scales are hardly ever ties.
 SHORT_TOP = 1344.0
-#: Share of the largest number that it has at most.
+#: Share of the format's largest number that the tensor's largest magnitude has at most.
 MOST_OF_RANGE = 0.3
-#: Exponents below the tensor's largest magnitude at which blocks have no scale but the lowest.
+#: Exponents below the tensor's largest magnitude among which those of blocks are drawn: below them scales are lowest.
 TENSOR_REACH = 24
+# salts of the noise: one stream for each decision
 _EXPONENT, _KIND, _SIDE, _PLACE, _SIGN, _NUMBER, _BODY, _TARGET = range(40, 48)
 
 
@@ -51,6 +52,7 @@ def drawn_blocks(d: Description, count: int, seed: int) -> Codes:
     draw, top = Draw.of(seed, count, d.together), top_of(d)
     largest = _largest(fmt, source, draw, top)
     codes = _numbers(fmt, source, draw, largest, top)
+    # half of the choices are places, the other half one of both ends
     place = draw.choice(_PLACE, 2 * d.together)
     # the first and the last place are as likely as all others together
     place = np.where(place >= d.together, np.where(place % 2, d.together - 1, 0), place)
@@ -68,8 +70,10 @@ def anchor_of(d: Description) -> Codes | None:
     if fmt.rule.outer is None:
         return None
     block = drawn_blocks(d, 1, d.seed + 1)
+    # the tensor's largest magnitude, at the first place
     block[0, 0] = int(magnitude_codes(source, np.array([top_of(d)]))[0])
     values = np.abs(source.decode(block).astype(np.float64))
+    # a NaN or infinity would hide what the block is there for
     return np.where(np.isfinite(values), block, np.uint64(0))
 
 
@@ -82,6 +86,7 @@ def top_of(d: Description) -> float:
         largest = min(largest, PRESETS["fp32"].max)
     if fmt.rule.outer is None:
         return largest
+    # fewer digits than binary32: every other seed then has a tensor scale that is a power of two
     is_short = isinstance(source, Fixed) or source.significand_bits < PRESETS["fp32"].significand_bits
     drawn = SHORT_TOP if is_short and d.seed % 2 == 0 else TOP * (1 + (d.seed % TOPS) / TOPS)
     wanted = min(drawn, MOST_OF_RANGE * largest)
@@ -102,14 +107,17 @@ def _largest(fmt: Scaled, source: Format, draw: Draw, top: float) -> Array:
     low, high = math.frexp(smallest)[1] - 1, math.frexp(top)[1] - 1
     if fmt.rule.outer is not None:
         low = max(low, high - TENSOR_REACH)
+    # blocks 1 and 2 of a turn lie at either end of the exponents; every fourth one near 2**0
     span, turn = high - low + 1, np.arange(draw.count)[:, None] % TURN
     exponent = low + draw.choice(_EXPONENT, span)
     exponent = np.where(turn == 1, low + draw.choice(_EXPONENT, min(4, span)), exponent)
     exponent = np.where(turn == 2, high, exponent)
     middle = min(max(0, low), high)
     exponent = np.where(turn % 4 == 3, np.clip(middle + draw.choice(_EXPONENT, 9) - 4, low, high), exponent)
+    # 52 bits, uniform in [0, 1)
     part = (draw.block.noise(_NUMBER) >> np.uint64(12)).astype(np.float64) * 2.0**-52
     kind = draw.choice(_KIND, 8)
+    # significand of the largest element, in [1, 2), and one step of the elements' digits
     m = math.frexp(fmt.largest)[0] * 2
     step = 2.0 ** (1 - fmt.element_digits)
     beyond = m + (2 - m) * part  # where a scale for the largest element clips
@@ -117,10 +125,12 @@ def _largest(fmt: Scaled, source: Format, draw: Draw, top: float) -> Array:
     significand = np.select([kind == k for k in range(len(choices))], choices, 1 + part)
     near = values_of(source, _rounded_codes(source, np.minimum(np.ldexp(significand, exponent), top)))
     stepping = _stepping(fmt, source, near, top)
+    # kinds 6 and 7 of 8: the first magnitude of a scale
     near = np.where(kind >= 6, stepping, near)
     below, above = neighbours(source, near)
     side = draw.choice(_SIDE, 3)
     beside = np.select([side == 0, side == 1], [below, above], near)
+    # a neighbour beyond the ends gives way to the number itself
     return np.where((beside > 0) & (beside <= top), beside, np.where(near > 0, np.minimum(near, top), smallest))
 
 
@@ -132,6 +142,8 @@ def _stepping(fmt: Scaled, source: Format, near: Array, top: float) -> Array:
         stored = single_blocks(fmt, x.astype(number).reshape(-1), top).stored[0]
         return stored.reshape(-1)[: x.size].reshape(x.shape)
 
+    # Bisection for the smallest code whose scale is that of `near`. Invariant: the scale at `high` is at least `own`,
+    # and every code below `low` has a smaller scale. The interval halves in each step, so width_bits steps suffice.
     own = scales(near)
     high = magnitude_codes(source, near)
     low = np.zeros_like(high)
@@ -143,12 +155,13 @@ def _stepping(fmt: Scaled, source: Format, near: Array, top: float) -> Array:
 
 
 def _factors(fmt: Scaled, largest: Array, top: float) -> Array:
-    """Return by what numbers of each block are multiplied to be elements, about, (n, 1) float64."""
+    """Return the factor by which the numbers of each block become elements, about, (n, 1) float64."""
     number = np.float64 if fmt.rule.reads == "exact" else np.float32
     flat = largest.reshape(-1).astype(number)
     scales = single_blocks(fmt, flat, top)
     names = names_of_blocks(fmt, scales)
     with np.errstate(all="ignore"):
+        # the rule itself divides the largest numbers; the ratio to them is the factor, whatever the rule calls a scale
         quotients = elements_of(fmt, np.append(flat, number(top)), names).astype(np.float64)[: flat.size]
         factors = np.where(flat > 0, quotients / flat.astype(np.float64), 1.0)
     return np.where(np.isfinite(factors) & (factors > 0), factors, 1.0).reshape(largest.shape)
@@ -188,6 +201,7 @@ def _targets(fmt: Scaled, draw: Draw) -> Array:
     last, normal = last_index(element), normal_index(element)
     kind = draw.each(_NUMBER, 16)
     body = draw.number.noise(_BODY)
+    # indices of the elements' grid, below the largest
     span = max(last, 1)
     index = body % np.uint64(span)
     eighths = (body >> np.uint64(36) & np.uint64(7)).astype(np.float64) / 8
@@ -196,6 +210,7 @@ def _targets(fmt: Scaled, draw: Draw) -> Array:
     index = np.where(kind == 13, np.uint64(max(last - 1, 0)) + (body & np.uint64(1)), index)
     index = np.where((kind == 12) & (eighths >= 0.5), np.uint64(max(normal - 1, 0)), index)
     index = np.where(kind == 14, np.uint64(last), index)
+    # a dropped bit 1 to 24 places below the guard
     far = draw.each(_TARGET, 24) + 1
     guard = (body >> np.uint64(32) & np.uint64(1)).astype(np.float64)
     digits = (body >> np.uint64(40)) & np.uint64(1)
@@ -214,6 +229,7 @@ def _targets(fmt: Scaled, draw: Draw) -> Array:
 
 
 def _negative(source: Format, draw: Draw) -> NDArray[np.bool_]:
+    # all 0, positive, for an unsigned format
     signs = draw.number.noise(_SIGN) & np.uint64(source.signed)
     # of one block in eight all signs are the same, so that one of them has the largest magnitude of either sign
     turn = draw.choice(_SIGN, 8)

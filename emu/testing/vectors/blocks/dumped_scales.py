@@ -30,6 +30,7 @@ def read_scales(d: Description, path: Path, *, radix: str | None = None) -> Colu
         )
     count = d.count // d.together
     dump = read_dump(path, Reading(radix=radix, count=count))
+    # by lines: words beside each other are blocks one after the other
     codes = np.stack(list(dump.columns.values()), axis=1).reshape(-1)
     undriven = np.stack(list(dump.undriven.values()), axis=1).reshape(-1)
     if codes.size != count:
@@ -52,6 +53,8 @@ def scales_of_lines(column: Column, together: int) -> Column:
         ConfigError: lines of a block have different scales.
     """
     codes, undriven = column.codes.reshape(-1, together), column.undriven.reshape(-1, together)
+    # the last driven line of each block: a scale may be known only after the whole block; without any it is the last
+    # line, which stays undriven
     last = together - 1 - np.argmin(undriven[:, ::-1], axis=1)
     chosen = codes[np.arange(codes.shape[0]), last]
     differs = ((codes != chosen[:, None]) & ~undriven).any(axis=1)

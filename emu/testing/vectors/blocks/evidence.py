@@ -63,6 +63,7 @@ class BlockEvidence(Evidence):
     def scales(self) -> Scales:
         """The scales by which numbers are divided."""
         scales = block_scales(self.blocks, self.numbers)
+        # the outer levels stay those of the rule
         return scales if self._stored is None else self.with_codes(scales, self._stored)
 
     @property
@@ -74,6 +75,7 @@ class BlockEvidence(Evidence):
     def largest(self) -> Array:
         """The largest magnitude of each block that is no NaN, (blocks,)."""
         magnitudes = np.abs(self.numbers).reshape(-1, self.together)
+        # infinities count; a block of NaN alone has 0
         return np.where(np.isnan(magnitudes), 0, magnitudes).max(axis=1)
 
     @cached_property
@@ -88,6 +90,7 @@ class BlockEvidence(Evidence):
 
     @override
     def joined(self, codes: Codes) -> Codes:
+        # codes of elements get the right scales behind them; codes that have scales already stay
         is_whole = codes.size != self.results.size
         return codes if is_whole else np.concatenate([codes, self.vectors.scales[0]])
 
@@ -100,6 +103,7 @@ class BlockEvidence(Evidence):
         **changes: Any,
     ) -> Codes:
         codes = super().answered(operands=operands, formats=formats, **changes)
+        # only other operands, or operands read otherwise, change scales
         if operands is None and formats is None:
             return codes
         source = (formats or self.description.operand_formats)[0]
@@ -124,6 +128,8 @@ class BlockEvidence(Evidence):
         if self.blocks.rule.outer is None:
             return [names]
         values = source.decode(np.array(list(names.values()), np.uint64)).astype(np.float64)
+        # a larger one would change the number for the tensor, and with it every scale; NaN compares false and is left
+        # out
         inside = np.abs(values) <= float(self.largest.max(initial=0))
         return [{name: code for (name, code), is_inside in zip(names.items(), inside, strict=True) if is_inside}]
 
@@ -176,5 +182,6 @@ def scales_of_single(fmt: Scaled, magnitudes: Array, top: float) -> Array:
 
 def single_blocks(fmt: Scaled, magnitudes: Array, top: float) -> Scales:
     """Return the scales of blocks of one number each, and behind them of one with the tensor's largest magnitude."""
+    # tiles of 1 by 1: each number is a block; the last one keeps the tensor's largest magnitude as it is
     each = replace(fmt, levels=(replace(fmt.levels[0], tiling=Tiling(1, 1)), *fmt.levels[1:]))
     return block_scales(each, np.append(magnitudes, magnitudes.dtype.type(top)))

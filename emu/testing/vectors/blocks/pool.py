@@ -25,9 +25,9 @@ class BlockPool:
         description: of vectors of blocks.
 
     Attributes:
-        vectors: what there is to choose from; where a tensor has a number of its own, its block stands first.
+        vectors: what there is to choose from; if the tensor has a scale of its own, the block that decides it is first.
         cells: those of the vectors.
-        everything: None: nobody tries all blocks.
+        everything: None, because blocks are too many to try all of them.
     """
 
     everything: Everything | None = None
@@ -52,6 +52,7 @@ class BlockPool:
     def _order(self) -> NDArray[np.int64]:
         masks, wanted = [cell.by_block for cell in self.cells], [cell.wanted for cell in self.cells]
         order = chosen(masks, wanted, most_wanted=True)
+        # the anchor, block 0, always comes first: without it the tensor would have another largest magnitude
         return order if self._anchor is None else np.array([0, *order[order != 0]], np.int64)
 
     def vectors_of(self, description: Description, of_cells: int) -> Vectors:
@@ -64,6 +65,7 @@ class BlockPool:
         d = description.in_whole_blocks
         kept = self._order[: max(of_cells // d.together, 1)]
         rest = max(d.count // d.together - kept.size, 0)
+        # seed + 1 is the anchor's, so the further blocks are others than those of the pool
         more = drawn_blocks(d, rest, d.seed + 2) if rest else self._blocks[:0]
         blocks = np.concatenate([self._blocks[kept], more])
         rbits = None if self._rbits is None else self._rbits[kept]

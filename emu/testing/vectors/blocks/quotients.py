@@ -22,6 +22,7 @@ from emu.formats.steps import Steps
 
 Array = NDArray[Any]
 Codes = NDArray[np.uint64]
+# the definition, whatever backend is chosen: vectors must not depend on it
 _KERNELS = ReferenceKernels()
 
 
@@ -56,11 +57,14 @@ def with_stored(fmt: Scaled, scales: Scales, stored: Array) -> Scales:
         scales: of its rule.
         stored: the finest scales, (blocks,), in the carrier of their format.
     """
+    # A rule is a text of assignments, of which the last to `s` is the stored scale. What stands behind it is computed
+    # from the stored scale, so it is run again with the other one.
     statements = fmt.rule.steps.text.split(";")
     last = max(i for i, text in enumerate(statements) if text.split("=")[0].strip() == "s")
     names = {**scales.names, "s": stored}
     if rest := ";".join(statements[last + 1 :]).strip():
         names = Steps(rest).run(names, stored.dtype.type)
+    # blocks are lost if the other scale is NaN
     return Scales((stored, *scales.stored[1:]), names, np.isnan(stored))
 
 

@@ -65,6 +65,7 @@ def require_blocks(d: Description, fmt: Scaled) -> None:
         )
     _require_rows_of_blocks(fmt)
     for name in _OF_SINGLE_NUMBERS:
+        # a key at its default was not given
         if getattr(d, name) != type(d).model_fields[name].default:
             raise ConfigError(
                 f"`{name}` must be left out of results that share scales, got it for {fmt}: it is of single results"
@@ -91,6 +92,7 @@ def _require_rows_of_blocks(fmt: Scaled) -> None:
             f"long as that, block({fmt.element}, {level.replace(str(tiling), '1x128', 1)}){requantised}"
         )
     if tiling.across != 1:
+        # a block of one row with as many numbers has the same scale, since a rule looks at all of them alike
         size = (tiling.across or 1) * tiling.along
         levels = ", ".join([level.replace(str(tiling), f"1x{size}", 1), *map(str, fmt.levels[1:])])
         raise ConfigError(

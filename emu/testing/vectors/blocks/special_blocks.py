@@ -1,7 +1,7 @@
-"""Blocks of a kind that draws of numbers never reach: zeros alone, NaN, infinities, subnormal and special values.
+"""Blocks that drawn numbers never make: zeros alone, NaN, infinities, subnormal and special values.
 
-Of `TURN` blocks in a row each kind has one; a kind that operands cannot have leaves its block as it was drawn. A kind
-more is a function and its line in `KINDS`.
+Each kind has one of every `TURN` blocks. If the operands' format lacks a kind, its block stays as it was drawn. To add
+a kind, write a function and its line in `KINDS`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from emu.testing.vectors.conventions import has_payloads
 from emu.testing.vectors.description import Codes, Description
 from emu.testing.vectors.evidence import special_codes
 
-#: Of so many blocks in a row one is of each special kind, and a few are at either end of the exponents.
+#: One of so many blocks is of each special kind, and a few have exponents at either end.
 TURN = 32
-#: Block of a turn that is of the first kind; those before it have their places in `drawing.py`.
+#: Place in a turn of the first kind; `drawing.py` says what the places before it have.
 FIRST = 4
+#: Salts of the noise: which number of a block is marked; the digits that a drawn code has.
 _PLACE, _BODY = 60, 61
 
 
@@ -58,6 +59,7 @@ class Draw:
 
     def part(self, salt: int) -> NDArray[np.float64]:
         """Return a number of 0..1, below 1, for each number, (count, together)."""
+        # 53 of the 64 bits: each such integer is a float64, and times 2**-53 none of them reaches 1
         return (self.number.noise(salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -92,7 +94,7 @@ class SpecialDraw:
 
     @property
     def turn(self) -> NDArray[np.int64]:
-        """How many turns were before each block, (count, 1)."""
+        """The turn of each block, from 0 on, (count, 1)."""
         return np.arange(self.draw.count)[:, None] // TURN
 
     @property
@@ -103,18 +105,19 @@ class SpecialDraw:
 
     @property
     def ignores_nan(self) -> bool:
-        """Whether NaN are no numbers of their block."""
+        """Whether the rule leaves NaN out when it looks for the largest magnitude of a block."""
         blocks = self.description.blocks
         return blocks is not None and blocks.ignores_nan
 
     def with_marked(self, code: Codes) -> Codes:
-        """Return blocks of which one number is another."""
+        """Return the blocks with their marked number replaced by a code."""
         return np.where(self.marked, code, self.codes)
 
 
 def with_special_blocks(drawn: SpecialDraw) -> Codes:
     """Return blocks of which some are of each kind that the operands' format has, codes (count, together)."""
     codes, place = drawn.codes, np.arange(drawn.draw.count)[:, None] % TURN
+    # a block of a turn takes one kind, by its place; the others stay as they were drawn
     for number, kind in enumerate(KINDS, FIRST):
         special = kind(drawn)
         if special is not None:
@@ -136,6 +139,7 @@ def _negative_zeros(drawn: SpecialDraw) -> Codes | None:
 def _nan(drawn: SpecialDraw) -> Codes | None:
     """Return NaN in every place, those of every other turn signalling, with payloads that are drawn."""
     source = drawn.source
+    # a NaN anywhere makes the number for the tensor NaN, and with it every scale, unless the rule ignores NaN
     if not (isinstance(source, Float) and source_has_nan(source)) or (
         drawn.has_tensor_number and not drawn.ignores_nan
     ):
@@ -143,6 +147,8 @@ def _nan(drawn: SpecialDraw) -> Codes | None:
     quiet = np.full(drawn.codes.shape, source.nan_code, np.uint64)
     if not has_payloads(source) or source.fraction_bits < 2:
         return quiet
+    # signalling: the quiet bit, the first one of the fraction, stays 0; the last bit is 1, as a fraction of 0 is
+    # infinity
     payload = drawn.draw.number.noise(_BODY) & np.uint64((1 << (source.fraction_bits - 1)) - 1) | np.uint64(1)
     return np.where(drawn.turn % 2 == 1, np.uint64(source.first_special_code) | payload, quiet)
 
@@ -154,6 +160,7 @@ def _nan_beside_numbers(drawn: SpecialDraw) -> Codes | None:
 
 def _infinity(drawn: SpecialDraw, sign: int = 0) -> Codes | None:
     source = drawn.source
+    # as with NaN: one infinity would be the largest magnitude of the whole tensor
     if not isinstance(source, Float) or source.infinity_code is None or drawn.has_tensor_number:
         return None
     return drawn.with_marked(np.full_like(drawn.codes, source.infinity_code | sign))
@@ -169,20 +176,23 @@ def _subnormal(drawn: SpecialDraw) -> Codes | None:
     if not isinstance(source, Float) or not (source.has_subnormal_codes and source.has_normals):
         return None
     fraction = np.uint64((1 << source.fraction_bits) - 1)
+    # an exponent field of 0 under the sign that was drawn; where the fraction is drawn as 0 this is a zero
     sign = np.uint64(source.sign_code if source.signed else 0)
     return drawn.codes & sign | (drawn.draw.number.noise(_BODY) & fraction)
 
 
 def _subnormal_beside_numbers(drawn: SpecialDraw) -> Codes | None:
     small = _subnormal(drawn)
+    # the largest number stays, so that the scale of the block stays
     return None if small is None else np.where(drawn.marked & ~drawn.is_largest, small, drawn.codes)
 
 
 def _special_values(drawn: SpecialDraw, *, finite: bool = True) -> Codes | None:
-    """Return special values side by side, or one of those that take the scale from their block."""
+    """Return blocks of finite special values side by side; else drawn blocks with a single infinity or NaN."""
     names = special_codes(drawn.source)
     values = np.abs(drawn.source.decode(np.array(list(names.values()), np.uint64)).astype(np.float64))
     kept = np.isfinite(values) == finite
+    # larger values would become the largest magnitude of the tensor, and change the scales of all other blocks
     if drawn.has_tensor_number:
         kept &= (values <= drawn.top) | (np.isnan(values) & drawn.ignores_nan)
     table = np.array([code for code, is_kept in zip(names.values(), kept, strict=True) if is_kept], np.uint64)
@@ -190,6 +200,7 @@ def _special_values(drawn: SpecialDraw, *, finite: bool = True) -> Codes | None:
         return None
     if not finite:
         return drawn.with_marked(table[drawn.turn % table.size])
+    # each turn goes on in the table behind the values of the turn before, so that all of them get their place
     together = drawn.description.together
     return table[(np.arange(together)[None, :] + drawn.turn * together) % table.size]
 

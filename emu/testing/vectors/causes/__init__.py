@@ -209,11 +209,13 @@ def further_hypotheses(evidence: Evidence, known: Sequence[Hypothesis], given: C
 def hypotheses(evidence: Evidence, families: Sequence[Family] = FAMILIES) -> Iterator[Hypothesis]:
     """Yield what each fault would have written, likely faults first; a family yields nothing twice.
 
-    Codes are those of `Evidence.expected`: behind results that share scales are these scales.
+    Codes are laid out as in `Evidence.expected`: results that share scales are followed by these scales.
     """
     for family in families:
+        # several parameters of a fault often write the same codes, of which the first name is enough
         known: set[bytes] = set()
         for name, codes in family(evidence):
+            # conventions are about NaN themselves, and have set their codes already
             if family is not other_conventions:
                 codes = evidence.joined(_with_nans(evidence, codes))
             if (content := codes.tobytes()) not in known:
@@ -222,9 +224,10 @@ def hypotheses(evidence: Evidence, families: Sequence[Family] = FAMILIES) -> Ite
 
 
 def _with_nans(e: Evidence, codes: Codes) -> Codes:
-    """Return codes whose NaNs are the description's where they would be canonical: the rule for NaN is no fault."""
+    """Return codes with the description's NaNs in place of canonical ones: its rule for NaN is no fault."""
     d = e.description
     if d.nan == "canonical" and d.nan_code is None:
         return codes
+    # families compute with the canonical NaN; the description's rule is applied again to what is NaN in any case
     assert isinstance(e.format, Float)
     return np.where((codes == np.uint64(e.format.nan_code or 0)) & e.is_nan, e.results, codes)

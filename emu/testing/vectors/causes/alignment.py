@@ -43,7 +43,7 @@ class Sum:
         raws: signed digits of each term, (count,) of Python integers.
         lowest: their exponent.
         leads: exponent of each term's first digit; of 0 `NO_DIGIT`.
-        fields: exponent of each term as hardware adds it, of 0 too: the sum of the factors' exponents of a product.
+        fields: exponent of each term as hardware adds it, of 0 too; of a product the sum of its factors' exponents.
         tails: exponent of each vector's last digit.
     """
 
@@ -76,10 +76,13 @@ def cut_below_exponents(e: Evidence) -> Iterator[Hypothesis]:
 
 def _cut_below(e: Evidence, terms: Sum, lead: Integers, whence: str) -> Iterator[Hypothesis]:
     precision = e.format.significand_bits if isinstance(e.format, Float) else e.format.width_bits
+    # adders of the result's digits with guard digits, of a product's digits, and of an fma, whose addend may stand on
+    # either side of the product
     widths = sorted({precision + k for k in GUARD_DIGITS} | {2 * precision + k for k in range(-2, 7)}
                     | {3 * precision + k for k in range(6)})  # fmt: skip
     for how in LOST:
         for width in widths:
+            # the last column is lead - (width - 1): digits are lost only where some term ends below it
             rows = np.flatnonzero((lead - terms.tails >= width) & (e.exact.kind == FINITE))
             if rows.size:
                 name = f"terms aligned to {width} digits{whence}, the others {how}"
@@ -91,6 +94,7 @@ def other_shifts(e: Evidence) -> Iterator[Hypothesis]:
     terms = _sum_of(e)
     if terms is None or not rounds_here(e):
         return
+    # the count by which hardware shifts each term to the right: by exponent fields, before it knows first digits
     top = np.max(terms.fields, axis=0)
     counts = [top - field for field in terms.fields]
     farthest = int(max(count.max() for count in counts))
@@ -100,13 +104,16 @@ def other_shifts(e: Evidence) -> Iterator[Hypothesis]:
         lost = [count >> bits << bits for count in counts]
         rows = np.flatnonzero(np.any(lost, axis=0) & finite)
         if rows.size:
+            # a term that is shifted by `more` places too few is 2**more times too large
             moved = [raw[rows] << more[rows].astype(object) for raw, more in zip(terms.raws, lost, strict=True)]
             yield f"alignment shifts taken modulo {1 << bits}", _summed(e, terms, rows, (_total(moved), None))
+    # an aligner may stop at the largest count of its bits, or where a term only reaches the sticky bit
     precision = e.format.significand_bits if isinstance(e.format, Float) else e.format.width_bits
     limits = {(1 << bits) - 1 for bits in COUNT_BITS} | {precision + k for k in range(-2, 5)} | {
         2 * precision + k for k in range(-1, 4)}  # fmt: skip
     first = np.max(terms.leads, axis=0)
     from_digits = [np.where(lead > NO_DIGIT, first - lead, 0) for lead in terms.leads]
+    # a limit from the largest count on changes nothing
     for most in sorted(limit for limit in limits if limit < farthest):
         for whence, distances in ((", by their exponents", counts), (", by their first digits", from_digits)):
             rows = np.flatnonzero(np.any([count > most for count in distances], axis=0) & finite)
@@ -136,6 +143,7 @@ def _sum_of(e: Evidence) -> Sum | None:
         return None
     else:
         columns = [(operands[0][:, k], operands[1][:, k]) for k in range(d.depth)]
+        # each product is one term, (count,), then the addend if there is one
         terms = [arithmetic.multiply(operand_parts(formats[:2], pair), encode_stage(d.stage)) for pair in columns]
         terms += operand_parts(formats[2:], operands[2:])
         fields = [_exponents(formats[0], a) + _exponents(formats[1], b) for a, b in columns]
@@ -146,9 +154,11 @@ def _sum_of(e: Evidence) -> Sum | None:
 def _over_common_exponent(terms: Sequence[Exact], fields: list[Integers]) -> Sum:
     lowest = int(min(t.exponent.min() for t in terms))
     wide = [t.as_object() for t in terms]
+    # exact digits over one exponent, as Python integers: terms may be thousands of places apart
     raws: list[Array] = [t.signed() << (t.exponent - lowest).astype(object) for t in wide]
     leads = [leading_of(t) for t in terms]
     together = np.bitwise_or.reduce([np.abs(raw) for raw in raws])
+    # x & -x is the lowest 1 that any term has; a vector of zeros alone ends above everything, so that nothing is cut
     lengths: Any = np.frompyfunc(int.bit_length, 1, 1)(together & -together)
     tails = np.where(together == 0, -NO_DIGIT, lengths.astype(np.int64) - 1 + lowest)
     return Sum(raws, lowest, leads, fields, tails)
@@ -157,6 +167,7 @@ def _over_common_exponent(terms: Sequence[Exact], fields: list[Integers]) -> Sum
 def _exponents(fmt: Format, codes: Codes) -> Integers:
     """Return the exponents that words have, those of 0 and of subnormal numbers the lowest one."""
     if isinstance(fmt, Fixed):
+        # a word has no exponent: it is taken for that of its first digit
         return np.full(codes.shape, fmt.width_bits - fmt.signed - 1 - fmt.frac_bits, np.int64)
     field = (codes & np.uint64(fmt.sign_code - 1)) >> np.uint64(fmt.fraction_bits)
     return np.maximum(field.astype(np.int64), 1) - 1 + fmt.emin
@@ -164,6 +175,7 @@ def _exponents(fmt: Format, codes: Codes) -> Integers:
 
 def _cut(terms: Sum, rows: Integers, last: Integers, how: str) -> tuple[Array, Array]:
     """Return sums of terms without what lies below `last`, and where something was lost."""
+    # a last column below all digits cuts nothing
     shifts = np.maximum(last - terms.lowest, 0).astype(object)
     total: Array = np.zeros(rows.shape, object)
     any_lost = np.zeros(rows.shape, bool)
@@ -174,6 +186,7 @@ def _cut(terms: Sum, rows: Integers, last: Integers, how: str) -> tuple[Array, A
         lost = ((kept << shifts) != magnitude).astype(bool)
         if how == "jammed into one sticky bit":
             kept = kept | lost.astype(object)
+        # >> of a negative Python integer rounds down, as two's complement does; the others cut the magnitude
         digits: Array = raw >> shifts if how == "cut toward minus infinity" else np.where(raw < 0, -kept, kept)
         total = total + (digits << shifts)
         any_lost |= lost
@@ -185,11 +198,12 @@ def _total(terms: Sequence[Array]) -> Array:
 
 
 def _summed(e: Evidence, terms: Sum, rows: Integers, total: tuple[Array, Array | None]) -> Codes:
-    """Return the codes of other sums in some rows; one that becomes 0 is that of x - x."""
+    """Return the codes if some rows have other sums; a sum that becomes 0 is +0."""
     digits, only_adds = total
     more = np.zeros(rows.shape, object) if only_adds is None else only_adds.astype(object)
     # a sticky bit that only adds makes the magnitude larger, whatever the sign of what was lost
     digits = 4 * digits + np.where(digits < 0, -1, 1) * more
+    # two digits more were appended for it, hence lowest - 2
     changed = Exact(
         (digits < 0).astype(bool), np.abs(digits), np.full(rows.shape, terms.lowest - 2, np.int64),
         np.full(rows.shape, FINITE, np.uint8),

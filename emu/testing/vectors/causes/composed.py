@@ -35,8 +35,10 @@ def composed(e: Evidence, families: Sequence[Family], given: Codes) -> Iterator[
         families: faults of results.
         given: the dump's codes, (count,).
     """
+    # units of products have families of their own (`units.py`, `lanes.py`)
     if e.is_product_sum or e.description.is_stochastic:
         return
+    # computed once with the operands as they are: where the first fault changes none, the pair writes these codes
     second: list[tuple[str, Codes, Family]] = [
         (name, codes, family) for family in families for name, codes in family(e)
     ]
@@ -59,11 +61,12 @@ def composed(e: Evidence, families: Sequence[Family], given: Codes) -> Iterator[
             if computed >= MOST_PAIRS:
                 return
             computed += 1
+            # a hypothesis is known by its name alone: its family runs again, with the changed operands
             yield from ((f"{name}, and {other}", codes) for own, codes in family(changed) if own == other)
 
 
 def _evidence(e: Evidence, operands: tuple[Codes, ...], formats: tuple[Format, ...]) -> Evidence | None:
-    """Return the vectors with other operands, and what is right for those."""
+    """Return the evidence for other operands, with the results that are right for them; None if it is impossible."""
     d = e.description
     try:
         description = like(d, formats=tuple(map(str, formats))) if formats != d.operand_formats else d
@@ -78,8 +81,10 @@ def _touched(e: Evidence, operands: tuple[Codes, ...], formats: tuple[Format, ..
     before = zip(e.description.operand_formats, e.vectors.operands, strict=True)
     for (fmt, codes), (other, changed) in zip(before, zip(formats, operands, strict=True), strict=True):
         x, y = fmt.decode(codes), other.decode(changed)
+        # `decode` keeps subnormals, arithmetic takes them for 0
         if isinstance(other, Float) and other.daz:
             y = np.where(np.abs(y) < other.smallest_normal, np.copysign(0.0, y), y)
+        # NaN is unequal to itself, and -0 equal to +0: both are told apart by hand
         touched |= (x != y) & ~(np.isnan(x) & np.isnan(y)) | (np.signbit(x) != np.signbit(y))
     return touched
 
@@ -92,6 +97,7 @@ def _changes(e: Evidence) -> Iterator[Change]:
         for name, change in _OF_OPERAND.items():
             codes, read = list(operands), list(formats)
             for i in some:
+                # None: this operand has no such fault, and stays
                 if (changed := change(formats[i], operands[i])) is not None:
                     codes[i], read[i] = changed
             yield f"{name} of {whose}" if " of " not in name else f"{name} {whose}", tuple(codes), tuple(read)
@@ -121,11 +127,12 @@ def _unsigned(fmt: Format, codes: Codes) -> tuple[Codes, Format] | None:
 
 
 def _lowest(fmt: Format, codes: Codes) -> tuple[Codes, Format] | None:
-    """Read the lowest word as its own positive twin, which a negation in as many bits takes it for."""
+    """Read the lowest word, -2**(w - 1), as 2**(w - 1): a negation in w bits gives the same word for both."""
     if not isinstance(fmt, Fixed) or not fmt.signed or fmt.sign_magnitude or fmt.width_bits > 32:
         return None
     wide = Fixed(fmt.width_bits + 1, fmt.frac_bits, True)
     lowest = np.uint64(fmt.n_codes // 2)
+    # negative words above the lowest get their sign in the wider format; the lowest, without it, is read as 2**(w - 1)
     extended = np.where(codes > lowest, codes | np.uint64(fmt.n_codes), codes)
     return extended, wide
 
@@ -141,11 +148,12 @@ _OF_OPERAND = {
 
 
 def lowest_numbers(e: Evidence) -> Iterator[Hypothesis]:
-    """Yield the codes of a unit that negates the lowest word in as many bits, and so takes it for its positive twin."""
+    """Yield the codes of a unit that negates words in their own bits: the lowest one stays, and counts as positive."""
     if e.is_product_sum:
         return
     formats, operands = e.description.operand_formats, e.vectors.operands
     signed = [i for i, fmt in enumerate(formats) if _lowest(fmt, operands[i]) is not None]
+    # first all signed operands at once, then each alone
     for some in [signed, *([i] for i in signed)] if len(signed) > 1 else [signed] if signed else []:
         codes, read = list(operands), list(formats)
         for i in some:

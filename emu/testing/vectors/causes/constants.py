@@ -32,6 +32,7 @@ def rounding_constants(e: Evidence) -> Iterator[Hypothesis]:
         return
     if d.operation not in ("quantize", "add", "subtract", "multiply", "fma", "matmul") or not e.steps.inexact.any():
         return
+    # the unit's sum ends at the finest digit of any result; `drop` are its digits below the last place of the results
     finest = int(e.exact.exponent[e.steps.nonzero].min())
     drop = int(e.steps.last.max()) - finest
     exact = e.exact.as_object()
@@ -63,12 +64,16 @@ def _narrow_sums(e: Evidence, raws: Array, drop: int) -> Iterator[Hypothesis]:
     """Yield the codes of a sum of word and rounding constant that wraps or saturates in the bits of the word."""
     steps = e.steps
     magnitude = steps.magnitude
+    # what is right, in last places, signed
     rounded = np.where(e.exact.negative, -magnitude, magnitude)
     up = (rounded << drop) > raws
     widths = {f.width_bits for f in e.description.operand_formats if isinstance(f, Fixed)}
+    # two's complement: -2**n needs as many bits as 2**n - 1, both one more for the sign
     needed = max(int(raws.max(initial=0)).bit_length(), int((-raws - 1).max(initial=0)).bit_length()) + 1
     for bits in sorted({width for width in (*widths, needed) if drop < width <= MOST_SUM}):
+        # the sum has `bits` bits with the dropped ones: in last places it ends below 2**(bits - drop - 1)
         top = 1 << (bits - drop - 1)
+        # the word itself fits, and only the constant carries it out
         over = up.astype(bool) & (rounded >= top).astype(bool) & (raws < top << drop).astype(bool)
         if over.any():
             name = f"the rounding constant added in {bits} bits, a sum that"
@@ -81,7 +86,7 @@ def _toward_zero(raws: Array, drop: int) -> Array:
 
 
 def _codes(e: Evidence, words: Array, where: Mask | None = None) -> Codes:
-    """Return the codes of words before they are bounded, for finite results."""
+    """Return what is written for other words, given before they are bounded; results that are not finite stay."""
     finite = e.steps.finite if where is None else where
     rows = np.flatnonzero(finite)
     exact = at_rows(e.exact.as_object(), rows)

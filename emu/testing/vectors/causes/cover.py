@@ -1,9 +1,9 @@
-"""Which faults explain a dump: few of them, together, without a word against them.
+"""Which faults explain a dump: a few that together explain most, none of which a right result contradicts.
 
 A fault claims the vectors that it would have changed. It is no explanation if one of them is right in the dump, or if
-it explains less than half of them: the others may be changed by a second fault. Of those that are left, the fault that
-explains most is taken, then the one that explains most of the rest, and so on: what is explained already, it may have
-changed as well. What nothing explains is unknown.
+it explains less than half of them: a second fault may have changed the others. Of the faults that are left, the one
+that explains most is taken, then the one that explains most of the rest, and so on. What is explained already does not
+count against later faults: both may have changed it. What nothing explains is unknown.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def cover(hypotheses: Iterable[Hypothesis], expected: Codes, given: Codes, known
     for name, codes in hypotheses:
         claims = (codes != expected) & known
         explained = claims & differs & (codes == given)
+        # one right result that the fault would have changed is enough against it
         if explained.any() and not (claims & right).any():
             possible.append((Cause(name, explained), claims))
     return _greedy(possible, differs)
@@ -81,6 +82,7 @@ def _greedy(possible: Sequence[tuple[Cause, Mask]], differs: Mask) -> Cover:
     while left.any() and len(causes) < MOST_NAMED:
         # what is explained already may have been changed by both faults
         rest = [(cause, int((cause.explained & left).sum()), claims) for cause, claims in possible]
+        # half of what it would have changed: the rest may be the work of a second fault
         fits = [(cause, count) for cause, count, claims in rest if count and 2 * count >= int((claims & left).sum())]
         # the first of those that explain as much: likely faults stand first
         best, count = max(fits, key=lambda row: row[1], default=(None, 0))
@@ -97,10 +99,11 @@ def _greedy(possible: Sequence[tuple[Cause, Mask]], differs: Mask) -> Cover:
 
 
 def shared_cell(cells: Sequence[Cell], vectors: Mask) -> Cell | None:
-    """Return the smallest cell that all of some vectors are in; None if each has many others, which are right.
+    """Return the smallest cell that has all of some vectors; None if each such cell has many others, which are right.
 
-    Where a flag is not raised is no cell that says anything, nor is one that more than half of all vectors are in.
+    Cells of flags that are not raised say nothing, nor do cells with more than half of all vectors.
     """
+    # a cell with many other vectors, which are right, says nothing about the wrong ones
     most = min(FEW_OTHERS * int(vectors.sum()), vectors.size // 2)
     sharing = [
         cell for cell in cells

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 def effects(e: Evidence) -> Iterator[Hypothesis]:
-    """Yield codes that a unit may write in some region: each is absurd everywhere."""
+    """Yield codes that a unit may write in some region; written for all vectors, each would be absurd."""
     if isinstance(e.format, Float):
         yield from _of_floats(e, e.format)
     else:
@@ -31,6 +31,7 @@ def effects(e: Evidence) -> Iterator[Hypothesis]:
 
 def _of_floats(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     results = e.results
+    # unsigned formats have no sign bit to set; formats whose -0 is NaN have no negative zero
     negative = e.exact.negative & fmt.signed
     sign = np.where(negative, np.uint64(fmt.sign_code), np.uint64(0))
     zero = np.where(negative & fmt.has_negative_zero, np.uint64(fmt.sign_code), np.uint64(0))
@@ -40,6 +41,7 @@ def _of_floats(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
         yield "-0", np.full_like(results, fmt.sign_code)
     for name, code in (
         ("infinity", fmt.infinity_code), ("the largest number", fmt.max_code), ("NaN", fmt.nan_code),
+        # codes ascend with magnitudes; 1 << fraction_bits has the exponent field 1 and the fraction 0
         ("the smallest number", 1), ("the smallest normal number", 1 << fmt.fraction_bits),
     ):  # fmt: skip
         if code is not None:
@@ -58,6 +60,7 @@ def _steps(e: Evidence, fmt: Float, sign: Codes) -> Iterator[Hypothesis]:
     mask = fmt.sign_code - 1
 
     def coded(index: Array, where: Array = usual) -> Codes:
+        # indices count steps from 0 on; codes begin `lowest_index` steps above it if the format has no subnormals
         inside = np.where(where, (index - fmt.lowest_index) & mask, 0).astype(np.uint64)
         return np.where(where, inside | sign, results)
 
@@ -70,6 +73,7 @@ def _steps(e: Evidence, fmt: Float, sign: Codes) -> Iterator[Hypothesis]:
     normal = usual & (steps.index >= e.normal).astype(bool)
     f = fmt.fraction_bits
     field, digits = steps.index >> f, (steps.index & ((1 << f) - 1)) | 1 << f
+    # exponent field 1 is left out where a field of one less would be that of subnormals
     low = normal & (field > 1).astype(bool)
     early = ((field + 1) << f) | digits >> 1
     yield "a first digit one place too low, taken for the fraction's", coded(early, normal)
@@ -96,6 +100,8 @@ def _of_words(e: Evidence, fmt: Fixed) -> Iterator[Hypothesis]:
     yield "twice its value", results << np.uint64(1) & np.uint64(mask)
     raw = np.where(e.exact.negative, -e.steps.kept, e.steps.kept)
     where = e.steps.nonzero
+    # two's complement that drops bits goes down: a negative number that is inexact is one step lower than its magnitude
+    # cut
     for name, whole in (
         ("no rounding: what is dropped is not looked at", raw - (e.exact.negative & e.steps.inexact).astype(object)),
         ("no rounding of the magnitude: what is dropped is not looked at", raw),

@@ -17,6 +17,7 @@ from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.steps import Mask
 
 BIT = {name: np.uint64(1 << bit) for bit, name in enumerate(TESTFLOAT_FLAGS)}
+# the position in these tuples is the bit of the flag
 NAMES = (*TESTFLOAT_FLAGS, "accumulator_overflow")
 _NONE = np.uint64(0)
 
@@ -32,6 +33,7 @@ def flag_hypotheses(e: Evidence) -> Iterator[Hypothesis]:
     yield from _inexacts(e)
     yield from _invalids(e)
     yield from _of_the_other_rule(e)
+    # only a unit with an accumulator has the sixth flag
     for name in NAMES[: 6 if e.is_product_sum else 5]:
         bit = np.uint64(1 << NAMES.index(name))
         yield f"{name} raised always", flags | bit
@@ -46,6 +48,7 @@ def flag_hypotheses(e: Evidence) -> Iterator[Hypothesis]:
         turned |= (flags >> np.uint64(bit) & np.uint64(1)) << np.uint64(len(TESTFLOAT_FLAGS) - 1 - bit)
     yield "flags in the other order of bits", turned
     if flags.size > 2:
+        # `np.roll` closes the ring: the first vector gets the flags of the last one
         for when, shift in (("before", 1), ("after", -1)):
             yield f"flags are those of the cycle {when}", np.roll(flags, shift)
 
@@ -65,6 +68,7 @@ def _underflows(e: Evidence) -> Iterator[Hypothesis]:
     flags, v, fmt = e.vectors.flags, e.vectors, e.format
     assert isinstance(fmt, Float)
     inexact, overflow = flags & BIT["inexact"] != 0, flags & BIT["overflow"] != 0
+    # of stochastic rounding the description knows tininess before rounding alone (`Description.underflow`)
     for tininess in Tininess:
         if e.description.is_stochastic:
             break
@@ -81,6 +85,7 @@ def _underflows(e: Evidence) -> Iterator[Hypothesis]:
     yield "underflow where a number becomes 0 alone", _with(flags, "underflow", became_zero)
     tiny = e.steps.nonzero & (e.steps.index < e.normal).astype(bool)
     yield "underflow of all that is tiny before rounding", _with(flags, "underflow", tiny)
+    # IEEE 754 raises underflow by default only for tiny results that are inexact
     exact_ones = tiny & ~e.steps.inexact
     yield (
         "underflow of exact subnormal results, too",
@@ -107,6 +112,7 @@ def _inexacts(e: Evidence) -> Iterator[Hypothesis]:
     infinite = ~steps.finite & ~e.is_nan
     yield "overflow for infinite operands, too", np.where(infinite, flags | BIT["overflow"] | BIT["inexact"], flags)
     yield "overflow for infinite operands, too, without inexact", np.where(infinite, flags | BIT["overflow"], flags)
+    # within the range before rounding, beyond it after
     at_top = (steps.index == last_index(e.format)).astype(bool) & (steps.moved == 1)
     yield "no overflow where rounding alone leaves the range", np.where(at_top, flags & ~BIT["overflow"], flags)
     yield "inexact of overflow alone missing", np.where(overflow & ~steps.inexact, flags & ~BIT["inexact"], flags)
@@ -127,6 +133,7 @@ def _invalids(e: Evidence) -> Iterator[Hypothesis]:
         bits = BIT["infinite"]
         yield "invalid instead of infinite", np.where(by_zero, (flags & ~bits) | BIT["invalid"], flags)
         yield "overflow instead of infinite", np.where(by_zero, (flags & ~bits) | BIT["overflow"], flags)
+        # 1 is INFINITE: infinity / 0 is infinite without a flag, as its dividend is no finite number
         divided = e.steps.exact.kind == 1
         yield "infinite for infinity divided by 0, too", np.where(divided & _zero_divisor(e), flags | bits, flags)
         none = e.invalids.get("0 / 0", np.zeros(flags.shape, bool))

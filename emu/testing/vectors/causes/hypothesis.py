@@ -25,6 +25,7 @@ def restaged(e: Evidence, stage: OutputStage) -> Codes:
     codes = written(e.description, e.exact, e.vectors.rbits, stage).codes
     if e.description.operation not in ("add", "subtract", "fma"):
         return codes
+    # `e.exact` has the sign of the description's mode, so these few sums are computed again in the other mode
     zeros = np.flatnonzero(e.exact.significand == 0)  # the sign of a zero sum is the mode's
     some = e.vectors.at(zeros)
     codes[zeros] = answer(some.description, some.operands, some.rbits, stage=stage).codes
@@ -40,7 +41,7 @@ def is_long(e: Evidence) -> bool:
 def like(description: Description, **changes: Any) -> Description:
     """Return a description with some keys changed, checked anew.
 
-    Of what is written where arithmetic leaves it open nothing is kept: of other formats it may be impossible.
+    Conventions (`conventions.py`) fall back to their defaults: with other formats they may be impossible.
     """
     kept = description.model_dump(exclude={"nan", "nan_code", "zero_sign", "invalid"})
     if "formats" in changes:

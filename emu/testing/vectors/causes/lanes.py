@@ -34,6 +34,7 @@ def lane_faults(e: Evidence) -> Iterator[Hypothesis]:
                 column = operands[i].copy()
                 column[:, k] = change(codes[:, k])
                 operands[i] = column
+                # the same fault of the product was yielded for the first factor
                 if name in _SAME_FOR_BOTH and i:
                     continue
                 whose = f"lane {k}" if name in _SAME_FOR_BOTH else f"factor {NAMES[i]} of lane {k}"
@@ -49,7 +50,7 @@ _SAME_FOR_BOTH = ("left out", "added twice", "subtracted instead of added")
 
 
 def _changes(fmt: Format) -> Iterator[tuple[str, Callable[[Codes], Codes], Fixed | None]]:
-    """Yield what may become of a factor's codes, and the format in which they are read then; None: their own."""
+    """Yield faults of a factor: name, change of its codes, and the format in which they are read; None: their own."""
     yield "left out", np.zeros_like, None
     if isinstance(fmt, Float):
         if fmt.signed:
@@ -58,6 +59,7 @@ def _changes(fmt: Format) -> Iterator[tuple[str, Callable[[Codes], Codes], Fixed
         return
     if fmt.width_bits + 1 > MOST_WORD:
         return
+    # two bits more: one for twice the value, one for the sign of a word that had none
     wide = Fixed(fmt.width_bits + 2, fmt.frac_bits, True)
     kind = "unsigned" if fmt.signed else "signed"
     yield (
@@ -77,7 +79,7 @@ def _widened(fmt: Fixed, wide: Fixed, codes: Codes) -> Codes:
 def narrow_products(e: Evidence) -> Iterator[Hypothesis]:
     """Yield the codes of a unit of words whose products wrap or saturate in a register that is a bit too narrow.
 
-    A product is given as a factor, the other factor being 1: so any order and accumulator adds it as its own.
+    The changed product stands in for one factor, and the other is 1: so any order and accumulator adds it as a product.
     """
     d = e.description
     formats = d.operand_formats
@@ -87,6 +89,7 @@ def narrow_products(e: Evidence) -> Iterator[Hypothesis]:
     if not (isinstance(x, Fixed) and isinstance(y, Fixed)) or x.width_bits + y.width_bits > MOST_WORD:
         return
     width = x.width_bits + y.width_bits
+    # factors of x and y bits have products of x + y bits, unsigned ones too, and then a sign; 1 is a word of 2 bits
     wide, unit = Fixed(width + 1, x.frac_bits + y.frac_bits, True), Fixed(2, 0, True)
     raws = [fmt.to_raw(fmt.decode(codes)) for fmt, codes in zip((x, y), e.vectors.operands, strict=False)]
     products = raws[0] * raws[1]
@@ -94,6 +97,7 @@ def narrow_products(e: Evidence) -> Iterator[Hypothesis]:
     for fewer in FEWER_BITS:
         top = 1 << (width - fewer - 1)
         for how, changed in (
+            # modulo 2**(width - fewer), as the signed number that such a word stands for
             ("wrap", ((products + top) & (2 * top - 1)) - top),
             ("saturate", np.clip(products, -top, top - 1)),
         ):

@@ -25,11 +25,13 @@ def other_quotients(e: Evidence) -> Iterator[Hypothesis]:
         return
     a, b = (part.as_object() for part in e.parts)
     usual = ((a.kind == FINITE) & (b.kind == FINITE)).astype(bool) & (b.significand != 0).astype(bool)
+    # rows that are no division of numbers become 0 by 1: they are computed, and not used
     (x, y), exponent = to_common_exponent([replace(a, significand=np.where(usual, a.significand, 0)),
                                            replace(b, significand=np.where(usual, b.significand, 1))])  # fmt: skip
     x, y = np.abs(x.astype(object)), np.abs(y.astype(object))
     y = np.where(y == 0, 1, y)
     whole, rest = x // y, x % y
+    # remainders of magnitudes, |x| - n * |y| for another whole n; negative where n was rounded up
     nearest = {
         "cut (as fmod does)": rest,
         "nearest, ties up": np.where(2 * rest >= y, rest - y, rest),
@@ -42,6 +44,7 @@ def other_quotients(e: Evidence) -> Iterator[Hypothesis]:
     length: Any = np.frompyfunc(int.bit_length, 1, 1)(whole)
     for digits in FEW_DIGITS:
         shift = np.maximum(length - digits, 0)
+        # the quotient's first digits alone, the others 0: what is left may be far larger than y
         left = x - ((whole >> shift) << shift) * y
         partial = np.where(
             shift > 0, left, np.where((2 * rest > y) | ((2 * rest == y) & (whole % 2 == 1)), rest - y, rest)
@@ -53,6 +56,7 @@ def _codes(e: Evidence, usual: NDArray[np.bool_], left: Array, exponent: int) ->
     base = e.exact.as_object()
     changed = replace(
         base,
+        # a remainder has the dividend's sign, turned if the quotient was rounded up
         negative=np.where(usual, e.parts[0].negative ^ (left < 0).astype(bool), base.negative),
         significand=np.where(usual, np.abs(left), base.significand),
         exponent=np.where(usual, exponent, base.exponent),

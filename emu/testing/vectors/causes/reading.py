@@ -33,6 +33,7 @@ def swapped_operands(e: Evidence) -> Iterator[Hypothesis]:
     if len(operands) < 2 or e.is_product_sum:
         return
     for i, j in ((0, 1), (0, 2), (1, 2)):
+        # words of other widths do not fit each other's wires
         if j < len(operands) and d.operand_formats[i].width_bits == d.operand_formats[j].width_bits:
             codes, formats = list(operands), list(d.operand_formats)
             codes[i], codes[j] = codes[j], codes[i]
@@ -61,6 +62,7 @@ def binary_points(e: Evidence) -> Iterator[Hypothesis]:
         points = {
             f"with its binary point {places} too far to the {'right' if off < 0 else 'left'}": operand.frac_bits + off
             for off, places in OFF_BY.items()
+            # each point is a whole computation: of long sums only the likeliest are tried
             if abs(off) == 1 or not is_long(e)
         }
         if not is_long(e):
@@ -93,6 +95,7 @@ def signs(e: Evidence) -> Iterator[Hypothesis]:
             if operand.signed:
                 own = e.vectors.operands[i] >> np.uint64(operand.width_bits - 1) != 0
                 moved = np.where(own, results | sign, results & rest)
+                # signs of zeros, infinities and NaN have families of their own
                 others = ~e.steps.finite | e.is_zero
                 yield f"results have the sign of operand {NAMES[i]}", np.where(others, results, moved)
     if fmt.signed:
@@ -110,6 +113,8 @@ def exponents(e: Evidence) -> Iterator[Hypothesis]:
         return
     magnitude = e.results & np.uint64(fmt.sign_code - 1)
     one = np.uint64(1 << fmt.fraction_bits)
+    # subnormal numbers share the exponent of field 1, and special codes have none: one step of the field is no factor
+    # of 2
     normal = (magnitude >= one) & (magnitude <= np.uint64(fmt.max_code))
     yield "results of twice their value", np.where(normal, e.results + one, e.results)
     yield "results of half their value", np.where(normal, e.results - one, e.results)
@@ -135,6 +140,7 @@ def turned_codes(e: Evidence) -> Iterator[Hypothesis]:
 def _turned(codes: Codes, width: int, size: int) -> Codes:
     mask, turned = np.uint64((1 << size) - 1), np.zeros_like(codes)
     for low in range(0, width, size):
+        # the group at `low` goes to the mirrored place
         turned |= (codes >> np.uint64(low) & mask) << np.uint64(width - size - low)
     return turned
 
@@ -162,6 +168,7 @@ def low_bits(e: Evidence) -> Iterator[Hypothesis]:
         for bits in range(2, min(fmt.width_bits // 2, MOST_LOW_BITS) + 1):
             operands = list(e.vectors.operands)
             low = np.uint64((1 << bits) - 1)
+            # a NaN without its low bits may be an infinity
             finite = np.isfinite(fmt.decode(operands[i]).astype(np.float64))
             operands[i] = np.where(finite, operands[i] & ~low, operands[i])
             name = f"the {bits} lowest bits of operand {NAMES[i]} not looked at"
@@ -216,6 +223,7 @@ def neighbouring_cycles(e: Evidence) -> Iterator[Hypothesis]:
     elif fmt.signed:
         fields["sign"] = 1 << (fmt.width_bits - 1)
     for when, shift in (("before", 1), ("after", -1)):
+        # the first and the last vector are neighbours here: one of them has a field that no unit would have had
         other = np.roll(results, shift)
         for name, mask in fields.items():
             bits = np.uint64(mask)
@@ -248,6 +256,7 @@ def sign_and_magnitude(e: Evidence) -> Iterator[Hypothesis]:
     for rounding, magnitude in (("truncated", steps.kept), ("rounded", rounded)):
         for bound, inside in (("wrap", magnitude & top), ("saturate", np.minimum(magnitude, top))):
             nonzero = (inside != 0).astype(bool)
+            # units differ in what becomes of a negative word whose magnitude is 0 after truncation
             for zero, keeps in (("", True), (", without -0", nonzero), (", -0 where the sum is not 0", steps.nonzero)):
                 negative = exact.negative & keeps
                 codes = inside.astype(np.uint64) | np.where(negative, sign, np.uint64(0))
@@ -260,6 +269,7 @@ def _of_magnitude(fmt: Format, codes: Codes) -> Exact:
     negative = codes >> np.uint64(fmt.width_bits - 1) != 0
     assert isinstance(fmt, Fixed)
     part = Exact.from_integers(np.where(negative, -magnitude, magnitude), -fmt.frac_bits)
+    # `from_integers` knows no -0, which a word of sign and magnitude has
     return replace(part, negative=negative)
 
 

@@ -37,10 +37,13 @@ def regional(e: Evidence, known: Sequence[Hypothesis], given: Codes) -> Iterator
     regions = regions_of(e)
     if not faults or not regions:
         return
+    # (faults, count); regions are columns of `masks`, (count, regions)
     codes = np.array([codes for _, codes in faults])
     claims = codes != e.results
     masks = stacked(regions).astype(np.float32).T
 
+    # a product of zeros and ones counts: float32 has exact counts up to 2**24 vectors, and BLAS, which is fast, no
+    # integers
     def counted(what: np.ndarray) -> np.ndarray:
         return np.rint(what.astype(np.float32) @ masks).astype(np.int64)
 
@@ -48,6 +51,7 @@ def regional(e: Evidence, known: Sequence[Hypothesis], given: Codes) -> Iterator
     claimed, contradicted = counted(claims), counted(claims & ~differs)
     total = int(differs.sum())
     least = max(2 if total > 1 else 1, -(-total // LEAST_SHARE))
+    # the rules of `cover`, for all pairs at once: (faults, regions)
     possible = (contradicted == 0) & (explained >= least) & (2 * explained >= claimed)
     possible &= claimed < claims.sum(axis=1)[:, None]  # else it is the fault itself, everywhere
     pairs = [(int(i), int(j)) for i, j in zip(*np.nonzero(possible), strict=True)]

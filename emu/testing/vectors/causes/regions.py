@@ -38,11 +38,12 @@ class Region:
 
 
 def regions_of(e: Evidence) -> list[Region]:
-    """Return the regions of an operation's vectors, likely ones first, none empty or everything."""
+    """Return the regions of an operation's vectors, likely ones first; none is empty, none has all vectors."""
     main = [*_of_results(e), *_of_terms(e), *_normalised(e), *_of_operands(e)]
     both = [
         Region(f"{a.name}, {b.name}", a.inside & b.inside)
         for a, b in combinations(main, 2)
+        # two regions one of which contains the other make no new region
         if (a.inside & b.inside).any() and (~a.inside & b.inside).any() and (a.inside & ~b.inside).any()
     ]
     regions = [*main, *_ranges(e), *_specials(e), *_of_cells(e), *both]
@@ -61,6 +62,7 @@ def _of_results(e: Evidence) -> Iterator[Region]:
         small = e.steps.nonzero & (e.steps.index < e.normal).astype(bool)
         yield Region("subnormal results", small)
         yield Region("normal results", ~small)
+        # the grid goes on above the largest value: its first binade there has as many steps as any
         whole = e.steps.rounded
         binade = 1 << e.format.fraction_bits
         past = e.beyond & (whole <= last_index(e.format) + binade).astype(bool)
@@ -86,14 +88,18 @@ def _normalised(e: Evidence) -> Iterator[Region]:
     first = [leading_of(part) for part in e.parts]
     match d.operation:
         case "multiply":
+            # significands a, b in [1, 2): a * b in [1, 4) has its first digit at the sum of exponents, or one place
+            # higher
             high = usual & (e.exact.leading > first[0] + first[1])
             yield Region("products of significands that reach 2", high)
             yield Region("products of significands below 2", usual & ~high)
         case "divide":
+            # a / b of such significands lies in (1/2, 2)
             low = usual & (e.exact.leading < first[0] - first[1])
             yield Region("quotients of significands below 1", low)
             yield Region("quotients of significands from 1 on", usual & ~low)
         case "sqrt":
+            # an odd exponent is made even before it is halved: the significand is shifted by one place
             odd = usual & (first[0] % 2 == 1)
             yield Region("roots of odd exponents", odd)
             yield Region("roots of even exponents", usual & ~odd)
@@ -118,6 +124,7 @@ def _of_operands(e: Evidence) -> Iterator[Region]:
             yield Region(f"positive operands {name}", ~negative)
         if isinstance(fmt, Float):
             magnitude = codes & np.uint64(fmt.sign_code - 1)
+            # an exponent field of 0
             small = (magnitude < np.uint64(1 << fmt.fraction_bits)) & (magnitude != 0)
             yield Region(f"subnormal operands {name}", small)
             with np.errstate(invalid="ignore"):
@@ -136,6 +143,7 @@ def _ranges(e: Evidence) -> Iterator[Region]:
         apart = np.where(e.steps.nonzero, np.abs(leads[0] - leads[1]), 0)
         for k in range(1, min(int(apart.max(initial=0)), MOST_APART) + 1):
             yield Region(f"terms {k} or more places apart", apart >= k)
+    # the two terms must be the operands themselves; of an fma one is a product
     if e.description.operation in ("add", "subtract"):
         yield from _anticipated(e)
     if isinstance(e.format, Fixed):
@@ -177,9 +185,12 @@ def _anticipated(e: Evidence) -> Iterator[Region]:
 def _first_digit(x: int, y: int, bits: int) -> int:
     """Return where the first digit of x - y >= 0 is anticipated, from 0 at the last place on."""
     mask = (1 << bits) - 1
+    # x - y is x + ~y + 1
     inverted = ~y & mask
+    # T, G and Z of the paper: one, both or none of the two digits are 1, so that a carry passes, is made, or stops
     passes, makes, stops = x ^ inverted, x & inverted, ~(x | inverted) & mask
     # for x >= y: a 1 where digits below do not take it away again
+    # in front of the first digit counts as T, behind the last one as G: the 1 that is added enters there as a carry
     above = passes >> 1 | 1 << (bits - 1)
     below_stops, below_makes = stops << 1 & mask, (makes << 1 | 1) & mask
     first = above & (makes & ~below_stops | stops & ~below_makes)

@@ -42,17 +42,21 @@ def other_requantisers(e: Evidence) -> Iterator[Hypothesis]:
         ("without the bound `lowest`", last.lowest, {"lowest": None}),
         ("without the bound `highest`", last.highest, {"highest": None}),
     ):
+        # None: there is nothing to leave out
         if number is not None:
             yield name, _codes(e, (*steps[:-1], last.model_copy(update=changed)))
     for i, step in enumerate(steps):
         sides = [expected_roundings(e.description, i, negative=negative) for negative in (False, True)]
         ties, others = (sum(counts) for counts in zip(*sides, strict=True))
         for mode in _MODES:
+            # two modes to nearest differ at ties alone
             only_ties = mode in _NEAREST and step.stage.rounding in _NEAREST
+            # a step that rounds nothing within reach tells no modes apart
             if mode is not step.stage.rounding and (ties if only_ties else others):
                 name = f"step {i + 1} of the requantiser rounds by {mode.value} instead of {step.stage.rounding.value}"
                 yield name, _codes(e, _with(steps, i, rounding=mode.value))
     for i in range(1, len(steps)):
+        # two multipliers without a rounding between them are one
         merged = power_text(steps[i - 1].factor * steps[i].factor)
         name = f"step {i} of the requantiser does not round"
         yield name, _codes(e, (*steps[: i - 1], *_with(steps, i, times=merged)[i:]))
@@ -63,6 +67,7 @@ def other_requantisers(e: Evidence) -> Iterator[Hypothesis]:
     yield from _other_multipliers(e, steps)
     for bits in _SUM_BITS:
         for rule in ("wrap", "saturate"):
+            # a step in front that multiplies by 1 is a register of this width
             held = StepTable(format=f"fix{bits}f0", overflow=rule)
             yield f"sums are held in {bits} bits, {rule}", _codes(e, (held, *steps))
 

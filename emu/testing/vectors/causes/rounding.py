@@ -36,12 +36,14 @@ def rounds_here(e: Evidence) -> bool:
 
 
 def _codes_of(e: Evidence, magnitude: Array, where: Mask) -> Codes:
-    """Return the codes of magnitudes, in steps of the grid, with the results' signs where asked; else the results."""
+    """Return the codes of magnitudes, in steps of the grid, with the results' signs; outside `where` the results."""
     fmt = e.format
+    # a magnitude that the format has no code for leaves the result
     where = where & (magnitude <= last_index(fmt)).astype(bool) & (magnitude >= 0).astype(bool)
     safe = np.where(where, magnitude, 0)
     if isinstance(fmt, Fixed):
         raws = np.where(e.exact.negative, -safe, safe)
+        # `negated` knows how the format writes negative words
         codes = np.array([int(raw) & (fmt.n_codes - 1) for raw in np.abs(raws)], np.uint64)
         codes = np.where((raws < 0).astype(bool), negated(fmt, codes), codes)
     else:
@@ -57,6 +59,7 @@ def lost_carries(e: Evidence) -> Iterator[Hypothesis]:
     steps, fmt = e.steps, e.format
     if isinstance(fmt, Float):
         through = steps.carries_through(fmt.fraction_bits)
+        # a fraction of all ones that is raised becomes 0; the carry would have raised the exponent field
         lost = steps.index >> fmt.fraction_bits << fmt.fraction_bits
         normal = through & (steps.index >= e.normal).astype(bool)
         reaches = through & (steps.index == e.normal - 1).astype(bool)
@@ -68,6 +71,7 @@ def lost_carries(e: Evidence) -> Iterator[Hypothesis]:
         twice = steps.index + 1 + (1 << fmt.fraction_bits)
         yield "the exponent raised twice by the carry of rounding", _codes_of(e, twice, normal)
     for bits in range(1, fmt.width_bits):
+        # the width of the fraction: yielded above, by the name of what is lost
         if isinstance(fmt, Float) and bits == fmt.fraction_bits:
             continue
         yield f"a rounding adder of {bits} bits, whose carry is lost", _short_adder(e, bits)
@@ -81,6 +85,7 @@ def _short_adder(e: Evidence, bits: int) -> Codes:
     # in two's complement the adder raises what was rounded down, of a negative number too
     magnitude = steps.magnitude
     raw = np.where(e.exact.negative, -magnitude, magnitude)
+    # `kept` is cut toward zero; two's complement is cut downward
     down = np.where(e.exact.negative, -steps.kept - steps.inexact.astype(object), steps.kept)
     ones = (1 << bits) - 1
     carries = ((raw == down + 1) & (down & ones == ones)).astype(bool) & ~e.beyond & steps.finite
@@ -93,11 +98,13 @@ def partial_sticky(e: Evidence) -> Iterator[Hypothesis]:
     if not rounds_here(e) or e.description.operation == "round_to_integral":
         return
     steps = e.steps
+    # how many dropped bits stand behind the guard
     behind = np.maximum(steps.drop - 1, 0)
     yield from dropped_sticky(e)
     yield "a sticky bit stuck at 1", _always_sticky(e)
     deepest = int(behind.max(initial=0))
     whole = e.exact.as_object().significand
+    # widths between two such places all write the same, as no result ends there
     places = sorted({int(x) for x in np.unique(_lowest_place(whole, steps.drop)) if 0 < x <= MOST_STICKY})
     for bits in places:
         if bits <= deepest:
@@ -125,6 +132,7 @@ def dropped_sticky(e: Evidence) -> Iterator[Hypothesis]:
 def _always_sticky(e: Evidence) -> Codes:
     """Return the codes of results that are all taken for a little larger."""
     exact = e.exact.as_object()
+    # a 1 two places behind the last digit: less than any digit of the result, and no rounding can be exact
     more = np.where(e.steps.nonzero, 4 * exact.significand + 1, exact.significand)
     return rewritten(
         e, replace(exact, significand=more, exponent=np.where(e.steps.nonzero, exact.exponent - 2, exact.exponent))
@@ -138,6 +146,7 @@ def ties_by_bits(e: Evidence) -> Iterator[Hypothesis]:
     steps = e.steps
     for bit in (1, 2):
         up = (steps.kept >> bit & 1 == 1).astype(bool)
+        # elsewhere than at ties the results are right
         magnitude = steps.index + np.where(steps.is_tie, up, steps.moved).astype(object)
         yield (
             f"ties that go by bit {bit} of the result, not by its last one",
@@ -170,6 +179,7 @@ def ends(e: Evidence) -> Iterator[Hypothesis]:
 
 def _lowest_place(significand: Array, drop: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how far behind the guard the last 1 of each result stands."""
+    # x & -x is the last 1
     trailing = bit_length(significand & -significand) - 1
     return drop - 1 - trailing
 
@@ -221,6 +231,7 @@ def other_digits(e: Evidence) -> Iterator[Hypothesis]:
     for digits in (1, 2, 3):
         yield f"results rounded to {digits} digits too few", rewritten(e, _rounded_at(e, last + digits))
     if isinstance(e.format, Float):
+        # the last place that the result would have if exponents had no lower end
         full = np.where(e.steps.nonzero, e.exact.leading - e.format.fraction_bits, last)
         yield "subnormal results rounded twice, to full precision first", rewritten(e, _rounded_at(e, full))
     for digits in (1, 2, 3, 4):
@@ -231,6 +242,7 @@ def other_digits(e: Evidence) -> Iterator[Hypothesis]:
 def _rounded_at(e: Evidence, last: NDArray[np.int64]) -> Exact:
     exact, d = e.exact.as_object(), e.description
     code = encode_stage(d.stage)
+    # with a precision of 1, `round_to` takes the parity of a tie from the exponent field; here it is the digit's own
     rounded, _ = round_to(exact, last, code._replace(format=code.format._replace(precision=0)), None, 0)
     exponent = np.minimum(exact.exponent, last)
     digits = rounded << np.maximum(last - exponent, 0).astype(object)
@@ -255,6 +267,7 @@ def rounded_twice(e: Evidence) -> Iterator[Hypothesis]:
         if wider.fraction_bits > fmt.fraction_bits and wider.width_bits > fmt.width_bits and d.formats != (name,):
             first = restaged(e, OutputStage.of(wider, d.stage.rounding))
             stage = {"rounding": d.stage.rounding.value, "overflow": d.stage.overflow.value}
+            # from the wider format as an operand: every exact number before it is gone
             narrowing = like(d, operation="quantize", formats=(name,), out_format=str(fmt), depth=1, mac={}, **stage)
             yield f"results rounded twice, to {name} first", answer(narrowing, (first,), None).codes
 

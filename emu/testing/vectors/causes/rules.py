@@ -55,6 +55,7 @@ def both(e: Evidence) -> Iterator[Hypothesis]:
         for rule in rules_of(e.format):
             if rule is stage.overflow:
                 continue
+            # a mode that changes nothing beside the rule is not worth a name: `other_overflow` has the rule
             codes, alone = _written(e, mode, rule), _written(e, stage.rounding, rule)
             if not np.array_equal(codes, alone):
                 name = f"{_name_of(mode)} and overflow rule {rule.value} instead of {stage.rounding.value} and "
@@ -86,6 +87,7 @@ def _beyond_floats(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     for extra in (0, 1):
         bits = fmt.exponent_bits + extra
         whole = e.steps.rounded & ((1 << (bits + fmt.fraction_bits)) - 1)
+        # what wraps to another number beyond the range is no number that could be written
         inside = beyond & (whole <= fmt.max_index).astype(bool)
         wrapped = np.where(inside, whole, 0).astype(np.uint64) | sign
         yield f"an exponent of {bits} bits that wraps", np.where(inside, wrapped, e.results)
@@ -111,8 +113,10 @@ def _wrapping_below(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     shift = exact.bit_length - fmt.significand_bits
     digits = exact.as_object().significand
     digits = (digits << np.maximum(-shift, 0).astype(object)) >> np.maximum(shift, 0).astype(object)
+    # the field of a number below the smallest normal is 0 or less: in the bits of the exponent, a large one
     field = np.where(small, exact.leading, 0) - fmt.emin + 1
     for name, inside in (("all", small), ("those of exponent 0 not", small & (field < 0))):
+        # `digits` have their leading 1 at 2**fraction_bits, which a code does not store
         whole = ((field.astype(object) << fmt.fraction_bits) + digits - (1 << fmt.fraction_bits)) & (fmt.sign_code - 1)
         codes = np.where(inside, whole, 0).astype(np.uint64)
         codes |= np.where(exact.negative & fmt.signed, np.uint64(fmt.sign_code), np.uint64(0))
@@ -122,6 +126,7 @@ def _wrapping_below(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
 def _beyond_words(e: Evidence, fmt: Fixed) -> Iterator[Hypothesis]:
     mask = fmt.n_codes - 1
     lowest = (1 << (fmt.width_bits - 1)) & mask if fmt.signed else 0
+    # infinities and NaN too
     outside = e.beyond | ~e.steps.finite
     codes = {"the lowest code": lowest, "the largest code": fmt.max_raw, "0": 0, "all ones": mask}
     for name, code in codes.items():
@@ -144,6 +149,7 @@ def intermediates(e: Evidence) -> Iterator[Hypothesis]:
         return
     if d.operation not in ("add", "subtract", "multiply", "fma", "matmul", "quantize"):
         return
+    # what an accumulator has changed already is not the intermediate result that is meant
     if e.is_product_sum and not e.adds_exactly:
         return
     steps, exact = e.steps, e.exact.as_object()
@@ -156,6 +162,7 @@ def intermediates(e: Evidence) -> Iterator[Hypothesis]:
     spare = (together & -together).bit_length() - 1 if together else 0
     raws, lowest = raws >> spare, lowest + spare
     widest = max((int(x).bit_length() for x in (raws.max(initial=0), raws.min(initial=0))), default=0) + 1
+    # in `widest` bits nothing is bounded
     for bits in range(max(widest - MOST_NARROWER, 2), widest):
         top = 1 << (bits - 1)
         inside = np.clip(raws, -top, top - 1)

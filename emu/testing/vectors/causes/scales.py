@@ -30,6 +30,7 @@ _SPECIAL_NAMES = {
     "nan_block": "a NaN or an infinity makes the scale of its block NaN (nan_block)",
 }
 #: Largest magnitude times scale of NVFP4 for which the number of the tensor is 1.
+# 448 * 6: the largest scale of e4m3 times the largest element of e2m1
 _NEUTRAL_TOP = 2688.0
 
 
@@ -40,6 +41,7 @@ def scale_rules(e: Evidence) -> Iterator[Hypothesis]:
     own = e.blocks.rule.name
     for name, other in other_rules(e.blocks):
         numbers = e.numbers_for(other)
+        # another rule may read other numbers of the same operands: binary32, or the exact ones
         codes = e.written_by(block_scales(other, numbers), blocks=other, numbers=numbers)
         yield _SPECIAL_NAMES.get(name, f"scales by {name} instead of {own}"), codes
 
@@ -51,6 +53,7 @@ def scales_off_by_one(e: Evidence) -> Iterator[Hypothesis]:
     own = e.vectors.scales[0]
     for name, step in (("high", 1), ("low", -1)):
         every = _stepped(e, own, step)
+        # a unit may treat blocks of zeros apart, and be right there
         numbers = np.where(e.largest == 0, own, every)
         for which, codes in (("every scale is", every), ("every scale but those of blocks of zeros is", numbers)):
             elements = e.elements_by(e.with_codes(e.scales, codes))
@@ -69,6 +72,7 @@ def other_largest(e: Evidence) -> Iterator[Hypothesis]:
         return
     for name, numbers in _readings(e.numbers, e.together).items():
         yield name, e.written_by(_scales_of_others(e, numbers))
+        # a unit may look for NaN in the right block, and for the largest magnitude in the wrong one
         if not e.blocks.ignores_nan:
             yield name, e.written_by(_scales_of_others(e, _lost_as(e, numbers)))
 
@@ -77,9 +81,11 @@ def _readings(x: Array, b: int) -> dict[str, Array]:
     """Return the numbers whose largest magnitudes are taken, (count,) each, by what goes wrong."""
     rows, half = x.reshape(-1, b), max(b // 2, 1)
     finite = np.isfinite(x)
+    # the largest signed number of each block, in each of its places
     highest = np.repeat(np.abs(np.where(np.isfinite(rows), rows, -np.inf).max(axis=1)), b)
     nothing = np.zeros(1, x.dtype)  # before the first number and behind the last one
     readings: dict[str, Array] = {
+        # in the first two readings NaN and infinities stay as they are, so that their blocks stay lost
         "the largest is that of signed numbers, not of magnitudes": np.where(finite, np.maximum(x, 0), x),
         "the largest is the magnitude of the largest signed number": np.where(finite, highest, x),
         "the largest is taken one number early: from the last one of the block before": np.append(nothing, x[:-1]),
@@ -110,6 +116,7 @@ def other_blocks(e: Evidence) -> Iterator[Hypothesis]:
     for when, shift in (("before", 1), ("after", -1)):
         codes = np.roll(own, shift)
         elements = e.elements_by(e.with_codes(e.scales, codes))
+        # elements of lost blocks are 0 whatever divides them, if the unit looks at its own block for NaN
         lost = np.where(np.repeat(e.lost, e.together), e.results, elements)
         yield f"scales, and what elements are divided by, are those of the block {when}", _both(elements, codes)
         for divided in (elements, lost):
@@ -157,9 +164,11 @@ def tensor_number(e: Evidence) -> Iterator[Hypothesis]:
         return
     if not float(e.largest.max(initial=0)) <= _NEUTRAL_TOP:
         return
+    # with this block the largest magnitude of the tensor is the neutral one; its own scale is taken off below
     block = np.full(e.together, _NEUTRAL_TOP, e.numbers.dtype)
     scales = block_scales(e.blocks, np.concatenate([e.numbers, block]))
     n = e.largest.size
+    # values by block lose the last one; those of the tensor, and constants, have no such axis
     names = {name: value[:n] if np.shape(value) == (n + 1,) else value for name, value in scales.names.items()}
     kept = Scales((scales.stored[0][:n], *scales.stored[1:]), names, scales.lost[:n])
     yield "the number for the tensor left out", e.written_by(kept)

@@ -57,6 +57,7 @@ def nan_payloads(e: Evidence) -> Iterator[Hypothesis]:
     fmt = e.format
     if not has_payloads(fmt):
         return
+    # operands whose NaNs have a payload that could be passed on
     floats = [i for i, f in enumerate(e.description.operand_formats) if has_payloads(f) and not e.is_product_sum]
     yield from _rounded_like_numbers(e, fmt)
     yield from _signed_nans(e, fmt)
@@ -74,6 +75,7 @@ def _signed_nans(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     if not fmt.signed or e.is_product_sum:
         return
     signs = [
+        # an unsigned operand has no sign bit: its highest bit is masked
         (codes >> np.uint64(source.width_bits - 1)) & np.uint64(source.signed)
         for source, codes in zip(e.description.operand_formats, e.vectors.operands, strict=True)
     ]
@@ -93,6 +95,8 @@ def _rounded_like_numbers(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     drop = source.fraction_bits - fmt.fraction_bits
     if drop > 0 and source.exponent_bits == fmt.exponent_bits and source.signed == fmt.signed:
         word = e.vectors.operands[0]
+        # nearest even: half less one, plus the last kept bit, is added. Of a NaN of all ones the carry leaves the
+        # exponent and turns the sign: 0x7fffffff becomes 0x8000 of bfloat16, -0
         rounded = (word + np.uint64((1 << (drop - 1)) - 1) + (word >> np.uint64(drop) & np.uint64(1))) >> np.uint64(
             drop
         )
@@ -114,5 +118,6 @@ def _payloads(e: Evidence, fmt: Float, order: list[int], quiet: tuple[bool, bool
         assert isinstance(source, Float)
         is_nan = np.isnan(source.decode(operand)) & open_
         passed = nan_as_result(fmt, source, operand, keep=quiet[0], quiet=quiet[1], signed=signed)
+        # `open_`: results for which no operand has given its NaN yet
         codes, open_ = np.where(is_nan, passed, codes), open_ & ~is_nan
     return codes

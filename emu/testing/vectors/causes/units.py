@@ -49,6 +49,7 @@ def _changed_units(description: Description) -> Iterator[tuple[str, dict[str, st
             yield f"products rounded to {name}", {"product": name}
     else:
         yield "products that are never rounded", {"product": "exact"}
+    # of exact products and sums neither order nor mode nor rule changes anything
     if mac.is_exact:
         return
     part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)
@@ -82,20 +83,25 @@ def bounded_groups(e: Evidence) -> Iterator[Hypothesis]:
         return
     a, b = (f.decode(codes) for f, codes in zip(formats[:2], e.vectors.operands[:2], strict=True))
     last = -sum(f.frac_bits for f in formats[:2] if isinstance(f, Fixed))
+    # factors of 9 bits at most have products that float64 holds, as raws with the last digit 2**last
     products = np.ldexp(a.astype(np.float64) * b.astype(np.float64), -last).astype(np.int64)
     own = products.sum(axis=1)
     exact = e.exact.as_object()
+    # the right sums in the same unit, addends included
     rest = (exact.signed() << np.maximum(exact.exponent - last, 0).astype(object)) >> np.maximum(
         last - exact.exponent, 0
     ).astype(object)
     for group in (1, 2, MOST_IN_GROUP):
+        # (count, groups): the last group is filled with products of 0
         padded = np.pad(products, ((0, 0), (0, -d.depth % group))).reshape(d.count, -1, group).sum(axis=2)
+        # around 16: two products of -128 times -128 are 2**15, one more than 16 bits hold
         for bits in (15, 16, 17, 18):
             top = 1 << (bits - 1)
             for how, parts in (
                 ("saturate", np.clip(padded, -top, top - 1)),
                 ("wrap", ((padded + top) & (2 * top - 1)) - top),
             ):
+                # an addend is no part of a group: only what the bounds change is added
                 total = rest + (parts.sum(axis=1) - own).astype(object)
                 changed = replace(
                     exact,
@@ -124,6 +130,7 @@ def missing_terms(e: Evidence) -> Iterator[Hypothesis]:
         nothing = tuple(np.zeros_like(x) for x in operands[2:])
         yield "the first term alone", e.answered(operands=(first, operands[1], *nothing))
     sums = e.exact.as_object()
+    # a running sum over vectors needs sums that nothing has bounded
     if e.adds_exactly and (sums.kind == FINITE).all():
         exponent = int(sums.exponent.min())
         raws = sums.signed() << (sums.exponent - exponent).astype(object)

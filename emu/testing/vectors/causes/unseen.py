@@ -8,6 +8,7 @@ from emu.testing.vectors.causes import BLOCK_TELLING, TELLING
 from emu.testing.vectors.evidence import Evidence
 
 #: Faults of one kind, by the beginnings of their names.
+# the beginnings are those of names in `rules.py`, `scales.py` and `units.py`, which must be changed in both places
 _KINDS = {
     "another rounding of results": ("rounding ", "truncation "),
     "another overflow rule of results": ("overflow rule ",),
@@ -20,10 +21,10 @@ _KINDS = {
 
 
 def unseen(e: Evidence) -> list[str]:
-    """Return the faults that would have written these results, too: a dump that has one is right here.
+    """Return the faults that would have written these results, too: a unit with one of them is right by these vectors.
 
-    Of a kind of which several are not seen, how many. Some change nothing whatever the operands are, as another
-    rounding of sums that are never rounded.
+    Several unseen faults of one kind are one line, with their number. Some change nothing whatever the operands are, as
+    another rounding of sums that are never rounded.
     """
     families = TELLING if e.description.blocks is None else BLOCK_TELLING
     each = (hypothesis for family in families for hypothesis in family(e))
@@ -34,6 +35,7 @@ def unseen(e: Evidence) -> list[str]:
         hidden = [name for name in members if not seen[name]]
         if len(hidden) > 1:
             lines.append(kind if len(hidden) == len(members) else f"{kind} ({len(hidden)} of {len(members)})")
+            # counted with their kind, and not listed once more
             for name in hidden:
                 del seen[name]
     return lines + [name for name, is_seen in seen.items() if not is_seen]

@@ -54,6 +54,7 @@ def flushed(e: Evidence) -> Iterator[Hypothesis]:
         signs = np.where(np.signbit(values), np.uint64(fmt.sign_code if fmt.has_negative_zero else 0), np.uint64(0))
         yield "subnormal results flushed to zero", np.where(tiny, signs, results)
         yield "subnormal results flushed to +0", np.where(tiny, np.uint64(0), results)
+        # a unit that decides before it rounds also loses what would have been rounded up to the smallest normal
         before = e.steps.nonzero & (e.steps.index < e.normal).astype(bool) & ~e.is_zero
         yield (
             "results that are tiny before rounding flushed to zero",
@@ -96,6 +97,7 @@ def hidden_bits(e: Evidence) -> Iterator[Hypothesis]:
         "a hidden bit of 1 at exponent 0, read as exponent 1": (True, 0),
         "subnormal numbers read with half their value": (False, -1),
     }
+    # all operands at once, then each of several alone
     for (name, (hidden, up)), operands in chain(
         ((item, floats) for item in readings.items()), ((item, one) for item in readings.items() for one in each)
     ):
@@ -106,6 +108,7 @@ def hidden_bits(e: Evidence) -> Iterator[Hypothesis]:
             codes = written(d, exact_results(d, parts, d.stage), e.vectors.rbits).codes
         except EmuError:  # pragma: no cover - no such reading of this operation
             continue
+        # a unit without subnormals reads and writes exponent field 0 alike
         if operands == floats and hidden and up == -1 and isinstance(e.format, Float):
             yield f"{name}, of operands and results", _normal_at_zero(e, exact_results(d, parts, d.stage), codes)
         whose = "" if operands == floats else f", of operand {'abc'[operands[0]]} alone"
@@ -124,9 +127,11 @@ def _normal_at_zero(e: Evidence, exact: Exact, otherwise: Codes) -> Codes:
         )
     except EmuError:  # float64 has no such exponents
         return otherwise
+    # with a hidden bit, field 0 is a binade of normal numbers: from half the smallest normal on
     least, normal = fmt.smallest_normal / 2, fmt.smallest_normal
     magnitude = np.abs(values)
     inside = (magnitude >= least) & (magnitude < normal)
+    # digits in [2**fraction_bits, 2**(fraction_bits + 1)): the leading 1 is hidden
     digits = np.ldexp(np.where(inside, magnitude, least), fmt.fraction_bits - fmt.emin + 1).astype(np.uint64)
     small = digits - np.uint64(1 << fmt.fraction_bits)
     sign = np.where(np.signbit(values) & fmt.signed, np.uint64(fmt.sign_code), np.uint64(0))

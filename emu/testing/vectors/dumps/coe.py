@@ -17,6 +17,7 @@ from emu.testing.vectors.dumps.dump import RESULT, Dump, Reading, text_of
 from emu.testing.vectors.dumps.words import codes_of
 
 _RADIXES = (2, 8, 10, 16)
+# a semicolon ends a statement, too: it begins a comment only at the start of a line
 _COMMENT = re.compile(r"^[ \t]*;[^\n]*", re.MULTILINE)
 _RADIX = re.compile(r"\bmemory_initialization_radix\s*=\s*(\w+)\s*;", re.IGNORECASE)
 _VECTOR = re.compile(r"\bmemory_initialization_vector\s*=([^;]*)(;?)", re.IGNORECASE)
@@ -45,6 +46,7 @@ def read_coe(path: Path, reading: Reading) -> Dump:
         raise ConfigError(f"a dump must have a word for each vector, got none in {path}; the simulation wrote nothing")
 
     def where(i: int) -> str:
+        # the offset of the word's list in the text, and the word's in the list
         return f"line {text.count(chr(10), 0, vector.start(1) + words[i].start()) + 1} of {path}"
 
     codes, mask = codes_of([word[0] for word in words], int(radix[1]), where)

@@ -110,6 +110,7 @@ def text_of(path: Path) -> str:
         ConfigError: there is none.
     """
     try:
+        # -sig: a byte order mark, if there is one, is no part of the first word
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} must be a text file of codes, got {error}; check the path") from None

@@ -31,6 +31,7 @@ def read_fst(path: Path, reading: Reading) -> Dump:
         BackendUnavailable: `pywellen` is not installed.
     """
     try:
+        # only readers of these two formats need the package
         import pywellen  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
     except ImportError:
         raise BackendUnavailable(
@@ -41,6 +42,7 @@ def read_fst(path: Path, reading: Reading) -> Dump:
         streams = file.read(len(BEGINNING_OF_GHW)).lower() != BEGINNING_OF_GHW
     with _damage_named(path):
         waveform: Any = cast("Any", pywellen).Waveform(str(path), stream_only=streams)
+        # by signal, not by name: several names may be one signal
         declared = {str(var.signal_ref): var for var in waveform.all_vars()}
         variables = [
             Variable(
@@ -55,6 +57,7 @@ def read_fst(path: Path, reading: Reading) -> Dump:
         if streams:
             waveform.stream_changes(player.take, list(wanted.values()))
         else:
+            # each signal's changes ascend in time; merged, they are those of a stream
             for time, key, value in heapq.merge(*(_changes(key, var) for key, var in wanted.items()), key=_time_of):
                 player.take(time, key, value)
     return player.sampler.dump()
@@ -69,6 +72,7 @@ class _Player:
 
     def take(self, time: int, signal: object, value: Any) -> None:
         """Take a change: an integer, or text if not all bits are 0 or 1."""
+        # a new time ends the step before: all its changes are there
         if time != self._now:
             self.sampler.step()
             self._now = time
@@ -101,6 +105,7 @@ def _damage_named(path: Path) -> Generator[None]:
 @contextmanager
 def _without_stderr() -> Generator[None]:
     try:
+        # compiled code writes to descriptor 2 itself, which `sys.stderr` cannot redirect
         own = os.dup(2)
     except OSError:  # there is none
         yield

@@ -67,6 +67,7 @@ def _read(path: Path, reading: Reading, radix: str | None) -> Dump:
         numbers = [line.number for line in lines for _ in line.words]
         codes, mask = codes_of(words, radix_of(words, str(path), radix), lambda i: f"line {numbers[i]} of {path}")
         return Dump({RESULT: codes}, {RESULT: mask}, str(path))
+    # a simulation that is stopped may cut its last line: what is missing was never driven
     missing = width - len(lines[-1].words)
     base = radix_of(words, str(path), radix)
     codes, mask = codes_of([*words, *["x"] * missing], base, lambda i: f"line {lines[i // width].number} of {path}")
@@ -77,7 +78,9 @@ def _read(path: Path, reading: Reading, radix: str | None) -> Dump:
 
 def _lines(path: Path, text: str) -> list[_Line]:
     if "/" in text or "#" in text:
+        # as many line ends stay, so that messages name the right lines; within a line a space keeps words apart
         text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", text)
+        # the pattern has removed every comment that ends
         if (start := text.find("/*")) >= 0:
             line = text.count("\n", 0, start) + 1
             raise ConfigError(f"a comment must end with */, got one without in line {line} of {path}; close it")
@@ -95,6 +98,7 @@ def _is_sequence(path: Path, lines: Sequence[_Line], words: int, reading: Readin
     if reading.columns is not None:
         if reading.columns.strip() == RESULT:
             return True
+    # a word for each vector: columns would have more
     elif words == reading.count:
         return width > 1 or len(lines) < words
     odd = next((line for line in lines if len(line.words) != width), None)
@@ -160,6 +164,7 @@ def addressed(path: Path, elements: Sequence[Addressed], radix: str | None) -> D
     if size > MOST_ELEMENTS:
         raise ConfigError(f"addresses must span at most {MOST_ELEMENTS} words, got {size} in {path}; dump a part")
     offsets = np.array([element.address - first for element in elements], np.int64)
+    # what no word is written to stays undriven
     whole, undriven = np.zeros(size, np.uint64), np.ones(size, np.bool_)
     # of an address that is given twice the later word stays, as in $readmemh
     whole[offsets], undriven[offsets] = codes, mask

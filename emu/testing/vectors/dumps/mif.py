@@ -35,6 +35,7 @@ def read_mif(path: Path, reading: Reading) -> Dump:
         ConfigError: it is damaged, or cut.
     """
     del reading
+    # as many line ends stay, so that messages name the right lines
     text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", text_of(path))
     content = _CONTENT.search(text)
     if content is None or not content[2]:
@@ -49,6 +50,7 @@ def read_mif(path: Path, reading: Reading) -> Dump:
     elements = list[Addressed]()
     offset = content.start(1)
     for entry in content[1].split(";"):
+        # of the entry's first character that is no white space
         where = f"line {text.count(chr(10), 0, offset + len(entry) - len(entry.lstrip())) + 1} of {path}"
         offset += len(entry) + 1
         if entry.strip():
@@ -100,4 +102,5 @@ def _elements(entry: str, base: int, where: str) -> list[Addressed]:
     size = last - first + 1
     if not 1 <= size <= MOST_ELEMENTS:
         raise ConfigError(f"a range must go up, by {MOST_ELEMENTS} words at most, got {entry.strip()!r} in {where}")
+    # several words repeat over the range
     return [Addressed(first + i, words[i % len(words)], where) for i in range(size)]

@@ -35,6 +35,7 @@ def read_questa(path: Path, reading: Reading) -> Dump:
     for number, line in enumerate(text_of(path).splitlines(), 1):
         where = f"line {number} of {path}"
         if line.lstrip().startswith("//"):
+            # options are in comments of the head
             keys |= dict(_KEY.findall(line))
             continue
         before, colon, after = line.partition(":")

@@ -16,6 +16,7 @@ from emu.testing.vectors.dumps.dump import Dump, Reading
 
 #: Bytes of a file's beginning by which formats are known.
 BEGINNING = 4096
+#: Options of `Reading` that a kind of format has a use for.
 _OF_WORDS = ("radix", "columns")
 _OF_SIGNALS = ("signal", "flags_signal", "clock", "valid", "ready")
 
@@ -41,14 +42,17 @@ class Reader:
     resembles: Callable[[bytes], bool] = lambda _: False
 
 
+# The first that recognises a file's beginning reads it, else the first that knows the end of its name.
 READERS = (
     Reader("questa", questa.read_questa, recognises=lambda text: text.startswith(questa.FIRST_LINE.encode())),
     Reader("vcd", vcd.read_vcd, _OF_SIGNALS, (".vcd",), lambda text: b"$enddefinitions" in text or _is_vcd(text)),
+    # `lower` changes the length, too: 329 is 0x149, and 0x49 is the letter I
     Reader("fst", fst.read_fst, _OF_SIGNALS, (".fst",), lambda text: text.startswith(fst.BEGINNING.lower())),
     Reader("ghw", fst.read_fst, _OF_SIGNALS, (".ghw",), lambda text: text.startswith(fst.BEGINNING_OF_GHW)),
     Reader("mif", mif.read_mif, endings=(".mif",), recognises=lambda text: b"address_radix" in text),
     Reader("coe", coe.read_coe, endings=(".coe",), recognises=lambda text: b"memory_initialization_radix" in text),
     Reader("csv", table.read_table, _OF_WORDS, (".csv", ".tsv"), resembles=lambda text: _has_separators(text)),
+    # the name under which `emu vectors` writes such lines
     Reader("testfloat", memory.read_testfloat, ("columns",), ("vectors.txt",)),
     Reader("text", memory.read_memory, _OF_WORDS),
 )
@@ -102,6 +106,7 @@ def _reader_of(path: Path, name: str | None) -> Reader:
             known = ", ".join(by_name)
             raise ConfigError(f"`--dump-format` must be one of {known}, got {name!r}{nearest_name(name, by_name)}")
         return by_name[name]
+    # what the file says counts more than what it is called
     for reader in READERS:
         if reader.recognises(beginning):
             return reader

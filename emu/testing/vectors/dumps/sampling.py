@@ -93,6 +93,7 @@ class Sampler:
         self._values = {key: "x" * width for key, width in self.widths.items()}
         self._changes: dict[str, str] = {}
         self._clock_keys = {variable.key for variable in self.clock.variables}
+        # nine bytes a sample
         self._codes = {role: array("Q") for role in self.taken}
         self._undriven = {role: bytearray() for role in self.taken}
 
@@ -129,6 +130,7 @@ class Sampler:
         """Take a change of a variable; `bits` may lack leading ones, as IEEE 1800 section 21.7.2.1 has it."""
         missing = self.widths[key] - len(bits)
         if missing > 0:
+            # 0 and 1 are extended by 0, x and z by themselves
             bits = ("0" if bits[0] in "01" else bits[0]) * missing + bits
         self._changes[key] = bits
 
@@ -140,11 +142,13 @@ class Sampler:
         values = self._values
         rises = False
         if not self._clock_keys.isdisjoint(changes):
+            # before and after all changes of the step: a clock that returns within it does not rise
             rises = self.clock.bits(values) == "0" and self.clock.bits({**values, **changes}) == "1"
         if rises:
             self.edges += 1
             if all(gate.bits(values) == "1" for gate in self.gates):
                 self._take()
+        # only behind `_take`, which sees values as they are before the edge
         values.update(changes)
         changes.clear()
 
@@ -152,6 +156,7 @@ class Sampler:
         for role, signal in self.taken.items():
             bits = signal.bits(self._values)
             try:
+                # `int` refuses x and z, and weak bits, which few samples have
                 code, undriven = int(bits, 2), 0
             except ValueError:
                 weak = bits.translate(_WEAK)
@@ -188,6 +193,7 @@ def _by_name(variables: Iterable[Variable]) -> dict[str, list[Variable]]:
 def _signal(path: Path, option: str, spec: str, named: Mapping[str, list[Variable]], most_bits: int) -> Signal:
     wanted = spec.strip().lstrip("/").replace("/", ".")
     name, high, low = wanted, None, None
+    # the whole text first: a name may itself end in an index
     matches = _matches(wanted, named)
     if not matches and (parts := _RANGE.fullmatch(wanted)):
         name, high, low = parts[1], int(parts[2]), int(parts[3] or parts[2])
@@ -207,6 +213,7 @@ def _signal(path: Path, option: str, spec: str, named: Mapping[str, list[Variabl
     width = sum(variable.width for variable in variables)
     start, stop = 0, width
     if high is not None and low is not None:
+        # places from the left end, whichever way the indices run
         ends = sorted((abs(left - high), abs(left - low)))
         is_inside = all(min(left, right) <= end <= max(left, right) for end in (high, low))
         if not is_inside:
@@ -233,6 +240,7 @@ def _matches(name: str, named: Mapping[str, list[Variable]]) -> list[str]:
 
 def _side_by_side(variables: Sequence[Variable]) -> list[Variable]:
     """Return the variables of a signal, the leftmost bits first; some simulators declare each bit by itself."""
+    # the same bits declared twice are one signal
     if len(variables) == 1 or len({variable.left for variable in variables}) < len(variables):
         return [variables[0]]
     return sorted(variables, key=lambda variable: -variable.left)

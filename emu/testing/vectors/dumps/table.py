@@ -31,6 +31,7 @@ def read_table(path: Path, reading: Reading) -> Dump:
     kept = [(number, line) for number, line in enumerate(text.splitlines(), 1) if _is_content(line)]
     if not kept:
         raise ConfigError(f"a dump must have a line for each vector, got none in {path}; the simulation wrote nothing")
+    # that which the first line has most of
     separator = max(SEPARATORS, key=kept[0][1].count)
     rows = [[field.strip() for field in row] for row in csv.reader((line for _, line in kept), delimiter=separator)]
     numbers = [number for number, _ in kept]

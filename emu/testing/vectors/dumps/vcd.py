@@ -45,6 +45,7 @@ def _tokens(file: BinaryIO) -> Iterator[bytes]:
         words = (rest + chunk).split()
         rest = words.pop() if words and not chunk[-1:].isspace() else b""
         yield from words
+    # a file may end without a line end, but no change of a value is known to be whole then
     if rest == b"$end":
         yield rest
 
@@ -77,6 +78,7 @@ def _variables(path: Path, tokens: Iterator[bytes]) -> list[Variable]:
                 _section(tokens)
             else:
                 raise ValueError
+    # whatever is wrong before $enddefinitions, the file has no complete list of variables
     except (ValueError, IndexError, EOFError):
         pass
     raise ConfigError(f"a VCD file must declare its variables up to $enddefinitions, got {path} without; dump it again")
@@ -100,11 +102,13 @@ def _play(path: Path, tokens: Iterator[bytes], sampler: Sampler) -> None:
     change, step = sampler.change, sampler.step
     for token in tokens:
         first = token[0]
+        # one character of value, then the key without a space
         if first in _SCALARS:
             if token[1:] in wanted:
                 change(wanted[token[1:]], chr(first))
         elif first == 35:  # '#'
             step()
+        # binary, real, string: the key is the next word
         elif first in b"bBrRsS":
             key = next(tokens, b"")
             if key in wanted:

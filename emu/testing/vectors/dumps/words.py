@@ -57,6 +57,7 @@ def radix_of(words: Sequence[str], source: str, radix: str | None) -> int:
     for ending, base in ENDINGS.items():
         if source.lower().endswith(ending):
             return base
+    # words that say their radix themselves tell nothing about the others
     plain = [word for word in words if "'" not in word and '"' not in word]
     if plain and all(word.startswith(_HEX_PREFIXES) for word in plain):
         return 16
@@ -65,6 +66,7 @@ def radix_of(words: Sequence[str], source: str, radix: str | None) -> int:
         return 16
     if any(re.fullmatch(r"-\d+", word) for word in plain):
         return 10
+    # a single digit has the same value in every radix that has it
     doubtful = next((word for word in plain if re.fullmatch("[0-9]{2,}", word.replace("_", "").lstrip("0"))), None)
     if doubtful is None:
         return 16
@@ -86,9 +88,11 @@ def codes_of(words: Sequence[str], base: int, where: Callable[[int], str]) -> tu
     Raises:
         ConfigError: a word is no number, does not fit the bits that it names, or has more than 64.
     """
+    # arrays of machine words: a list of Python integers would take several times the memory
     codes, undriven = array("Q", bytes(8 * len(words))), bytearray(len(words))
     # "0x12" is a prefix only if every word has it: a simulator writes a nibble that nobody drove as x
     prefixed = base == 16 and len(words) > 0 and all(word.startswith(_HEX_PREFIXES) for word in words)
+    # most words are plain digits, which one pattern and `int` read
     number = _NUMBER[base]
     for i, word in enumerate(words):
         try:
@@ -121,6 +125,7 @@ def _refusal(word: str, base: int, where: str) -> str:
         return f"a code of radix {name} must have no sign, got {word!r} in {where}; add --radix decimal if they are"
     literal = _VERILOG.fullmatch(word) or _VHDL.fullmatch(word)
     size = literal and literal[2 if "'" in word else 1]
+    # it would be a number if the named size were 64: so the size is what is wrong
     if literal and size and int(size) < MOST_BITS and is_word(word.replace(size, str(MOST_BITS), 1)):
         return f"a word must fit the {size} bits that it names, got {word!r} in {where}; write as many as it has"
     wanted = {"hex": "hexadecimal codes"}.get(name, f"{name} words")
@@ -135,6 +140,7 @@ def _code_of(word: str, base: int) -> int | None:
     """
     if literal := _VERILOG.fullmatch(word):
         sign, size, _, letter, inner, digits = literal.groups()
+        # a minus sign may stand before the size or before the digits; two cancel
         return _sized(digits, _LETTERS[letter.lower()], size, is_negative=(sign == "-") != (inner == "-"))
     if literal := _VHDL.fullmatch(word):
         size, letter, digits = literal.groups()
@@ -159,6 +165,7 @@ def _sized(digits: str, base: int, size: str, *, is_negative: bool) -> int | Non
         if size and value >> bits:
             raise ValueError
         return value
+    # -2**(bits - 1) is the lowest number
     if bits > MOST_BITS or value > 1 << (bits - 1):
         raise ValueError
     return -value % (1 << bits)
