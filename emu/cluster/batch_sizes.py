@@ -48,12 +48,14 @@ def trial_sizes(last: int, *, multiple: int = 64, smallest: int = 1, largest: in
     )
     largest = None if largest is None else as_integer("largest", largest, 1, error=ConfigError)
     # last * sqrt(2)**k in integers: the root of last**2 * 2**k; no multiple and a half is a root of an odd power of two
+    # four times the square, so that k = -2 does not shift to the right; `_rounded` halves the root
     sizes = {_rounded((last * last) << (2 + power), multiple) for power in HALF_OCTAVES}
     return tuple(size for size in sorted(sizes) if smallest <= size and (largest is None or size <= largest))
 
 
 def _rounded(four_squares: int, multiple: int) -> int:
     """Return the multiple that is nearest to half the square root of a number."""
+    # with x the number: floor(sqrt(x) / (2 * multiple) + 1/2), exact because flooring the root first changes no floor
     return (math.isqrt(four_squares) + multiple) // (2 * multiple) * multiple
 
 
@@ -69,10 +71,13 @@ def kept_size(criteria: Mapping[int, float], last: int, *, tolerance: float = 0.
         >>> kept_size({128: 2.0, 256: 2.02, 512: 2.1}, 128)
         256
     """
+    # the base is the smallest size that was tried, not the one with the smallest loss
     base = criteria[min(criteria)]
     if not math.isfinite(base):
         return last
+    # `abs`: a loss may be negative, and the limit still lies above it
     limit = base + tolerance * abs(base)
+    # never empty: the base itself is within its limit; NaN is not, so a size that diverged is left out
     return max(size for size, criterion in criteria.items() if criterion <= limit)
 
 
@@ -120,6 +125,7 @@ class BatchSizeTable(Table):
             epoch: epoch of the step.
             offset: examples of the epoch before the step.
         """
+        # not before the first step or epoch: training begins with `training.batch`
         by_step = self.every is not None and step > 0 and step % self.every == 0
         by_epoch = self.every_epochs is not None and offset == 0 and epoch > 0 and epoch % self.every_epochs == 0
         return by_step or by_epoch

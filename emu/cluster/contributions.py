@@ -101,10 +101,13 @@ class Contributing(ABC):
         self.layout, self._transport, self._codec = layout, transport, codec
         self._shapes, self._contributed = dict(shapes), parts
         self._seed, self._dtype = seed, dtype
+        # by the name of a part and a node: a process remembers for its own nodes alone
         self._memories = {
             part.name(node): self._empty(part) for node in transport.local if node in layout.workers for part in parts
         }
+        # `sent` is of all nodes, and known after `_difference` alone; `_sending` is of local nodes since then
         self.sent, self._sending, self.scale = 0, 0, 1.0
+        # messages of the first local node, which a report decodes
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, part: Part) -> Memory:
@@ -114,8 +117,10 @@ class Contributing(ABC):
         """Return how many bytes all nodes together send to others in a step that touches all columns."""
         total, workers = 0, self.layout.workers
         for part in self._contributed:
+            # an owner sends nothing to itself
             senders = len(workers) - (part.owner in workers)
             total += senders * self._codec.message_bytes(*part.block.shape)
+            # all nodes get the answer, also those that compute no gradients
             total += (self.layout.nodes - 1) * self._answer_bytes(part)
         return total
 
@@ -155,9 +160,11 @@ class Contributing(ABC):
             for part in self._contributed if node in workers else ():
                 name = part.name(node)
                 columns = part_of(gradients[node][part.tensor], part.block)
+                # added as it is: nothing is lost, so there is no residual either
                 if part.owner == node and not self.layout.quantise_own:
                     contributions[name] = columns
                     continue
+                # tensor, part and node make the stream: each message of a step has random choices of its own
                 at = Address(self._seed, stream_of(part.tensor, part.stream, node), step)
                 data = part.wire.encoded(columns, self._memories[name], at)
                 if node == self._transport.local[0]:
@@ -166,7 +173,9 @@ class Contributing(ABC):
                     contributions[name] = data
                 else:
                     parcels.setdefault((node, part.owner), []).append(data)
+        # a parcel has the messages of one sender in the order of `_contributed`, in which it was filled above
         for (sender, receiver), data in self._swap(parcels).items():
+            # a node that takes no part sends an empty parcel
             parts = [part for part in self._contributed if part.owner == receiver and sender in workers]
             for part, message in zip(parts, cut(data, [part.wire.size_of for part in parts]), strict=True):
                 contributions[part.name(sender)] = message
@@ -197,10 +206,12 @@ class Contributing(ABC):
             arrived: messages of each local node, in the same order on all nodes.
             sizes: for each message, a function that returns its size.
         """
+        # the hashes carry the bytes that each process has sent, so no further exchange adds them up
         node, sent = compared(self._transport, arrived, self._sending)
         self.sent, self._sending = self.sent + sent, 0
         if node is None:
             return None
+        # all nodes have compared the same hashes, so all of them come here together
         whole = self._transport.gather({local: b"".join(messages) for local, messages in arrived.items()})
         return Difference(node, list(cut(whole[0], sizes)), list(cut(whole[node], sizes)))
 
@@ -237,6 +248,7 @@ class Contributing(ABC):
         for part in self._contributed:
             for node in self._transport.local:
                 if node in self.layout.workers:
+                    # parts of workers overlap: all workers have a residual of the same lines
                     left[part.tensor][part.block.slices] += self._memories[part.name(node)].unsent
         return left
 

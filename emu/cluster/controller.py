@@ -89,6 +89,7 @@ def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement
         )
     if placement == "fixed":
         return {layer: controllers[i % len(controllers)] for i, layer in enumerate(layer_bytes)}
+    # bytes weigh the same on every controller
     return least_loaded({layer: dict.fromkeys(controllers, size) for layer, size in layer_bytes.items()})
 
 
@@ -104,6 +105,7 @@ def least_loaded(loads: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
     """
     so_far, controller_of = Counter[int](), dict[str, int]()
     for layer, by_node in loads.items():
+        # `min` keeps the first of equals: the lowest node, since nodes are sorted
         controller = min(sorted(by_node), key=lambda node: so_far[node])
         controller_of[layer] = controller
         so_far[controller] += by_node[controller]
@@ -117,6 +119,7 @@ def require_controllers(controllers: Sequence[int], nodes: int) -> None:
         ConfigError: they are not.
     """
     for node in controllers:
+        # `type`, not `isinstance`: True is an int
         if type(node) is not int or not 0 <= node < nodes:
             raise ConfigError(
                 f"`controllers` must be nodes 0..{nodes - 1}, got {node!r}; name nodes of the cluster, or raise `nodes`"
@@ -179,6 +182,7 @@ class Controllers(Contributing):
             layers.setdefault(layer_of(name), []).append(name)
         layers = dict(reversed(layers.items()))  # the last layer's gradients are complete first
         ordered = {name: shapes[name] for names in layers.values() for name in names}
+        # of whole layers, also for touched tensors: how many columns a step touches is not known yet
         sizes = {layer: sum(codec.message_bytes(*shapes[name]) for name in names) for layer, names in layers.items()}
         self.controller_of = dict(homes.controller_of) or placed(sizes, homes.nodes, homes.placement)
         parts = [
@@ -195,6 +199,7 @@ class Controllers(Contributing):
         super().__init__(ordered, parts, layout, codec, transport, seed=seed, dtype=dtype)
 
     def _parameter_bytes(self, name: str) -> int:
+        # codes travel in whole bytes: a code of 5 bits takes one, of 12 bits two
         columns, rows = self._shapes[name]
         return columns * rows * code_dtype_for(self._formats[name].width_bits).itemsize
 
@@ -227,6 +232,7 @@ class Controllers(Contributing):
             workers: workers that take part; residuals of the others stay. None is all.
         """
         taking_part = self.layout.workers if workers is None else workers
+        # before anything is encoded: residuals and gradients must carry the same S
         self._rescale(scale)
         sums = self._sums(gradients, step, taking_part)
         return {name: self._mean(name, total, len(taking_part)) for name, total in sums.items()}
@@ -241,6 +247,7 @@ class Controllers(Contributing):
         count = self._dtype(workers)
         if not isinstance(total, Touched):
             return total / count
+        # `parameters_message` sends these columns back, after the update
         self._touched[name] = total.indices
         return Touched(total.indices, total.lines / count)
 
@@ -256,6 +263,7 @@ class Controllers(Contributing):
             indices = self._touched[name]
             array, header = array[indices], header_of(indices, self._shapes[name][0])
         codes = self._formats[name].encode(array)
+        # the byte order is fixed, so that processes on different machines compare equal bytes
         return header + codes.astype(codes.dtype.newbyteorder("<")).tobytes()
 
     def parameter_of(self, name: str, data: bytes, before: Value) -> Value:
@@ -265,6 +273,7 @@ class Controllers(Contributing):
 
         def numbers_of(codes: bytes, shape: tuple[int, ...]) -> Array:
             raw_codes = np.frombuffer(codes, words).reshape(shape)
+            # `astype` before decoding: `frombuffer` has the byte order of the wire
             return fmt.decode(raw_codes.astype(words.newbyteorder("="))).astype(fmt.carrier)
 
         if name not in self._touched:
@@ -292,6 +301,7 @@ class Controllers(Contributing):
         Raises:
             ReplicaError: nodes have received different bytes.
         """
+        # of local controllers only: this process has not updated the parameters of the others
         own = {name: self.parameters_message(name, parameters[name]) for name in self._local()}
         parcels: Parcels = {}
         for name, data in own.items():
@@ -299,18 +309,21 @@ class Controllers(Contributing):
             for node in range(self.layout.nodes):
                 if node != controller:
                     parcels.setdefault((controller, node), []).append(data)
+        # a controller does not send to itself: its own messages count as received, so that all nodes compare all bytes
         received = {node: {name: own[name] for name in self._of(node)} for node in self._transport.local}
         for (sender, receiver), data in self._swap(parcels).items():
             names = self._of(sender)
             received[receiver] |= zip(names, cut(data, [partial(self._parameter_size, n) for n in names]), strict=True)
         self._require_replicas(received)
         first = received[self._transport.local[0]]
+        # the parameters of a controller stay the very arrays: decoding their codes would give the same numbers
         return {
             name: value if name in own else self.parameter_of(name, first[name], value)
             for name, value in parameters.items()
         }
 
     def _require_replicas(self, received: Mapping[int, Mapping[str, bytes]]) -> None:
+        # all messages in one order, by which hashes of nodes can be compared
         arrived = {node: [messages[name] for name in self._shapes] for node, messages in received.items()}
         difference = self._difference(arrived, [partial(self._parameter_size, name) for name in self._shapes])
         if difference is None:
@@ -332,6 +345,7 @@ class Controllers(Contributing):
                     f"{node} than on node 0; the transport is damaged: resume from the last checkpoint"
                 )
             first, other = first[begin:], other[begin:]
+        # codes, not numbers: 0 and -0 are equal numbers
         mine, theirs = np.frombuffer(first, words), np.frombuffer(other, words)
         index = int(np.flatnonzero(mine != theirs)[0])
         column, row = divmod(index, numbers)

@@ -115,13 +115,17 @@ class Exchange(Contributing):
                 number,
                 wire(self._owner_codec, name, block),
             )
+            # numbers count empty blocks, too, so that a stripe has one number, and one name in checkpoints, in every
+            # tensor
             for name, shape in shapes.items()
             for number, (owner, block) in enumerate(
                 zip(layout.owners, blocks_of(shape, len(layout.owners), by_lines=name in touched), strict=True)
             )
+            # a tensor of fewer columns than owners has empty blocks, which travel nowhere
             if all(block.shape)
         ]
         super().__init__(shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype)
+        # local owners only
         self._owned = {piece.name(piece.owner): Owned(self._empty(piece)) for piece in self._owned_pieces()}
 
     @override
@@ -169,9 +173,11 @@ class Exchange(Contributing):
         """Multiply residuals of workers and owners, and states of the rule, so that they carry S; return the ratio."""
         ratio = super()._rescale(scale)
         for owned in self._owned.values() if ratio != 1.0 else ():
+            # what a rule such as AdaGrad sends does not grow with S, nor does the owner's residual of it
             if self._rule.carries_scale:
                 owned.memory.rescale(ratio)
             if owned.state is not None:
+                # a momentum grows like S, a sum of squares like S**2
                 owned.state = owned.state * owned.state.dtype.type(ratio**self._rule.state_power)
         return ratio
 
@@ -194,6 +200,7 @@ class Exchange(Contributing):
                 if node != piece.owner:
                     parcels.setdefault((piece.owner, node), []).append(own[name])
         arrived = {
+            # an owner sends no message to itself: its own is there
             node: {p.name(p.owner): own[p.name(p.owner)] for p in self._pieces if p.owner == node}
             for node in self._transport.local
         }
@@ -201,6 +208,7 @@ class Exchange(Contributing):
             pieces = [piece for piece in self._pieces if piece.owner == sender]
             for piece, message in zip(pieces, cut(data, [piece.owner_wire.size_of for piece in pieces]), strict=True):
                 arrived[receiver][piece.name(sender)] = message
+        # in the order of `_pieces`, the same on all nodes, so that hashes can be compared
         return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Columns]:
@@ -221,6 +229,7 @@ class Exchange(Contributing):
             for messages in (difference.first, difference.other)
         )
         for name in self._shapes:
+            # the words of the numbers: NaN differ from NaN as numbers, and -0 equals 0
             word = f"u{np.dtype(self._dtype).itemsize}"
             differs = np.argwhere(first[name].view(word) != other[name].view(word))
             if len(differs):
@@ -230,6 +239,7 @@ class Exchange(Contributing):
                     f"node {node} and {first[name][column, row]!s} on node 0 in {name!r}, column {column}, row {row}; "
                     "the transport or the memory of a node is damaged: resume from the last checkpoint"
                 )
+        # different bytes that decode to the same numbers: such as the unused bits of a last word
         raise ReplicaError(f"all nodes must have the same bytes after an exchange, got others on node {node}")
 
     def _all_of(self, name: str, lines: Columns) -> Array:
@@ -240,6 +250,7 @@ class Exchange(Contributing):
     @override
     def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
         own = [piece for piece in self._pieces if piece.tensor == tensor and piece.owner == node]
+        # by role: a report shows residuals of workers and of owners apart
         return super()._kept(tensor, node) | {"owner": [self._owned[piece.name(node)].memory for piece in own]}
 
     @override

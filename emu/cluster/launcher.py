@@ -16,6 +16,7 @@ def started() -> tuple[int, int]:
     """Return the rank of this process and the number of ranks: (0, 1) if no launcher started it."""
     for rank, ranks in _NAMES:
         texts = [os.environ.get(name, "") for name in (rank, ranks)]
+        # both variables of one launcher: one of them alone says nothing
         if all(text.isdecimal() for text in texts):
             return int(texts[0]), int(texts[1])
     return 0, 1

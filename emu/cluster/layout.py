@@ -33,6 +33,7 @@ def stripes_of(columns: int, parts: int) -> list[Stripe]:
     """
     columns, parts = as_integer("columns", columns, 0), as_integer("parts", parts, 1)
     width, wider = divmod(columns, parts)
+    # the first `wider` parts have a column more; min(wider, part) of them lie before this part
     return [Stripe(width * part + min(wider, part), width + (part < wider)) for part in range(parts)]
 
 
@@ -50,6 +51,7 @@ class Block(NamedTuple):
     @property
     def slices(self) -> tuple[slice, slice]:
         """Slices of a tensor that has it."""
+        # `columns` of the stripe of numbers are numbers of each line
         return self.lines.columns, self.numbers.columns
 
     @classmethod
@@ -110,6 +112,7 @@ class Layout:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", as_integer("nodes", self.nodes, 1, error=ConfigError))
         for name in ("workers", "owners"):
+            # an empty tuple: all nodes
             given = tuple(getattr(self, name)) or tuple(range(self.nodes))
             chosen = tuple(as_integer(name, node, error=ConfigError) for node in given)
             object.__setattr__(self, name, chosen)
@@ -131,6 +134,7 @@ class Layout:
         Raises:
             ConfigError: an owner would have no stripe at all.
         """
+        # a vector is divided by its numbers, as in `blocks_of`
         widest = max((rows if columns == 1 else columns for columns, rows in shapes), default=0)
         if len(self.owners) > widest:
             raise ConfigError(
@@ -141,4 +145,5 @@ class Layout:
     def rounds(self) -> list[list[tuple[int, int]]]:
         """Return (sender, receiver) pairs by round: in round r of 1..nodes - 1, node i sends to (i + r) mod nodes."""
         every = range(self.nodes)
+        # each round is a permutation: every node sends to one other and receives from one other
         return [[(i, (i + r) % self.nodes) for i in every] for r in range(1, self.nodes)]

@@ -23,6 +23,7 @@ def lines_of(array: Array, lines: Lines) -> Array:
     if array.ndim < 2:
         return array.reshape(1, -1)
     matrix = array.reshape(len(array), -1)
+    # codecs need the numbers of a line as neighbours in memory
     return np.ascontiguousarray(matrix.T) if lines == "inputs" else matrix
 
 
@@ -34,6 +35,7 @@ def lines_and_numbers(shape: tuple[int, ...], lines: Lines) -> tuple[int, int]:
         ((10, 75), (75, 10))
     """
     first, *others = shape
+    # a vector is one line of all its numbers, as in `lines_of`
     if not others:
         return 1, first
     return (math.prod(others), first) if lines == "inputs" else (first, math.prod(others))

@@ -52,9 +52,12 @@ class Lockstep(Generic[ValueT]):
         Raises:
             Exception: the first one that a task raises; the others end at their next `gather`.
         """
+        # a failed run leaves values behind: begin anew
         self._tasks, self._turn, self._done, self._values, self._failed = len(tasks), 0, 0, [], None
         results: list[Any] = [None] * len(tasks)
         threads = [
+            # each thread has a copy of the caller's context variables; daemons, so that an interrupt can end the
+            # process
             threading.Thread(target=copy_context().run, args=(self._run_one, i, task, results), daemon=True)
             for i, task in enumerate(tasks)
         ]
@@ -77,6 +80,7 @@ class Lockstep(Generic[ValueT]):
         """
         assert not self._done, "all tasks gather equally often"
         self._values.append(value)
+        # the last task of a round closes it before it passes the turn on, so nobody reads an old list
         if len(self._values) == self._tasks:
             self._gathered, self._values = self._everywhere(self._values), []
         self._pass_on()
@@ -97,16 +101,19 @@ class Lockstep(Generic[ValueT]):
 
     def _wait(self) -> None:
         with self._changed:
+            # a failure wakes all tasks, whoever has the turn
             self._changed.wait_for(lambda: self._turn == self._here.number or self._failed is not None)
         if self._failed is not None:
             raise _EndedError
 
     def _pass_on(self) -> None:
         with self._changed:
+            # tasks gather equally often, so they also end in turn: no turn goes to a task that has ended
             self._turn = (self._turn + 1) % self._tasks
             self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
+            # the first error stays: later ones follow from it
             self._failed = self._failed or error
             self._changed.notify_all()

@@ -54,15 +54,19 @@ class Mpi:
         """
         self._timeout_s = timeout_s
         self._sentinel: Sentinel | None = None
+        # the sentinel needs epoll, pidfd and abstract sockets, which only Linux has
         if sys.platform == "linux":
             from emu.cluster.sentinel import Sentinel
 
             self._sentinel = Sentinel(started()[0], timeout_s)
         self._sentinel_pid = 0
         try:
+            # this import initialises MPI, and may wait for other ranks for ever: the sentinel is there already
             mpi = _mpi()
+            # a communicator of its own: its messages never meet those of other libraries
             self._mpi, self._comm = mpi, mpi.COMM_WORLD.Dup()
             self.rank, self.ranks = self._comm.Get_rank(), self._comm.Get_size()
+            # under another MPI's launcher each process is alone in a world of its own
             if self.ranks < started()[1]:
                 library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
                 raise ConfigError(
@@ -84,6 +88,7 @@ class Mpi:
             return
         is_first = self.rank == beside[0]
         address = self._sentinel.guard(len(beside)) if is_first else b""
+        # each rank tells its own sentinel's process and, if it is the first of its machine, the address
         sentinels = self.swap([b"%d " % self._sentinel.pid + address] * self.ranks)
         pid, address = sentinels[beside[0]].split(b" ", 1)
         self._sentinel_pid = int(pid)
@@ -91,10 +96,12 @@ class Mpi:
         if is_first:
             self._sentinel.ready()
         else:
+            # only the sentinel of the machine's first rank stays
             self._sentinel.done()
         self.swap([b""] * self.ranks)  # no rank begins before all are watched
 
     def _end_sentinel(self) -> None:
+        # 0: none is chosen yet, so each rank ends its own; later only the rank beside the chosen sentinel ends it
         if self._sentinel is not None and self._sentinel_pid in (0, self._sentinel.pid):
             self._sentinel.done()
 
@@ -110,13 +117,16 @@ class Mpi:
         self._waits_too.clear()
         rounds = [(self.rank + r) % self.ranks for r in range(1, self.ranks)]
         byte = self._mpi.BYTE
+        # all sends are posted before any receive: no rank waits for another to begin receiving
         sends = {to: self._comm.Isend([parcels[to], byte], dest=to, tag=_DATA) for to in rounds}
         arriving: dict[int, tuple[Any, bytearray]] = {}
 
         def late() -> set[int]:
+            # receives are posted as messages come, since only a probe tells their lengths
             for rank in rounds:
                 if rank not in arriving and (incoming := self._incoming(rank, _DATA)) is not None:
                     arriving[rank] = incoming[1:]
+            # `Test` also moves messages on inside MPI; for a finished request it is true again
             open_now = {rank for rank, request in sends.items() if not request.Test()}
             return open_now | {rank for rank in rounds if rank not in arriving or not arriving[rank][0].Test()}
 
@@ -126,6 +136,7 @@ class Mpi:
     def _incoming(self, source: int, tag: int) -> tuple[int, Any, bytearray] | None:
         """Return sender, request and buffer of a message, if one has come."""
         status = self._mpi.Status()
+        # a matched probe: no other receive can take the message between probe and receive
         message = self._comm.Improbe(source=source, tag=tag, status=status)
         if message is None:
             return None
@@ -145,8 +156,10 @@ class Mpi:
             if not asked and waited > self._timeout_s / 2:
                 asked = True
                 for rank in missing:
+                    # the number of the swap, so that an answer to an earlier question does not count
                     self._tell(rank, b"?" + self._swaps.to_bytes(8, "little"))
             if waited > self._timeout_s:
+                # ranks that answer wait for others themselves; if all answer, all missing ones are named
                 raise self._silent(sorted(missing - self._waits_too or missing))
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -160,6 +173,7 @@ class Mpi:
                 self._tell(rank, b"!" + text[1:])
             elif int.from_bytes(text[1:], "little") == self._swaps:
                 self._waits_too.add(rank)
+        # a request that is not finished must be kept: MPI still reads its buffer
         self._answers = [request for request in self._answers if not request.Test()]
 
     def _tell(self, rank: int, text: bytes) -> None:
@@ -225,9 +239,11 @@ def failed(error: BaseException) -> None:
     if isinstance(error, Terminated):
         if not any(channel.report_sigterm() for channel in _open):
             end_job(f"emu: rank {rank} got SIGTERM; go on with --resume", EXIT_CODE)
+        # by then the sentinel has heard from all ranks (`SIGTERM_S`), and has reported
         time.sleep(_TURN_S * (1 + min(rank, _MOST_TURNS)))
         _mpi().COMM_WORLD.Abort(EXIT_CODE)
     if isinstance(error, KeyboardInterrupt):
+        # rank 0 reports the interrupt on its usual way out; the others give it time, and end silently
         if rank:
             time.sleep(2 * _TURN_S)
             end_job("", 130)
@@ -245,11 +261,13 @@ def end_job(text: str, code: int) -> NoReturn:
         code: exit code.
     """
     rank = started()[0]
+    # `Abort` needs an initialised MPI; an error may come before that
     if _begun() is None:
         try:
             Mpi(timeout_s=60)
         except Exception:  # there is no job to end
             _exit(text, code)
+    # rank 0 does not wait: of an error that all ranks have, it alone is printed
     time.sleep(_TURN_S * min(rank, _MOST_TURNS))
     for channel in _open:
         channel.abandon(text.removeprefix("emu: "))

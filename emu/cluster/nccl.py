@@ -42,8 +42,10 @@ class Nccl:
         self.rank, self.ranks = beside.rank, beside.ranks
         self._cupy, self._nccl = _modules()
         of_machine = on_this_machine(beside).index(self.rank)
+        # more processes than GPUs share them in turn
         self._cupy.cuda.Device(of_machine % self._cupy.cuda.runtime.getDeviceCount()).use()
         own = np.array(self._nccl.get_unique_id(), np.int8).tobytes() if self.rank == 0 else b""
+        # all ranks get rank 0's identifier: the others send nothing
         identifier = np.frombuffer(beside.swap([own] * self.ranks)[0], np.int8)
         self._communicator = self._nccl.NcclCommunicator(self.ranks, tuple(identifier.tolist()), self.rank)
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
@@ -54,11 +56,14 @@ class Nccl:
         Raises:
             RankError: a rank has not answered in time.
         """
+        # NCCL does not carry lengths: a receiver must know them before it posts its buffer
         lengths = self._beside.swap([len(parcel).to_bytes(LENGTH_BYTES, "little") for parcel in parcels])
         cupy, byte = self._cupy, self._nccl.NCCL_UINT8
         with self._stream:
+            # buffers stay referenced until `_wait` returns: NCCL reads them later
             leaving = [cupy.asarray(np.frombuffer(parcel, np.uint8)) for parcel in parcels]
             arriving = [cupy.empty(int.from_bytes(length, "little"), np.uint8) for length in lengths]
+        # a group begins all sends and receives at once; one after the other, ranks would wait for each other for ever
         self._nccl.groupStart()
         for r in range(1, self.ranks):
             to, source = (self.rank + r) % self.ranks, (self.rank - r) % self.ranks
@@ -66,6 +71,7 @@ class Nccl:
                 (self._communicator.send, leaving[to], to),
                 (self._communicator.recv, arriving[source], source),
             ):
+                # both sides know the length, so both leave out an empty parcel
                 if buffer.size:
                     move(buffer.data.ptr, buffer.size, byte, rank, self._stream.ptr)
         self._nccl.groupEnd()

@@ -49,12 +49,14 @@ def code_counts(codec: Codec, message: Message, memory: Memory) -> Iterator[Code
     rows = memory.residual.shape[1]
     codes, levels = codec.codes(message, rows), codec.decode(message, rows)
     with np.errstate(invalid="ignore"):
+        # the values before encoding: level plus what it did not express
         values = levels.astype(np.float64) + memory.newest_residual
     finite = np.isfinite(values)
     rms = float(np.sqrt(np.mean(np.square(values[finite])))) if finite.any() else 0.0
     if not 0 < rms < np.inf:
         return
     bins = np.floor(np.clip(values[finite] / rms, -REACH, REACH) * BINS_PER_RMS).astype(np.int64)
+    # the upper end itself belongs to the last bin
     bins = np.minimum(bins, REACH * BINS_PER_RMS - 1)
     pairs, counts = np.unique(np.stack([codes[finite], bins]), axis=1, return_counts=True)
     means = {code: float(levels[codes == code].mean(dtype=np.float64)) / rms for code in set(pairs[0].tolist())}

@@ -64,6 +64,7 @@ class MomentumRule(OwnerRule):
     momentum: float
     carries_scale: ClassVar[bool] = True
     state_power: ClassVar[int] = 1
+    # m shrinks by the momentum even if the sum is 0
     is_still: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -73,6 +74,7 @@ class MomentumRule(OwnerRule):
     @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the smoothed sum."""
+        # two roundings: of the product, then of the sum
         smoothed = total if state is None else total.dtype.type(self.momentum) * state + total
         return smoothed, smoothed
 
@@ -88,6 +90,7 @@ class AdaGradRule(OwnerRule):
     eps: float = 1e-8
     carries_scale: ClassVar[bool] = False
     state_power: ClassVar[int] = 2
+    # a sum of 0 adds 0 to the squares, and 0 / (root + eps) is 0
     is_still: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -98,6 +101,7 @@ class AdaGradRule(OwnerRule):
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the normalised sum: eps is multiplied by S, so that S cancels in the quotient."""
         squares = total * total if state is None else state + total * total
+        # eps above 0: sums that were always 0 give 0, not 0 / 0
         return total / (np.sqrt(squares) + total.dtype.type(self.eps * scale)), squares
 
 
@@ -115,8 +119,10 @@ def apply_to(
     """
     if not isinstance(total, Touched):
         return rule.apply(total, state, scale)
+    # (touched lines, numbers of a line) of the state; all other lines stay, because the rule is still
     result, moved = rule.apply(total.lines, None if state is None else state[total.indices], scale)
     if moved is not None:
+        # a copy, so that the given state stays as it is
         state = np.zeros((lines, total.lines.shape[1]), moved.dtype) if state is None else state.copy()
         state[total.indices] = moved
     return Touched(total.indices, result), state

@@ -47,12 +47,13 @@ def balanced_workers(compute_ps: int, transfer_ps: int, choices: Sequence[int]) 
         >>> balanced_workers(800, 100, (1, 2, 4, 8)), balanced_workers(799, 100, (1, 2, 4, 8))
         (8, 4)
     """
+    # K <= C / T without a division
     return max((workers for workers in choices if transfer_ps * workers <= compute_ps), default=1)
 
 
 @dataclass
 class _Average:
-    """Exponential average, in whole picoseconds; None before the first value."""
+    """Exponential average of whole picoseconds, or of thousandths of one; None before the first value."""
 
     decay: float
     now_ps: int | None = None
@@ -77,6 +78,7 @@ class ParallelismFactor:
             choices: numbers of nodes to choose from, ascending.
             decay: share of an average that stays.
         """
+        # `choices` ascend, so the last is the most
         self.choices, self.workers = tuple(choices), choices[-1]
         self._compute, self._transfer = _Average(decay), _Average(decay)
 
@@ -89,6 +91,7 @@ class ParallelismFactor:
             times: times of the step.
             next_examples: examples of the next mini-batch.
         """
+        # in thousandths of a picosecond for each example, of one node for the whole mini-batch
         self._compute.add(times.compute_ps * times.workers * _PARTS_PER_PS // times.examples)
         if times.transfer_ps:
             self._transfer.add(times.transfer_ps)

@@ -17,7 +17,7 @@ _SENT_BYTES = 8
 
 
 class ReplicaError(EmuError):
-    """Nodes hold different gradients; the message names the first differing node, tensor and index."""
+    """Nodes have different gradients or parameters, or a parcel has a wrong size; the message says where."""
 
 
 def swapped(transport: Transport, parcels: Parcels) -> tuple[dict[tuple[int, int], bytes], int]:
@@ -27,6 +27,7 @@ def swapped(transport: Transport, parcels: Parcels) -> tuple[dict[tuple[int, int
         transport: moves bytes.
         parcels: messages; a pair of nodes that is missing exchanges nothing.
     """
+    # also an empty parcel for each pair: a transport expects one from every node to every other
     whole = {
         (sender, receiver): b"".join(parcels.get((sender, receiver), ()))
         for sender in transport.local
@@ -45,6 +46,7 @@ def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent
         sent_bytes: bytes that local nodes have sent since the last time.
     """
     first = transport.local[0]
+    # only the first local node names the bytes of its process, so each process counts once
     sent = {node: (sent_bytes if node == first else 0).to_bytes(_SENT_BYTES, "little") for node in messages}
     gathered = transport.gather({node: digest_of(of_node) + sent[node] for node, of_node in messages.items()})
     digests = [data[:-_SENT_BYTES] for data in gathered]
@@ -64,9 +66,11 @@ def cut(data: bytes, sizes: Sequence[int | Callable[[memoryview], int]]) -> Iter
     """
     start, parcel, messages = 0, memoryview(data), list[bytes]()
     for size in sizes:
+        # a size may depend on the header of the message itself, so each is known only when the one before it is cut
         end = start + (size(parcel[start:]) if callable(size) else size)
         messages.append(data[start:end])
         start = end
+    # checked before anything is yielded: a parcel of another recipe must not reach a decoder
     if start != len(data):
         raise ReplicaError(
             f"a parcel must have {start} bytes, got {len(data)}; all nodes must have the same recipe, device and "

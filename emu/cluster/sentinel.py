@@ -6,7 +6,7 @@ All ranks of a machine are connected to the sentinel of the first of them. It sa
 
     a rank got SIGTERM      the rank says so, and ends the job; all ranks say so if their launcher passes it on
     a rank ends the job     because of an error, which it has printed: the sentinel is silent
-    the launcher has died   it, and so the terminal, was not told
+    the launcher has died   so nothing has told the terminal why the job ends
     a rank has died         its connections close, the launcher notices, and kills the others
 
 It writes to the stderr of the launcher itself, if that is on this machine: a launcher that ends forwards nothing. If
@@ -17,6 +17,7 @@ In the last case the first closed connection is that of the rank that ended the 
 file with the lowest number and the one with the highest.
 """
 
+# the standard library alone: this file is run as a script with -I, so that emu is not on its path
 import fcntl
 import os
 import select
@@ -57,7 +58,10 @@ class Sentinel:
             rank: rank of this process.
             timeout_s: seconds within which `guard` or `done` must be called; then the sentinel kills this process.
         """
+        # a low file number is taken now, before MPI and others open files; `connect` puts a connection in its place
         self._low, self._high = os.open(os.devnull, os.O_RDONLY), -1
+        # -I -S: no site packages, which would take time to load. A session of its own, and so a process group of its
+        # own: signals to that of the job do not reach it
         command = [sys.executable, "-I", "-S", __file__, str(rank), str(os.getpid()), str(timeout_s)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env={}
@@ -76,6 +80,7 @@ class Sentinel:
     def connect(self, address: bytes, rank: int) -> None:
         """Connect this rank to the sentinel of its machine."""
         for low in (True, False):
+            # the socket itself is closed: its copies, with the lowest and the highest number, stay
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(address)
                 connection.sendall(f"{rank} {os.getpid()}".encode())
@@ -86,6 +91,7 @@ class Sentinel:
 
     def note_run(self, path: str) -> None:
         """Let the sentinel write into this `run.json` why the job ends, if the job ends early."""
+        # messages are lines: a path with a line break could not be told from two of them
         if "\n" not in path:
             self._write(_RUN + os.fsencode(path) + b"\n")
 
@@ -100,6 +106,7 @@ class Sentinel:
     def done(self) -> None:
         """End this sentinel; connections to another one stay open."""
         self._write(_ALL_DONE)
+        # waits until the process has ended, and leaves no zombie
         self._process.communicate()
 
     def disconnect(self) -> None:
@@ -114,6 +121,7 @@ class Sentinel:
 
     def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
+        # the sentinel may have ended: then nobody is left to tell
         with suppress(OSError):
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -150,18 +158,21 @@ def _launchers(pid: int) -> list[Launcher]:
     launchers: list[Launcher] = []
     with suppress(OSError):
         while True:
+            # the name in parentheses may have spaces and parentheses; after the last one come state and parent
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 pid = int(file.read().rpartition(")")[2].split()[1])
             with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
                 name = file.read().strip()
             if not name.startswith(_LAUNCHERS):
                 break
+            # a pidfd can be read when the process has ended, and never names a later process of the same number
             launchers.append(Launcher(f"{name} (process {pid})", os.pidfd_open(pid), _stderr_of(pid)))
     return launchers
 
 
 def _stderr_of(pid: int) -> int | None:
     try:
+        # NOCTTY: a session without a terminal must not get this one; NONBLOCK: a full pipe must not stop the sentinel
         return os.open(f"/proc/{pid}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
         return None
@@ -175,12 +186,14 @@ def _say(text: str, to: int | None = None) -> None:
 
 def _first_message(rank: str, parent: int, timeout_s: float) -> bytes:
     """Return the rank's first message; kill the rank if it sends none in time."""
+    # stdin is the pipe from the rank
     if select.select([0], [], [], timeout_s)[0]:
         return os.read(0, 1 << 10)
     _say(
         f"rank {rank}: all ranks must have begun within {timeout_s:g} s, and some have not; look at the other "
         "ranks' machines, or raise `cluster.timeout_s`"
     )
+    # no message can reach a rank that waits inside MPI, so it is killed
     with suppress(OSError):
         os.kill(parent, 9)
     return b""
@@ -203,6 +216,7 @@ class Guard:
         self.terminated: set[int] = set()
         self.ended, self.run, self.is_over = "", "", False
         self._ranks, self._launchers, self._waiting = ranks, _launchers(parent), select.epoll()
+        # an address that begins with a zero byte is no file: nothing is left behind
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(b"\0emu-%d" % os.getpid())
         listening.listen(ranks * _CONNECTIONS)
@@ -212,6 +226,7 @@ class Guard:
             connection, _ = listening.accept()
             rank, pid = connection.recv(100).decode().split()
             self._open[connection.fileno()] = rank, pid, connection
+        # 0: what the rank beside this process says
         for handle in (0, *self._open):
             self._waiting.register(handle, select.EPOLLIN)
         os.write(1, b"watching\n")
@@ -222,20 +237,24 @@ class Guard:
             self._look(None)
         if self.terminated and not self.ended:
             until = time.monotonic() + SIGTERM_S
+            # several ranks may have got the signal: wait for what the others say, to tell one from all
             while len(self.terminated) < self._ranks and (left := until - time.monotonic()) > 0:
                 self._look(left)
         if self.is_over:
             return
         why = self.ended or self._why()
+        # the last one is the outermost launcher
         stderr = self._launchers[-1].stderr if self._launchers else None
         is_late = stderr is not None and stat.S_ISREG(os.fstat(stderr).st_mode)
         if not self.ended and not is_late:
             self._say_why(why, stderr)
         until = time.monotonic() + _GONE_S
+        # run.json is written when no rank can write it any more
         while self._open and (left := until - time.monotonic()) > 0:
             self._look(left)
         if self.run:
             sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+            # as a module of its own, from emu's folder: `import emu` would load much more
             import_module("_files").mark_stopped(import_module("pathlib").Path(self.run), why)
         if not self.ended and is_late:
             # in a file, a launcher that still writes would overwrite what stands at its own offset
@@ -244,6 +263,7 @@ class Guard:
 
     def _why(self) -> str:
         """Return why the job ends."""
+        # the outermost that has ended is named
         launcher = next((launcher for launcher in reversed(self._launchers) if launcher.has_ended()), None)
         if self.terminated:
             return _of_sigterm(sorted(self.terminated), self._ranks)
@@ -254,7 +274,7 @@ class Guard:
         return f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left"
 
     def _say_why(self, why: str, stderr: int | None) -> None:
-        """Say it to a launcher's own stderr: one that has died, or is about to, forwards nothing any more."""
+        """Write why to a launcher's own stderr, because a launcher that has died, or is about to, forwards nothing."""
         folder = f" {os.path.dirname(self.run)}" if self.run else ""
         _say(f"{why}; the job ends, its last checkpoint is intact; start it again with --resume{folder}", stderr)
 
@@ -264,6 +284,7 @@ class Guard:
             if handle in self._open:
                 self._take(handle)
             elif data := os.read(0, 1 << 16):
+                # whole lines: a rank writes each with one call
                 for line in data.splitlines(keepends=True):
                     self.is_over |= line == _ALL_DONE
                     if line.startswith(_RUN):

@@ -57,8 +57,10 @@ class CodecOptions(Table):
     at_random: bool | None = None
     outliers: float | None = None
     left_out: float | None = None
+    # at their default, these keys are in no dump: neither `run.json` nor the hash of a run contains them
     threshold_lag: int | None = Field(default=None, exclude_if=lambda lag: lag is None)
     residual_lag: int | None = Field(default=None, exclude_if=lambda lag: lag is None)
+    # not strict: TOML has arrays, which are lists, and integers
     range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
         default=None, exclude_if=lambda ends: ends is None
     )
@@ -69,6 +71,7 @@ class CodecOptions(Table):
         Raises:
             ConfigError: an option does not fit.
         """
+        # only what is given: `Quantiser` has the defaults
         options: dict[str, Any] = self.model_dump(exclude_none=True)
         steps = options.pop("steps", None)
         if steps is None:
@@ -145,6 +148,7 @@ class ClusterTable(Table):
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:
+        # made here for their errors alone: a recipe is refused when it is read, not when it runs
         self.layout()
         self.codecs()
         self.owner_rule()
@@ -169,6 +173,7 @@ class ClusterTable(Table):
         stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps", "quantise_own")
         others = stripes if self.exchange == "controllers" else ("controllers", "placement")
         for key in others:
+            # a key that is given as its default cannot be told from one that is left out, and changes nothing
             if getattr(self, key) != ClusterTable.model_fields[key].default:
                 raise ConfigError(
                     f"`{key}` of [cluster] must be left out if `exchange` is {self.exchange!r}, got "
@@ -190,6 +195,7 @@ class ClusterTable(Table):
         if self.owner_bits is None and self.owner_codec is None:
             return worker, worker
         options = self.owner_codec if self.owner_codec is not None else CodecOptions()
+        # with a [cluster.owner_codec] alone, owners have the workers' bits
         return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits, backend)
 
     def owner_rule(self) -> OwnerRule:

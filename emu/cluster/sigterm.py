@@ -27,6 +27,7 @@ class Terminated(SystemExit):
 def raising_on_sigterm() -> Generator[None]:
     """Raise `Terminated` in the block when SIGTERM arrives; only in the main thread, which alone receives signals."""
     is_main = threading.current_thread() is threading.main_thread()
+    # Python lets only the main thread set handlers
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return

@@ -39,6 +39,7 @@ class StripedRunner(Runner):
 
     @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
+        # forward products and gradients of a neuron read no sum over neurons: a device's part has the bits of the whole
         if role != "error" or layer not in self._layers or operation.name not in _PRODUCTS:
             return self._inner.run(operation, role, layer)
         total: Value | None = None
@@ -47,6 +48,7 @@ class StripedRunner(Runner):
             if total is None:
                 total = partial
                 continue
+            # parts have names of their own, so that each has its own random bits
             joined = Operation("add", (total, partial), part=f"{operation.part}joined{device}")
             total = self._inner.run(joined, role, layer)
         assert total is not None, "a layer has at least one neuron"
@@ -54,7 +56,9 @@ class StripedRunner(Runner):
 
     def _parts(self, operation: Operation) -> Iterable[Operation]:
         errors, weights = operation.operands
+        # weights: (neurons, ...); errors: (batch, neurons, ...)
         for device, stripe in enumerate(stripes_of(weights.shape[0], self._devices)):
+            # a layer with fewer neurons than devices leaves some without a part
             if stripe.width:
                 of_device = (
                     errors.with_array(errors.array[:, stripe.columns]),

@@ -107,6 +107,7 @@ class Channel(Protocol):
 def on_this_machine(channel: Channel) -> list[int]:
     """Return the ranks whose processes run on this one's machine, its own among them, ascending; all ranks call it."""
     names = channel.swap([socket.gethostname().encode()] * channel.ranks)
+    # a host name stands for a machine
     return [rank for rank, name in enumerate(names) if name == names[channel.rank]]
 
 
@@ -150,6 +151,7 @@ class Distributed:
 
     def _pairs(self, sender: int, receiver: int) -> list[tuple[int, int]]:
         """Return the (sender, receiver) pairs of the parcels that one rank sends another, in the order of sending."""
+        # sender and receiver list the same pairs in the same order, so parcels need no names
         return [(i, j) for i in self._of(sender) for j in self._of(receiver) if i != j]
 
     def swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
@@ -171,6 +173,7 @@ class Distributed:
 
 def joined(parts: Sequence[bytes]) -> bytes:
     """Return parts one after the other, preceded by the lengths of all but the last; a single part is unchanged."""
+    # the length of the last part follows from that of the whole
     lengths = b"".join(len(part).to_bytes(LENGTH_BYTES, "little") for part in parts[:-1])
     return lengths + b"".join(parts)
 
@@ -190,6 +193,7 @@ def divided(data: bytes, parts: int, rank: int) -> Iterator[bytes]:
         return
     start = LENGTH_BYTES * (parts - 1)
     lengths = [int.from_bytes(data[i : i + LENGTH_BYTES], "little") for i in range(0, start, LENGTH_BYTES)]
+    # below 0: the lengths come from a sender with other parcels
     rest = len(data) - start - sum(lengths)
     if rest < 0:
         raise RankError(

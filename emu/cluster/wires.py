@@ -60,6 +60,7 @@ def part_of(lines: Columns, block: Block) -> Columns:
     if not isinstance(lines, Touched):
         return lines[block.slices]
     begin, width = block.lines
+    # indices ascend, so those of a block are neighbours
     first, last = np.searchsorted(lines.indices, (begin, begin + width))
     return Touched(lines.indices[first:last] - begin, lines.lines[first:last])
 
@@ -68,6 +69,7 @@ def put_together(parts: Sequence[tuple[Block, Columns]]) -> Columns:
     """Return the lines of neighbouring blocks, in their order."""
     whole = [lines for _, lines in parts if not isinstance(lines, Touched)]
     if whole:
+        # blocks of all lines' numbers lie below each other; those of a vector, beside each other
         first, last = parts[0][0], parts[-1][0]
         return np.concatenate(whole, axis=0 if first.numbers == last.numbers else 1)
     touched = [(lines.indices + block.lines.start, lines.lines) for block, lines in parts if isinstance(lines, Touched)]
@@ -83,6 +85,7 @@ def added(first: Columns, second: Columns) -> Columns:
     assert isinstance(second, Touched), "both have all lines of the tensor, or touched ones"
     indices = np.union1d(first.indices, second.indices)
     total = np.zeros((len(indices), first.lines.shape[1]), first.lines.dtype)
+    # in the order of arguments, and from 0: sums have the same bits on all nodes
     for touched in (first, second):
         total[np.searchsorted(indices, touched.indices)] += touched.lines
     return Touched(indices, total)
@@ -115,6 +118,7 @@ def header_of(indices: Indices, lines: int) -> bytes:
     """Return the header of a message: how many of a tensor's lines are in it, and which."""
     count = len(indices)
     which = b""
+    # if all lines are there, the count says so, and none is named
     if count < lines and _has_bits(count, lines):
         is_touched = np.zeros(lines, np.uint8)
         is_touched[indices] = 1
@@ -172,6 +176,7 @@ def lines_sent(codec: Codec, count: int, lines: int, numbers: int) -> int:
         >>> [lines_sent(codec_of(32), count, 32, 1) for count in (3, 30, 31)]  # 31 of 32: 4 bytes would say which
         [3, 30, 32]
     """
+    # of equals, all lines: then the residuals of untouched lines travel as well
     whole = touched_bytes(codec, lines, lines, numbers) <= touched_bytes(codec, count, lines, numbers)
     return lines if whole else count
 
@@ -245,10 +250,12 @@ class WholeWire(Wire):
         """Return the sum: the first one's lines, the others' added."""
         first, *others = contributions
         assert not isinstance(first, Touched), "touched lines travel on a TouchedWire"
+        # `astype` copies: later additions must not change an array of the caller
         total = (self.decoded(first) if isinstance(first, bytes) else first).astype(self._dtype, order="C")
         for data in others:
             assert not isinstance(data, Touched), "touched lines travel on a TouchedWire"
             if isinstance(data, bytes):
+                # straight from codes into the sum, without a decoded array between
                 self._codec.decode_and_add(self._codec.message_of(data, self._lines, self._numbers), total)
             else:
                 with np.errstate(invalid="ignore", over="ignore"):
@@ -277,8 +284,10 @@ class TouchedWire(Wire):
         assert isinstance(lines, Touched), "whole tensors travel on a WholeWire"
         count = len(lines.indices)
         if lines_sent(self._codec, count, self._lines, self._numbers) > count:
+            # untouched lines are 0, but their residuals are not
             lines = Touched(np.arange(self._lines), lines.whole(self._lines))
         of_touched = memory.of_lines(lines.indices)
+        # a message without lines is its header alone
         message = self._codec.encode(lines.lines, of_touched, at).to_bytes() if len(lines.indices) else b""
         if not self._feedback:
             of_touched.drop_residuals()

@@ -156,6 +156,7 @@ class _Place:
         if self.how is None:
             return numbers
         scale, zero = self.how.beside(numbers.ndim)
+        # the file has floats that stand for elements: the nearest element of each
         return np.rint(numbers / scale) + zero
 
 
@@ -180,6 +181,7 @@ class _Pass:
                 rows[row.tensor] = _joined(rows.get(row.tensor), row)
             if progress is not None:
                 progress(done, len(starts))
+        # in passes of their own: only after all batches it is known which tensors differ by themselves
         for name, causes in self._all_causes(inputs, names, [row for row in rows.values() if row.alone]).items():
             rows[name] = replace(rows[name], causes=causes)
         return Comparison(len(inputs), tuple(rows.values()), tuple(left_out))
@@ -188,6 +190,8 @@ class _Pass:
         self, inputs: Array, recorded: Mapping[str, Array], rows: Sequence[Difference]
     ) -> dict[str, tuple[str, ...]]:
         """Return, of tensors whose layers differ by themselves, the requantisers that give all that was recorded."""
+        # every kind is a cause until an example contradicts it
+        # "by" is the option that has a step's requantiser
         causes = {row.tensor: list(_KINDS) for row in rows if "by" in self._steps[row.layer].options}
         for start in range(0, len(inputs), BATCH) if causes else ():
             part = {name: array[start : start + BATCH] for name, array in recorded.items()}
@@ -201,6 +205,7 @@ class _Pass:
     def _named(self, recorded: Mapping[str, Array], count: int) -> tuple[dict[str, Array], list[str]]:
         """Return recorded arrays by tensors of the file, in the order of the layers, and the names of all others."""
         layers = {name: place for place, name in enumerate((*self._wired.inputs, *self._steps))}
+        # layers are names, too, if the file has no tensor of that name
         by_layer = {name: _Place(name, None) for name in layers}
         self._places = {**by_layer, **self._places}
         known = {name: np.asarray(array) for name, array in recorded.items() if name in self._places}
@@ -227,7 +232,7 @@ class _Pass:
     def _given(
         self, inputs: Array, recorded: Mapping[str, Array]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], set[str]]:  # fmt: skip
-        """Return the device's own results, those in which what was recorded stands, and the names of these."""
+        """Return the device's own results, the same with recorded ones in place of some, and the names of these."""
         steps = self._wired.steps_of((inputs.shape,))
         own: dict[str, Tensor] = dict(zip(self._wired.inputs, self._machine.inputs([inputs]), strict=True))
         for step in steps:
@@ -242,6 +247,7 @@ class _Pass:
                     f"{name!r}, got {array.shape}; record it as the network computes it"
                 )
             given[place.layer] = self._as_recorded(place, value, array)
+        # steps that only move what was recorded have recorded results, too
         known = {self._places[name].layer for name in recorded} | set(self._wired.inputs)
         for step in steps:
             if step.only_moves and step.name not in known and known.issuperset(step.reads):
@@ -251,6 +257,7 @@ class _Pass:
 
     def _batch(self, inputs: Array, recorded: Mapping[str, Array]) -> Iterator[Difference]:
         own, given, known = self._given(inputs, recorded)
+        # steps of this batch's shapes: the last batch may be shorter
         by_name = {step.name: step for step in self._wired.steps_of((inputs.shape,))}
         for name, array in recorded.items():
             yield self._row(name, array, own, given, known, by_name)
@@ -273,11 +280,13 @@ class _Pass:
         if step is not None and known.issuperset(step.reads):
             result = step.apply(self._machine.tape, given, self._machine.constants).value
             alone, _ = _apart(place.numbers(result), array, is_integer=is_integer)
+        # an input has no step, and so nothing that it could be computed from
         operator = "input" if step is None else step.type_name
         return Difference(name, place.layer, operator, is_integer, array.size, apart, largest, alone)
 
     def _gives(self, kind: str, step: Step, place: _Place, array: Array, given: Mapping[str, Tensor]) -> bool:
         """Return whether a requantiser gives every recorded element of the recorded inputs."""
+        # the same device with another requantiser in place of its own
         precision = self._device.precision.model_copy(update={"requantiser": kind})
         machine = Machine(self._wired, self._device.model_copy(update={"precision": precision}), self._backend)
         try:
@@ -291,9 +300,11 @@ def _apart(mine: Array, theirs: Array, *, is_integer: bool) -> tuple[int, float]
     """Return how many numbers differ, and by how much at most; floats differ beyond a share of the largest."""
     theirs = theirs.astype(np.float64)
     with np.errstate(invalid="ignore"):
+        # equal infinities have no difference, although their subtraction gives NaN; two NaN agree
         apart = np.where((mine == theirs) | (np.isnan(mine) & np.isnan(theirs)), 0.0, np.abs(mine - theirs))
     finite = np.abs(theirs[np.isfinite(theirs)])
     least = 0.0 if is_integer else TOLERANCE * float(finite.max(initial=0.0))
+    # `~(apart <= least)`, not `apart > least`: NaN beside a number differs
     return int((~(apart <= least)).sum()), float(np.max(apart, initial=0.0))
 
 

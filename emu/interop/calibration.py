@@ -126,7 +126,7 @@ def calibrate(
 
 
 class _Range:
-    """The numbers that a product reads: their ends, and between these how many lie where."""
+    """The numbers that a product reads: the smallest, the largest, and a histogram between them."""
 
     def __init__(self) -> None:
         self.low, self.high = np.inf, -np.inf
@@ -151,6 +151,7 @@ class _Range:
             return self.low, self.high
         below, edges = np.cumsum(self.counts), np.linspace(self.low, self.high, _CELLS + 1)
         most = rate / 2 * below[-1]
+        # the first `first` cells hold at most half the share; `last` is the first cell after which at most half is left
         first, last = int((below <= most).sum()), int((below < below[-1] - most).sum())
         return float(edges[min(first, _CELLS - 1)]), float(edges[last + 1])
 
@@ -165,12 +166,15 @@ class _Seen:
 
     def run(self, examples: Examples, backend: str, progress: Progress | None) -> CounterTable:
         """Compute the examples, once more if a share may lie outside; return what registers count of every tensor."""
+        # registers by tensor, filled in the first pass alone
         counters = CounterTable(lambda: StatisticsRegister(_LOWEST, _BINS))
         takes: list[tuple[CounterTable | None, Callable[[_Range, NDArray[Any]], None]]] = [(counters, _Range.widen)]
+        # a histogram needs both ends, which are known only after all examples: a second pass
         if self._casts and self._rate:
             takes.append((None, _Range.count))
         starts = range(0, len(examples), BATCH)
         for turn, (counted, take) in enumerate(takes):
+            # a machine of its own, so that the second pass counts nothing twice
             exact = Machine(self._wired, load_device("float32"), backend, counted)
             for done, start in enumerate(starts, start=1):
                 inputs = examples.inputs[start : start + BATCH]
@@ -187,10 +191,13 @@ class _Seen:
         for name, (activation, weight) in self._casts.items():
             found = self._ranges[name]
             low, high = found.ends(self._rate)
+            # the format's own rule of scales, given a tensor of two numbers
             q: Any = engine.quantize(np.array([low, high], np.float32), activation.format, backend="reference")
+            # one scale for the tensor: the only one of `scales`
             points = Points(float(q.scales[0].item()), None if q.zero is None else int(q.zero.item()))
             top = max(abs(low), abs(high))
             exponent = int(np.floor(np.log2(top))) if top else None
+            # without a second pass nothing lies outside: both ends were seen
             share = 0.0 if found.counts is None else _outside(found, low, high)
             fmt = str(activation.format)
             yield Point(name, "activation", fmt, fmt, share, exponent, points, str(weight.format))
@@ -211,14 +218,17 @@ def _integer_products(wired: Wired, policy: Policy) -> Iterator[tuple[str, tuple
         if casts is None:
             continue
         fmt = casts[0].format
+        # one level of scales, one tile: one scale for the whole tensor
         if isinstance(fmt.element, Fixed) and len(fmt.levels) == 1 and fmt.tiling == Tiling(None, None):
             yield step.name, casts
 
 
 def _points(wired: Wired, policy: Policy, counters: CounterTable, rate: float) -> list[Point]:
+    # a register without results has nothing to say
     counted = {key: c.register for key, c in counters.items() if c.register.total}
     chosen: dict[str, int] = {}  # fraction bits of activations
     points: list[Point] = []
+    # in the order of steps, so that the points of what a step reads are chosen before its own
     for name, read in _written(wired):
         for role in ROLES:
             fmt, register = policy.stage(name, role).format, counted.get((name, role))
@@ -226,6 +236,8 @@ def _points(wired: Wired, policy: Policy, counters: CounterTable, rate: float) -
                 continue
             if register is not None:
                 bits = _point(register, fmt, rate)
+            # it only selects numbers: the least fraction bits of what it reads hold all of them, and nothing new is
+            # counted
             elif role == "activation" and read:
                 bits, register = min(chosen.get(x, fmt.frac_bits) for x in read), StatisticsRegister(_LOWEST, _BINS)
             else:
@@ -251,6 +263,7 @@ def _written(wired: Wired) -> Iterator[tuple[str, list[str]]]:
 def _point(register: StatisticsRegister, fmt: Fixed, rate: float) -> int:
     """Return the largest number of fraction bits that leaves at most a share of the numbers outside."""
     counts, outside = _by_exponent(register), 0
+    # from the largest exponent down: numbers of all larger ones lie outside
     for top in sorted(counts, reverse=True):
         outside += counts[top]
         if outside > rate * register.total:
@@ -261,6 +274,7 @@ def _point(register: StatisticsRegister, fmt: Fixed, rate: float) -> int:
 
 def _by_exponent(register: StatisticsRegister) -> dict[int, int]:
     counts: dict[int, int] = {}
+    # signs do not matter: the point is decided by magnitudes
     for side in (register.positive, register.negative):
         for exponent, count in side.items():
             counts[exponent] = counts.get(exponent, 0) + count
@@ -269,6 +283,7 @@ def _by_exponent(register: StatisticsRegister) -> dict[int, int]:
 
 def _beyond(register: StatisticsRegister, fmt: Fixed) -> int:
     """Return how many numbers have their leading bit beyond a format."""
+    # a number with leading bit e is at least 2**e: with n integer bits, all with e >= n lie outside
     integer_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
     return sum(count for exponent, count in _by_exponent(register).items() if exponent >= integer_bits)
 
@@ -301,6 +316,7 @@ def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Poin
             "choose another name"
         )
     text = find_content("devices", device).read_text(encoding="utf-8")
+    # only the first `name`: tables further down have names of their own
     text = re.sub(r"^name *= *.*$", f'name = "{file.stem}"', text, count=1, flags=re.MULTILINE)
     text = text.partition(f"\n# {_MARK}")[0]  # those of an earlier calibration, which these replace
     layers: dict[str, list[Point]] = {}
@@ -312,8 +328,10 @@ def write_calibrated(path: str | Path, device: str | Path, points: Sequence[Poin
         tables.append("\n".join(["[[precision.layers]]", f'match = "{layer}"', *formats]))
     whole = "\n\n".join([text.rstrip(), f"# {_MARK}{source}", *tables]) + "\n"
     try:
+        # atomically: a reader sees the old file or the whole new one
         replace_file(file, lambda out: out.write(whole.encode()))
     except OSError as error:
         raise ConfigError(f"{file} must be a file that can be written, got {error.strerror}; choose another") from None
+    # read at once, so that a table that does not fit is reported here
     load_device(file)
     return file

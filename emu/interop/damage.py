@@ -13,13 +13,14 @@ _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryE
 
 @contextmanager
 def undamaged(path: Path) -> Generator[None]:
-    """Raise ConfigError for whatever a block that reads a file, or makes steps of it, stumbles over.
+    """Raise ConfigError for any error of a block that reads a file, or makes steps of it.
 
     A file is a tree of many hundred fields, each of which may be damaged. What is common has a check and an error of
     its own; this is for the rest.
     """
     try:
         yield
+    # it has a sentence of its own already
     except EmuError:
         raise
     except _FAULTS as error:

@@ -125,10 +125,12 @@ def evaluate_graph(
     require_usable(graph, machine)
     wired = graph.wired()
     examples = examples_for(graph, data)
+    # a step that only moves numbers rounds nothing, and one of elements has no format of the device
     alone = [step for step in wired.steps if not step.only_moves and not step.has_elements]
     chosen = [step for step in alone if _is_chosen(step.name, only)]
     names = [step.name for step in alone]
     for glob in only:
+        # "*" may match nothing: a network of moves and integers alone has no step to try
         if glob == "*" or any(fnmatchcase(name, glob) for name in names):
             continue
         of_elements = any(fnmatchcase(step.name, glob) for step in wired.steps if step.has_elements)
@@ -200,9 +202,11 @@ class _Sums(NamedTuple):
     noise: float = 0.0
 
     def plus(self, exact: Any, written: Any) -> _Sums:
+        # of float64, so squares of finite float32 do not overflow; infinities and NaN need no warning
         with np.errstate(all="ignore"):
             signal = float(np.square(exact).sum())
             noise = float(np.square(written - exact).sum())
+        # NaN and infinities in what was written count as infinite noise
         return _Sums(self.signal + signal, self.noise + (noise if math.isfinite(noise) else math.inf))
 
     @property
@@ -224,6 +228,7 @@ class _Comparison:
         self._counters = CounterTable(Policy(device.precision).register)
         self._exact = Machine(wired, load_device("float32"), backend)
         self._whole = Machine(wired, device, backend, self._counters)
+        # without counters: what one step writes alone must not be counted with the whole device's pass
         self._alone = Machine(wired, device, backend)
         self._writers = wired.writers()
         self._sums: dict[str, _Sums] = {}
@@ -235,6 +240,7 @@ class _Comparison:
     def result(self) -> GraphEvaluation:
         """Run all passes."""
         starts = range(0, len(self._examples), BATCH)
+        # for each batch the float32 pass, the device's, and one for each step alone
         work, done = len(starts) * (len(self._chosen) + 2), 0
         for start in starts:
             for _ in self._batch(self._examples.inputs[start : start + BATCH]):
@@ -245,6 +251,7 @@ class _Comparison:
 
     def _batch(self, inputs: Array) -> Any:
         """Run a batch; yield after every pass."""
+        # of this batch's shapes: the last batch may be shorter
         steps = self._wired.steps_of((inputs.shape,))
         exact = self._pass(self._exact, steps, inputs)
         yield
@@ -259,9 +266,11 @@ class _Comparison:
         written = _numbers(whole[output].value)
         self._whole_answers.append(_answers(written))
         with np.errstate(invalid="ignore"):
+            # equal infinities differ by nothing
             apart = np.where(written == numbers[output], 0.0, np.abs(written - numbers[output]))
         self._largest = float(np.maximum(self._largest, apart.max(initial=0.0)))  # NaN stays
         yield
+        # each step alone, after both whole passes: it reads float32's results
         for place, step in enumerate(steps):
             if step.name in self._own:
                 self._own[step.name].append(_answers(_numbers(self._with_one(steps, place, exact, output))))
@@ -278,7 +287,9 @@ class _Comparison:
         step = steps[place]
         read = {name: self._written(name, exact[name]) for name in step.reads}
         result = step.apply(self._alone.tape, read, self._alone.constants).value
+        # back in float32: later steps read the device's numbers, exactly
         changed = {step.name: self._exact.written("activation", step.name, _numbers(result))}
+        # steps that do not depend on the changed one have float32's results already
         for later in steps[place + 1 :]:
             if not changed.keys().isdisjoint(later.reads):
                 changed[later.name] = later.apply(self._exact.tape, {**exact, **changed}, self._exact.constants)
@@ -299,6 +310,7 @@ class _Comparison:
                 f"{self._examples.source}; check the data"
             )
         rows = [self._row(step, answers, labels) for step in self._wired.steps if not step.only_moves]
+        # worst first: most answers changed, then the least signal to noise
         rows.sort(key=lambda row: (-(row.alone_changed or 0), row.signal_to_noise_db))
         return GraphEvaluation(
             self._graph.path,
@@ -342,4 +354,5 @@ def _numbers(value: Value) -> Array:
     """Return the numbers of a value in float64."""
     array = np.asarray(on_host(value.array), np.float64)
     fmt: Any = value.format
+    # raws of fixed point wider than a float carries stand for raw * 2**-frac_bits
     return array * 2.0**-fmt.frac_bits if getattr(fmt, "carries_raws", False) else array

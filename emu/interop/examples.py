@@ -98,6 +98,7 @@ def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Ex
 
 def _npz(path: Path) -> tuple[Array, Array | None]:
     with np.load(path, allow_pickle=False) as archive:
+        # read while the archive is open: it reads an array when it is asked for
         arrays = {name: np.asarray(archive[name]) for name in archive.files}
     for x, y in _PAIRS:
         if x in arrays:
@@ -112,11 +113,13 @@ def _npz(path: Path) -> tuple[Array, Array | None]:
 
 def _npy(path: Path) -> tuple[Array, Array | None]:
     beside = (path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy"))
+    # `file != path`: inputs may be in `labels.npy` themselves
     labels = next((file for file in beside if file.is_file() and file != path), None)
     return np.load(path, allow_pickle=False), None if labels is None else np.load(labels, allow_pickle=False)
 
 
 def _csv(path: Path) -> tuple[Array, Array | None]:
+    # utf-8-sig: spreadsheets write a mark of byte order in front, which would belong to the first name
     head = path.read_text(encoding="utf-8-sig").partition("\n")[0].split(",")
     names = [name.strip().strip('"').lower() for name in head]
     has_head = any(not _is_number(name) for name in names)
@@ -147,6 +150,7 @@ def _inputs(array: Array, shape: Shape, path: Path, *, tokens: bool) -> Array:
     array = _in_shape(array, shape, path)
     if tokens:
         return np.ascontiguousarray(array, np.int64)
+    # float64 beyond float32 becomes infinite, and is refused with its index
     with np.errstate(over="ignore"):
         written = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(written).all():
@@ -163,6 +167,7 @@ def _in_shape(array: Array, shape: Shape, path: Path) -> Array:
         return np.moveaxis(array, 3, 1)
     if is_image and (*array.shape[2:], array.shape[1]) == shape:  # networks of TFLite have the channels last
         return np.moveaxis(array, 1, 3)
+    # axes of size 1 may be missing or added
     squeezed = tuple(size for size in array.shape[1:] if size != 1) == tuple(size for size in shape if size != 1)
     flat = array.ndim == 2 and array.shape[1] == int(np.prod(shape))
     if squeezed or flat:
@@ -176,9 +181,11 @@ def _in_shape(array: Array, shape: Shape, path: Path) -> Array:
 def _labels(array: Array | None, count: int, path: Path) -> Array | None:
     if array is None:
         return None
+    # a column of labels, as tables have it
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     is_numbers = array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
+    # not of NaN or infinities, whose conversion to integers is undefined
     whole = array.astype(np.int64) if is_numbers else np.zeros(0, np.int64)
     if not is_numbers or array.shape[:1] != (count,) or (whole != array).any() or (whole < 0).any():
         raise ConfigError(

@@ -121,6 +121,7 @@ class Graph:
     @property
     def version(self) -> int:
         """Version of the file's operators, or of its schema."""
+        # the first fact of every kind of file is its version
         return next(iter(self.facts.values()))
 
     def described_inputs(self) -> list[str]:
@@ -136,10 +137,12 @@ class Graph:
     def shapes(self, batch: int | None = None) -> dict[str, Shape]:
         """Return the shape of every step's result by its name, the batch included; None is the batch of the file."""
         wired = self.wired(batch)
+        # also while steps run in shapes: a damaged file may show only then
         with undamaged(self.path):
             return self._shapes(wired)
 
     def _shapes(self, wired: Wired) -> dict[str, Shape]:
+        # shapes are the same on every device
         tape = Tape(ShapeRunner(Policy(load_device("float32").precision)), training=False)
         own = {
             step.name: {part: tape.constant(_in_shape(value)) for part, value in step.values.items()}
@@ -147,6 +150,7 @@ class Graph:
         }
         dtypes = [item.dtype for item in self._source.inputs]
         inputs = tuple(
+            # `broadcast_to`: an array of the shape that takes no memory
             tape.constant(_in_shape(np.broadcast_to(dtype(0), shape)))
             for dtype, shape in zip(dtypes, wired.shapes, strict=True)
         )
@@ -209,6 +213,7 @@ class Graph:
                 "each"
             )
         given = [_as_input(x, item) for x, item in zip(arrays, self._source.inputs, strict=True)]
+        # only reading and tracing: an error of the computation is no damage of the file
         with undamaged(self.path):
             wired = self._source.wired(tuple(x.shape for x in given))
         machine = Machine(wired, load_device(device), backend, counters)
@@ -232,6 +237,7 @@ class Machine:
             ConfigError: an elementary function would read or write a format that it cannot.
         """
         policy = Policy(device.precision)
+        # before anything is computed
         require_functions(nn.Network((wired,)), policy)
         self.runner = DatapathRunner(policy, backend=load_backend(backend).name, counters=counters)
         self.tape = Tape(self.runner, training=False)
@@ -240,12 +246,14 @@ class Machine:
 
     def _constants(self, step: Step) -> Iterator[tuple[str, Tensor]]:
         for parameter in step.held:
+            # role and part have the same names: weight, bias
             yield parameter.part, self.written(parameter.part, step.name, step.values[parameter.part])
         for moment in step.running:  # the host's own, as it has them
             yield moment.part, self.tape.constant(Value(self.runner.place(step.values[moment.part]), PRESETS["fp32"]))
 
     def written(self, role: str, layer: str, array: Any) -> Tensor:
         """Return floats in the format of a role of a layer."""
+        # without a format: the rounding of the role is the only one
         value = Value(self.runner.place(array))
         return self.tape.constant(self.runner.run(Operation("quantize", (value,)), role, layer))
 
@@ -290,6 +298,7 @@ def _as_input(x: Any, item: Input) -> Array:
         FormatError: numbers with fractions for tokens.
     """
     array = np.asarray(as_numbers(x, item.name))
+    # the first axis is the batch, which may be any; `strict=False`, because the number of axes is compared below
     known = [size is None or size == have for size, have in zip(item.shape[1:], array.shape[1:], strict=False)]
     if array.ndim != len(item.shape) or not all(known):
         wanted = ", ".join("n" if size is None or not place else str(size) for place, size in enumerate(item.shape))
@@ -297,6 +306,7 @@ def _as_input(x: Any, item: Input) -> Array:
     if item.is_float:
         return np.asarray(array, np.float32, order="C")
     integers = as_integers(array, item.name)
+    # checked before the conversion: NumPy would wrap them
     if isinstance(item.format, Fixed) and integers.size:
         low, high = int(integers.min()), int(integers.max())
         if low < item.format.min or high > item.format.max:

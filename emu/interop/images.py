@@ -32,6 +32,7 @@ def read_images(path: Path, shape: Shape) -> tuple[Array, Array | None]:
             f"a folder of images must be given to a network of images, got inputs of {shape}; give an .npz"
         )
     library = _load_pillow()
+    # channels are first if no axis is shorter than the first one, else last
     channels, *size = shape if min(shape) == shape[0] else (shape[2], *shape[:2])
     if channels not in _MODES:
         raise ConfigError(
@@ -53,6 +54,7 @@ def read_images(path: Path, shape: Shape) -> tuple[Array, Array | None]:
 
 
 def _class_order(folder: Path) -> tuple[bool, int, str]:
+    # folders with numbers as names come first, by value: "2" before "10"
     return not folder.name.isdecimal(), int(folder.name) if folder.name.isdecimal() else 0, folder.name
 
 
@@ -64,6 +66,7 @@ def _image(library: Any, file: Path, channels: int, size: tuple[int, int]) -> Ar
     """
     try:
         with library.open(file) as image:
+            # `open` reads the head only; damage in the rest shows here
             image.load()
             wide = image.mode.startswith("I")  # 16 bits
             array = np.asarray(image if wide and channels == 1 else image.convert(_MODES[channels]), np.float32)
@@ -74,6 +77,7 @@ def _image(library: Any, file: Path, channels: int, size: tuple[int, int]) -> Ar
             f"images must have {size[0]} rows and {size[1]} columns, as the network reads them, got "
             f"{array.shape[0]} and {array.shape[1]} in {file}; scale them first, as in training"
         )
+    # the largest code of 16 or 8 bits becomes 1
     array = array / np.float32(65535 if wide and channels == 1 else 255)
     return array[None] if channels == 1 else np.moveaxis(array, 2, 0)
 

@@ -24,4 +24,5 @@ def load(path: str | Path) -> Graph:
     Raises:
         ConfigError: the file cannot be read, or has something that emu does not compute.
     """
+    # a reader of one kind must not need the packages of the other
     return import_module(READERS.get(Path(path).suffix, READERS[".onnx"])).load(path)

@@ -94,6 +94,7 @@ def fitting(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) 
     Raises:
         ConfigError: arrays are missing, unused, or of another shape; names all of them.
     """
+    # all faults in one message: names of a foreign state seldom differ in one place only
     missing, unused = [n for n in shapes if n not in arrays], [n for n in arrays if n not in shapes]
     wrong = [
         f"{n} {arrays[n].shape} for {shape}" for n, shape in shapes.items() if n in arrays and arrays[n].shape != shape
@@ -145,8 +146,11 @@ class LoadedNetwork(nn.Network):
         arrays = fitting(arrays_in(state), shapes_of(network))
         digest = hashlib.sha256()
         for name, array in arrays.items():
+            # as float64, so that float32 and float64 arrays of equal numbers have one hash
             plain = np.ascontiguousarray(array.astype(np.float64) if array.dtype != object else array)
+            # the shape as well: equal bytes of another shape are other weights
             digest.update(f"{name} {plain.shape}".encode())
+            # little-endian on every processor
             digest.update(plain.astype(plain.dtype.newbyteorder("<")).tobytes())
         return cls(network.layers, network.loss, digest.hexdigest(), arrays)
 

@@ -84,6 +84,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.written = list[Step]()
+        # float32's device, in shapes alone: nothing is computed, and any device has the same shapes
         self._graph = Graph(ShapeRunner(Policy(load_device("float32").precision)), training=False)
         self._results: dict[str, Result] = {}
 
@@ -100,6 +101,7 @@ class Steps:
             name = f"{name}_"
         step = Step(name, primitive, operands, options, kind, held, running, values)
         own: dict[str, Result] = {}
+        # parameters and moments have the shapes that they are declared with
         for part in (*held, *running):
             own[part.part] = self._graph.constant(Value(ShapeArray(part.shape, np.float32), FP32))
         result = step.apply(self._graph, self._results, {name: own})
@@ -123,7 +125,9 @@ def names_of_inputs(names: Sequence[str]) -> tuple[str, ...]:
 
 def plain_name(name: str) -> str:
     """Return a name in the form of layers' names, so that globs match it; "" if nothing is left of it."""
+    # "." "/" "::" divide a path; all else that is no letter, digit or underscore becomes one
     parts = [re.sub(r"\W", "_", part, flags=re.ASCII) for part in re.split(r"[./]|::", name) if part.strip("_")]
+    # a part must be an identifier, as parts of layers' names are
     return ".".join(f"_{part}" if part[:1].isdigit() or keyword.iskeyword(part) else part for part in parts)
 
 

@@ -70,6 +70,7 @@ class Clipped:
 
 def joined(parts: Mapping[str, Array], number: Any) -> Array:
     """Return all parts as one column, (1, elements)."""
+    # `[None]`: sums go over rows of one column, as those of codecs
     return np.concatenate([part.ravel() for part in parts.values()]).astype(number)[None]
 
 
@@ -84,6 +85,7 @@ def mean_and_variance(values: Array) -> tuple[Any, Any] | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         mean = column_means(values, counted)[0]
+        # the mean in place of values that are not finite makes their deviations 0, not NaN
         deviations = np.where(counted, values, mean) - mean
         variance = column_means(deviations * deviations, counted)[0]
     return (mean, variance) if np.isfinite(mean) and np.isfinite(variance) else None
@@ -104,9 +106,11 @@ def root_of_mean_square(values: Array) -> Any:
         # that: half an ulp or less of a mean of at least 2 * tiny / eps, whose ulp is at least 2 * tiny.
         if mean >= 2 * limits.tiny / limits.eps and np.isfinite(mean):
             return np.sqrt(mean)
+        # some square may be out of range; 0, infinity and NaN are the root themselves
         largest = np.abs(values).max(initial=0)
         if not 0 < largest < np.inf:
             return largest
+        # largest = m * 2**exponent with m in [0.5, 1), so the largest scaled square is in [0.25, 1)
         exponent = np.frexp(largest)[1]
         scaled = np.ldexp(values, -exponent)
         return np.ldexp(np.sqrt(column_means(scaled * scaled)[0]), exponent)
@@ -133,6 +137,7 @@ class Norms(NamedTuple):
             columns: float32 or float64, (columns, rows), without infinities; a column with NaN has the norm NaN.
         """
         with np.errstate(invalid="ignore"):
+            # (columns,): each column has a power of two of its own, so a tiny column beside a huge one keeps its digits
             exponents = np.frexp(np.abs(columns).max(axis=1, initial=0))[1]
             scaled = np.ldexp(columns, -exponents[:, None])
             return cls(scaled, np.sqrt(column_sums(scaled * scaled)), exponents)

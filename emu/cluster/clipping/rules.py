@@ -53,6 +53,7 @@ class _ByLimits(Table):
             memory: what the last call returned; empty before the first.
         """
         limits, memory = self.limits(seen, memory)
+        # NaN in a threshold makes the comparison false, too: then nothing is clipped
         if limits is None or not limits.high > limits.low:
             return Clipped(seen.gradients, dict.fromkeys(seen.gradients, 0), memory)
         clipped = {part: limited(array, limits) for part, array in seen.gradients.items()}
@@ -74,6 +75,7 @@ class ConstantThresholds(_ByLimits):
 
     @model_validator(mode="after")
     def _in_order(self) -> ConstantThresholds:
+        # in float32, because two numbers that differ in float64 may be one threshold in the arithmetic of a layer
         if self.high is not None and self.low is not None and not np.float32(self.high) > np.float32(self.low):
             raise ConfigError(
                 f"`high` of [clipping] must be above `low` in float32, got {self.high:g} and {self.low:g}; raise "
@@ -113,6 +115,7 @@ class VarianceThresholds(_ByLimits):
         memory = self._taken_in(seen, _carrying(memory, seen.carried))
         if not memory:
             return None, memory
+        # `[()]` takes the scalar out of an array without axes: a checkpoint holds arrays only
         m, v = memory["m"][()], memory["v"][()]
         reach = number(self.k) * np.sqrt(v)
         return Limits(m + reach, m - reach), memory
@@ -135,6 +138,7 @@ def _carrying(memory: Memory, carried: float) -> Memory:
     if not memory or memory["carried"] == carried:
         return memory
     ratio = memory["m"].dtype.type(carried / float(memory["carried"]))
+    # v * ratio * ratio, not v * ratio**2: the square may overflow in float32 although the result does not
     return {"m": memory["m"] * ratio, "v": memory["v"] * ratio * ratio, "carried": np.array(carried, np.float64)}
 
 
@@ -152,6 +156,7 @@ class MomentumThresholds(_ByLimits):
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds, multiplied by what gradients carry and divided by what the momentum carries."""
         number = seen.number
+        # before the first update momentum is 0, the thresholds are equal, and `apply` clips nothing
         root = root_of_mean_square(joined(seen.buffers, number))
         with np.errstate(over="ignore", invalid="ignore"):
             reach = number(self.k) * root * number(seen.carried / seen.buffers_carry)
@@ -185,15 +190,21 @@ class ParameterNorm(Table):
 
     def _shortened(self, gradient: Array, master: Array, carried: float) -> tuple[Array, int]:
         number = gradient.dtype.type
+        # (columns,): norm of each neuron's parameters
         own = np.maximum(Norms.of(master.astype(number)).whole(), number(self.least))
+        # (columns,): max_norm, multiplied by what gradients carry
         longest = number(self.ratio) * own * number(carried)
         norms = Norms.of(_directions(gradient))
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            # the norm is norms * 2**exponents: the power of two is taken to the other side, where nothing overflows
             too_long = np.logical_or(norms.norms > np.ldexp(longest, -norms.exponents), np.isinf(gradient).any(axis=1))
+            # a neuron with NaN stays as it is, so that the NaN is seen and counted later
             above = np.logical_and(too_long, ~np.isnan(norms.norms))
             if not above.any():
                 return gradient, 0
+            # longest / norm * gradient, in which 2**exponents cancels
             shorter: Array = norms.scaled * np.expand_dims(longest / norms.norms, 1)
+        # all elements of a shortened neuron count as clipped
         return np.where(np.expand_dims(above, 1), shorter, gradient), int(above.sum()) * gradient.shape[1]
 
 
@@ -218,6 +229,7 @@ def limited(values: Array, limits: Limits) -> tuple[Array, int]:
         values: floats; NaN, -0 and what equals a threshold stay. If all do, the array itself is returned.
         limits: thresholds of the values' dtype.
     """
+    # comparisons with NaN are false, so NaN stays
     above, below = values > limits.high, values < limits.low
     count = int(above.sum()) + int(below.sum())
     if not count:
@@ -242,10 +254,12 @@ def apply_rules(
     gradients, counts, limits = seen.gradients, dict.fromkeys(seen.gradients, 0), list[Limits]()
     new_memories: list[Memory] = []
     for rule, memory in zip(rules, memories, strict=True):
+        # `replace` keeps masters and momentum: only gradients pass from rule to rule
         clipped = rule.apply(replace(seen, gradients=gradients), memory)
         gradients = clipped.gradients
         counts = {part: count + clipped.counts[part] for part, count in counts.items()}
         limits += [clipped.limits] if clipped.limits else []
         new_memories.append(clipped.memory)
+    # rules without thresholds, such as a parameter norm, have no part in it
     narrowest = Limits(min(x.high for x in limits), max(x.low for x in limits)) if limits else None
     return Clipped(gradients, counts, {}, narrowest), new_memories

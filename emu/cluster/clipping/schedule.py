@@ -54,6 +54,7 @@ class _Worker:
         """Book a task of a layer; return when it ends."""
         duration_ps = self._durations[layer][(GRAD, CLIP, SEND).index(kind)]
         name = self._layers[layer]
+        # a resource does its tasks in the order of booking, so the order of calls below is part of the result
         return self.timeline.book(self._on[kind], f"{kind} {name}", duration_ps, after=after, kind=kind, layer=name)
 
 
@@ -94,8 +95,10 @@ def schedule(
 def _next(worker: _Worker, layers: int) -> None:
     ready = worker.do(GRAD, 0)
     for layer in range(1, layers):
+        # layer i - 1 is clipped when the gradient of layer i is there
         ready = worker.do(GRAD, layer)
         worker.do(SEND, layer - 1, after=worker.do(CLIP, layer - 1, after=ready))
+    # no gradient comes after the last one: it is clipped when it is ready itself
     worker.do(SEND, layers - 1, after=worker.do(CLIP, layers - 1, after=ready))
 
 
@@ -105,6 +108,7 @@ def _own(worker: _Worker, layers: int) -> None:
 
 
 def _after_all(worker: _Worker, layers: int) -> None:
+    # the first message is booked when its gradient is ready, so sends still overlap backpropagation
     all_received = max(worker.do(SEND, layer, after=worker.do(GRAD, layer)) for layer in range(layers))
     for layer in range(layers):
         worker.do(CLIP, layer, after=all_received)

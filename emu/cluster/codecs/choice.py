@@ -24,6 +24,7 @@ def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
         if options:
             raise ConfigError(f"gradients of 32 bits are sent as they are, got {', '.join(options)}; remove them")
         return Float32()
+    # `type`, not `isinstance`: True is an int, and would be one bit
     if type(bits) is not int or not 1 <= bits <= MOST_BITS:
         raise ConfigError(f"`bits` must be 1..{MOST_BITS}, or 32 for gradients as they are, got {bits!r}")
     return Quantiser(1 << bits, **options, backend=backend)

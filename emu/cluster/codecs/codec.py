@@ -1,4 +1,4 @@
-"""What every gradient codec does, and the codecs by their bits."""
+"""What every gradient codec does, and the codec that sends float32 as it is."""
 
 from __future__ import annotations
 
@@ -74,12 +74,15 @@ class Float32(Codec):
 
     @override
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
+        # bytes are made of a view of words, which needs neighbouring numbers
         sent = np.ascontiguousarray(gradients)
         if gradients.dtype != np.float32:
             with np.errstate(over="ignore", invalid="ignore"):
+                # the residual is what float32 cannot express of a float64 gradient
                 values = gradients + memory.residual
                 sent = values.astype(np.float32)
                 memory.residual = values - sent
+        # no words: numbers themselves are the "levels", one for each row
         return Message(sent, np.empty((len(gradients), 0), np.uint32))
 
     @override
@@ -89,6 +92,7 @@ class Float32(Codec):
     @override
     def decode_and_add(self, message: Message, total: Array) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
+            # one NaN, as every backend's decoder writes it
             total[...] = one_nan(total + message.levels)
 
     @override

@@ -54,6 +54,7 @@ class Memory:
         """Keep the residual of the mini-batch just encoded until `lag` mini-batches later."""
         if lag == 1:
             return
+        # a queue of lag - 1 residuals: the one that leaves it was appended `lag` mini-batches before its use
         self.waiting.append(self.residual)
         self.residual = self.waiting.pop(0) if len(self.waiting) == lag else np.zeros_like(self.residual)
 
@@ -66,6 +67,7 @@ class Memory:
         """Return the means of `lag` mini-batches before the one to come; None if there is none."""
         if lag == 1:
             return self.means
+        # the newest is `means`, one mini-batch back; lag k is k - 1 places from the end of the older ones
         return self.older_means[1 - lag] if len(self.older_means) >= lag - 1 else None
 
     def note_means(self, means: Array, lag: int) -> None:
@@ -76,6 +78,7 @@ class Memory:
 
     def of_lines(self, indices: Any) -> Memory:
         """Return the memory of some lines, for a codec that remembers residuals alone."""
+        # indexing by an array copies: `put_lines` writes the result back
         return Memory(self.residual[indices], self.batches)
 
     def put_lines(self, indices: Any, of_lines: Memory) -> None:
@@ -90,6 +93,7 @@ class Memory:
         self.waiting = [residual * factor for residual in self.waiting]
         self.older_means = [means * factor for means in self.older_means]
         self.means = None if self.means is None else self.means * factor
+        # levels are float32, whatever the dtype of gradients
         self.levels = None if self.levels is None else self.levels * np.float32(ratio)
         self.computed = [levels * np.float32(ratio) for levels in self.computed]
 

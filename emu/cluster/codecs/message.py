@@ -33,6 +33,7 @@ class Message(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return the bytes, column by column."""
+        # the bits of levels as words: nothing is converted but the byte order
         return np.concatenate([self.levels.view(np.uint32), self.words], axis=1).astype("<u4").tobytes()
 
     @classmethod
@@ -54,5 +55,6 @@ class Message(NamedTuple):
                 f"a message of {columns} columns must have {expected} bytes, got {len(data)}; sender and receiver must "
                 "have the same codec and the same stripes"
             )
+        # frombuffer is read-only and little-endian; `astype` makes a writeable copy in the processor's own order
         whole = np.frombuffer(data, "<u4").astype(np.uint32).reshape(columns, levels + words)
         return cls(np.ascontiguousarray(whole[:, :levels]).view(np.float32), np.ascontiguousarray(whole[:, levels:]))

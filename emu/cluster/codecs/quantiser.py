@@ -132,6 +132,7 @@ class Quantiser(Codec):
         if self.range is None:
             return
         with np.errstate(over="ignore", invalid="ignore"):
+            # kernels compute the width of steps in float32: both ends may be different doubles, but one float32
             low, high = map(np.float32, self.range)
             width = high - low
         self._require(
@@ -151,6 +152,7 @@ class Quantiser(Codec):
             )
 
     def _is_given(self, name: str) -> bool:
+        # a dataclass keeps defaults as attributes of the class; an option given as its default counts as not given
         return getattr(self, name) != getattr(type(self), name)
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
@@ -180,6 +182,7 @@ class Quantiser(Codec):
     @property
     def sent_levels(self) -> int:
         """Levels of a column on the wire: both ends of the range, or one for every code there is room for."""
+        # with steps other than a power of two, levels of codes that no value takes travel as well, as 0
         return 2 if self.levels == "middles" else 1 << self.bits
 
     # ---- the wire ----
@@ -214,6 +217,7 @@ class Quantiser(Codec):
         self._require_message(message, *total.shape)
         kernels, sums = load(self.backend), np.ascontiguousarray(total)
         kernels.decode_columns(message.words, message.levels, self.steps, total.shape[1], sums)
+        # kernels add in place, and need a contiguous array: a view of a tensor was copied
         if sums is not total:
             total[...] = sums
 
@@ -243,25 +247,30 @@ class Quantiser(Codec):
         _require_columns(gradients, memory)
         kernels, dtype = load(self.backend), np.result_type(gradients, memory.residual)
         means = memory.means_before(self.threshold_lag)
+        # kernels write the new residual into this very array
         memory.residual = memory.residual.astype(dtype, order="C", copy=False)
         given = gradients.astype(dtype, copy=False), memory.residual, self._code(means), means
         levels, counted = memory.levels, None
+        # no levels yet, or their interval is over
         if levels is None or self._is_renewed(memory, at):
             levels, counted = None, self._counted(gradients.shape, at)
             if self.lag or self.smoothing != "none":  # the codes need levels that follow from this mini-batch's own
                 fresh = kernels.encode_columns(*given, counted, None, settles=False).levels
                 levels = self._in_use(fresh, memory)
         coded = kernels.encode_columns(*given, counted, levels, settles=True)
+        # the kernel computed this mini-batch's own levels; here only memory notes them
         if levels is None:
             self._in_use(coded.levels, memory)
         memory.note_means(coded.means, self.threshold_lag)
+        # after encoding: the kernel has written the residual of this mini-batch
         memory.put_residual_away(self.residual_lag)
         memory.batches += 1
         return Message(coded.levels, coded.words)
 
     def _code(self, means: Array | None) -> ColumnsCode:
-        """Return this codec as numbers for kernels; `means`: of the mini-batch whose mean the threshold is, if any."""
+        """Return this codec as numbers for kernels; `means` are those of the mini-batch that gives the threshold."""
         threshold = {"zero": AT_ZERO, "mean": AT_MEAN, "previous_mean": AT_GIVEN}[self.threshold]
+        # no earlier mini-batch yet: its own mean, as the class says
         if threshold == AT_GIVEN and means is None:
             threshold = AT_MEAN
         assert self.levels is not None, "chosen when it was made"
@@ -274,6 +283,7 @@ class Quantiser(Codec):
         if not self.at_random:
             return memory.batches % self.interval == 0
         drawn = random_integers(1, _DRAWN_BITS, seed=at.seed, stream=at.stream, step=at.step, draw=_WHETHER)
+        # drawn / 2**16 < 1 / interval, without a division
         return int(drawn[0]) * self.interval < 1 << _DRAWN_BITS
 
     def _counted(self, shape: tuple[int, ...], at: Address) -> NDArray[np.bool_] | None:
@@ -282,6 +292,7 @@ class Quantiser(Codec):
             return None
         where = {"seed": at.seed, "stream": at.stream, "step": at.step, "draw": _LEFT_OUT}
         drawn = random_integers(math.prod(shape), _DRAWN_BITS, **where).reshape(shape)
+        # the share is rounded to a multiple of 2**-16; values are counted with probability 1 - share
         return drawn >= round(self.left_out * (1 << _DRAWN_BITS))
 
     def _in_use(self, fresh: Array, memory: Memory) -> Array:
@@ -300,7 +311,9 @@ class Quantiser(Codec):
                 for computed in later:  # one after the other: NumPy's sum may add in another order
                     total = total + computed
                 levels = total / np.float32(1 + len(later))
+        # smoothing of the next mini-batch starts from what is in use now, not from what was computed
         memory.levels = levels = one_nan(levels)
+        # what is older than the lag and the window is never read again, and checkpoints need not hold it
         kept = self.lag + (self.window if self.smoothing == "window" else 1)
         del memory.computed[:-kept]
         return levels

@@ -60,6 +60,7 @@ def controlled_layers(
     layers: dict[str, Controlled] = {}
     for layer in program.layers:
         total = Sizes(0, 0, 0, 0)
+        # tensors of one layer travel together: their numbers and bytes are added
         for name in (name for name in shapes if layer_of(name) == layer):
             some = rows.get(name)
             counts = None if some is None else (some.sent, some.arrived)
@@ -76,6 +77,7 @@ def groups_of(layers: Mapping[str, Controlled], controller_of: Mapping[str, int]
     """Return a group for each layer; its only owner is the layer's controller, which updates and sends parameters."""
     groups: list[Group] = []
     for layer, (sizes, updates) in layers.items():
+        # (fields of `Messages`, nodes): all but the controller's column stay 0
         by_node = np.zeros((len(Messages._fields), nodes), np.int64)
         by_node[:, controller_of[layer]] = sizes
         groups.append(Group.of(layer, frozenset((layer,)), Messages(*by_node), updates=updates))
@@ -100,6 +102,7 @@ def least_busy(
         kernels: times of a controller's memory.
         port: link between a node and the crossbar.
     """
+    # nodes, although `computes` is of devices
     workers = set(teams.team[teams.computes].tolist())
     return least_loaded({
         layer: {
@@ -123,6 +126,7 @@ def load_ps(layer: Controlled, teams: Teams, kernels: Kernels, port: Path, *, is
     sizes, updates = layer
     messages_ps = (teams.contributions - is_worker) * port.held_ps(sizes.up_bytes)
     messages_ps += (teams.count - 1) * port.held_ps(sizes.down_bytes)
+    # `sum_ps` takes an entry for each owner; here the controller is the only one
     counts = (np.array([count], np.int64) for count in (sizes.numbers, sizes.up_bytes, sizes.down_bytes))
     mean_ps = int(kernels.sum_ps(teams.contributions, *counts)[0])
     return messages_ps + mean_ps + sum(task.duration_ps for task in updates)

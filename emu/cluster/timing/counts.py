@@ -45,9 +45,12 @@ def counts_of(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> Counts
     first, *others = devices
     if not others:
         return NO_COUNTS
+    # an entry for each device of the fabric; -1 sends nothing
     traffic, receivers = Traffic(fabric), np.full(fabric.processors, -1)
+    # all registers at once: the port of the first node takes them one after the other
     receivers[others] = first
     added_ps = int(traffic.send(np.zeros_like(receivers), receivers, size_bytes).arrived_ps.max())
+    # a round for each receiver, because a device sends one message in a round
     back_to = np.full((len(others), fabric.processors), -1)
     back_to[:, first] = others
     returned_ps = int(traffic.rounds(np.int64(added_ps), back_to, size_bytes).arrived_ps.max())

@@ -119,7 +119,9 @@ class Steps:
             at_rest: whether all is as it was before the first step: then all steps are a cycle.
         """
         end_ps = int(ends_ps.max())
+        # counted from the end of the step before, which is the beginning of this one
         times = _digest((ends_ps, *times_ps), self.end_ps)
+        # hashes of texts differ from process to process; they are compared within this one only
         self._did.append(_Did(hash(tuple(names)), times, end_ps - self.end_ps))
         self._ends_ps.append(end_ps)
         self._spent.append((spent, busy))
@@ -131,6 +133,7 @@ class Steps:
         """Return the shortest cycle at the end of the steps."""
         did, count = self._did, len(self._did)
         for n in range(1, count // 2 + 1):
+            # n steps equal to the n before them; the smallest n comes first
             if did[-n:] == did[-2 * n : -n]:
                 return self._last(n, repeats=True)
             # each step of the last n, with those that lie n and 2n steps before it
@@ -143,6 +146,7 @@ class Steps:
     def _last(self, steps: int, *, repeats: bool) -> Cycle:
         """Return the last steps as a cycle."""
         before = len(self._did) - steps
+        # totals at the end less totals before the cycle
         spent, busy = (
             {name: times - earlier.get(name, 0) for name, times in now.items()}
             for now, earlier in zip(self._spent[-1], self._spent[before], strict=True)
@@ -153,6 +157,7 @@ class Steps:
 def _moves_evenly(last: _Did, middle: _Did, first: _Did) -> bool:
     """Return whether three steps did the same in the same time, at times that are equally far from each other."""
     same = last.names == middle.names == first.names and last.duration_ps == middle.duration_ps == first.duration_ps
+    # second difference 0: the digest is linear in times, so it moves evenly if all of them do
     return same and (last.times - 2 * middle.times + first.times) % _WORD == 0
 
 
@@ -161,6 +166,7 @@ def _digest(times_ps: Iterable[Times], began_ps: int) -> int:
 
     Like two hashes, the combinations of different times may be equal by accident.
     """
+    # a time before the beginning is negative: as uint64 it wraps, as all arithmetic modulo 2**64
     rows = [(times.reshape(-1) - began_ps).view(np.uint64) for times in times_ps]
     sums = [int((row * _weights(row.size, DEVICES)).sum()) for row in rows]
     return sum(int(weight) * total for weight, total in zip(_weights(len(rows), ROWS), sums, strict=True)) % _WORD
@@ -173,10 +179,12 @@ def _weights(count: int, kind: int) -> npt.NDArray[np.uint64]:
         count: how many.
         kind: which list: with one for both, opposite changes at (i, j) and (j, i) would cancel.
     """
+    # lists of 2, 4, 8, ... words, so that few of them are made
     return _list_of_weights(max(count - 1, 1).bit_length(), kind)[:count]
 
 
 @lru_cache
 def _list_of_weights(bits: int, kind: int) -> npt.NDArray[np.uint64]:
     """Return 2**bits words; longer lists begin with the shorter ones."""
+    # an odd word is invertible modulo 2**64: times its weight, a change of one time is never 0
     return np.random.default_rng(kind).integers(0, _WORD, 1 << bits, np.uint64) | np.uint64(1)

@@ -39,6 +39,7 @@ def grouped(loads: Mapping[str, int], devices: int) -> dict[str, int]:
         >>> grouped({"a": 90, "b": 30, "c": 20, "d": 10}, 3)
         {'a': 0, 'b': 1, 'c': 2, 'd': 2}
     """
+    # `sorted` is stable: equal loads stay in the order of the network
     largest_first = sorted(loads, key=lambda layer: -loads[layer])
     others = dict.fromkeys(range(min(1, devices - 1), devices), 0)  # all but device 0, unless it is the only one
     device_of = dict.fromkeys(largest_first[:1], 0)
@@ -56,12 +57,14 @@ def devices_of(computed: Sequence[Demand], devices: int) -> dict[str, int]:
         devices: devices of a node.
     """
     loads: Counter[str] = Counter()
+    # layers with gradients have weights; products of other layers are no load
     with_weights = {demand.layer for demand in computed if demand.role == "gradient"}
     for demand in computed:
         if demand.multiply_adds and demand.layer in with_weights:
             loads[demand.layer] += demand.multiply_adds
     loaded = grouped(loads, devices)
     device_of: dict[str, int] = {}
+    # layers before the first with a load go to the device of the first one
     device = next(iter(loaded.values()), 0)
     for demand in computed:
         if demand.role in _READS and demand.layer not in device_of:
@@ -88,10 +91,12 @@ class Grouped(Division):
         size_bytes = 0
         for demand in computed:
             device, gathered, source = self.device_of.get(demand.layer, 0), 0, None
+            # `holder`: the device that has the newest activations, or errors
             if demand.role in _READS:
                 if holder is not None and holder != device:
                     gathered, source = size_bytes, holder
                 holder = device
+            # what the next layer reads if it is on another device; rounded up to whole bytes
             if demand.role in _TRAVELS and demand.result_format is not None:
                 size_bytes = -(-demand.results * demand.result_format.width_bits // 8)
             parts = parts_of(self.machine, demand)

@@ -97,6 +97,7 @@ class Kernels:
         own = np.zeros_like(numbers) if own_numbers is None else own_numbers
         durations = [
             self.moved_ps(
+                # a message of each worker, but numbers, not a message, of the owner itself
                 (workers - (as_it_is > 0)) * sent
                 + NUMBER_BYTES * (n + as_it_is)
                 + 2 * NUMBER_BYTES * n * self.has_state
@@ -126,8 +127,10 @@ class Kernels:
         """Return how long a kernel takes that moves a number of bytes; no time if there are none."""
         if self.bytes_per_s is None or not size_bytes:
             return 0
+        # picoseconds, rounded up: size * 10**12 / bandwidth in integers, so that they are the same on every machine
         return self.start_ps + -(-size_bytes * SECOND_PS // round(self.bytes_per_s))
 
 
 def _encode_bytes(codec: Codec, numbers: int, message_bytes: int) -> int:
+    # 3 numbers for each gradient: gradient and residual are read, the residual is written
     return 0 if isinstance(codec, Float32) else 3 * NUMBER_BYTES * numbers + message_bytes

@@ -61,14 +61,17 @@ def messages_of(
         ([256, 192, 192], [64, 48, 48], [1024, 768, 768])
     """
     owners = tuple(owners) or tuple(range(nodes))
+    # (fields of `Messages`, nodes)
     by_owner = np.zeros((len(Messages._fields), nodes), np.int64)
     for shape, touched in zip(shapes, rows or [None] * len(shapes), strict=True):
         known: dict[tuple[tuple[int, int], tuple[int, int] | None], Sizes] = {}  # blocks have one or two shapes
         for owner, block in zip(owners, blocks_of(shape, len(owners), by_lines=touched is not None), strict=True):
+            # an owner without columns of a tensor gets and sends nothing of it
             if all(block.shape):
                 counts = None if touched is None else touched.in_stripe(block.lines, shape[0])
                 key = block.shape, counts
                 if key not in known:
                     known[key] = sizes_of(*block.shape, counts, codec, owner_codec)
+                # a node may own several stripes: `+=` adds them up
                 by_owner[:, owner] += known[key]
     return Messages(*by_owner)

@@ -164,6 +164,7 @@ class Program:
     layers: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        # derived here, so that it always fits `passes`; the class is frozen
         object.__setattr__(self, "layers", tuple(task.layer for task in self.passes if task.completes))
 
     @property
@@ -174,6 +175,7 @@ class Program:
 
     def without_time(self) -> Program:
         """Return the same program on devices that compute in no time: only messages take time."""
+        # messages stay: `gathered_bytes` and `partial_bytes` are not replaced
         passes, updates = (
             tuple(replace(task, parts=(), add_ps=0) for task in tasks) for tasks in (self.passes, self.updates)
         )
@@ -233,6 +235,7 @@ def program_of(
         prepare: parts of preparing the next batch, see `prepare_of`.
     """
     computed = layer_by_layer(computed)
+    # indices into `computed`: a division yields one task for each demand, in order
     completing = set(last_gradients(computed).values())
     passes = (replace(task, completes=i in completing) for i, task in enumerate(division.tasks_of(computed)))
     return Program(merged(passes), merged(map(division.update_of, updated)), prepare)
@@ -244,6 +247,7 @@ def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
     A runner notes these demands, of role `unscaled`, after the whole pass. A device need not wait so long.
     """
     last = {demand.layer: i for i, demand in enumerate(computed) if demand.role == "gradient"}
+    # by value: two equal demands belong to the same layer and role, and move to the same place
     moved = {demand: last[demand.layer] for demand in computed if demand.role == "unscaled" and demand.layer in last}
     # a moved demand has the index of a gradient, and its own, larger one puts it behind that gradient
     order = sorted(range(len(computed)), key=lambda i: (moved.get(computed[i], i), i))
@@ -265,6 +269,7 @@ def parts_of(
     """
     about, name = (demand.layer, demand.role), f"{demand.layer} {demand.role}"
     if demand.operation in DECISIONS:
+        # counts travel from node to node; no unit computes, so it has a resource of its own
         summed = Use(*about, PORT, TRANSFER, f"{name}: counts", counts.duration_ps, bytes=counts.size_bytes)
         parts = [Part.of(COUNTS, summed)] if demand.operation == JOINT_DECISION else []
         if decided_on_host and machine.host:
@@ -273,6 +278,7 @@ def parts_of(
         return tuple(parts)
     time = machine.time_of(demand)
     on_host = time.unit == machine.host
+    # a repeated operation counts as such, wherever it runs
     kind = REDO if demand.again else ON_HOST if on_host else demand.kind
     use = Use(*about, time.unit, kind, name, time.unit_ps, time.memory_ps, time.cycles, time.operations, time.bytes,
               demand.operation, time.start_ps)  # fmt: skip
@@ -300,6 +306,7 @@ def prepare_of(
     if machine.host is None or not batch_elements:
         return ()
     one_pass = Demand(
+        # no layer and no role: it belongs to the batch
         layer="",
         role="",
         operation="prepare",
@@ -322,6 +329,7 @@ def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
         joins = (
             before is not None
             and (before.layer, before.kind) == (task.layer, task.kind)
+            # a layer's last gradient must end a task, and what another device sends must begin one
             and not (before.completes or before.partial_bytes or task.gathered_bytes)
         )
         if before is None or not joins:

@@ -51,6 +51,7 @@ class Rows(NamedTuple):
             >>> Rows.of([3, 5, 4, 5], 16, units=2)
             Rows(touched=5, sent=9, arrived=16)
         """
+        # a node sends the sum of its models' gradients, at most all lines
         nodes = [min(lines, sum(touched[i : i + units])) for i in range(0, len(touched), units)]
         arrived = min(lines, sum(touched)) if arrived is None else arrived
         return cls(max(touched), -(-sum(nodes) // len(nodes)), arrived)
@@ -86,6 +87,7 @@ def sizes_of(width: int, numbers: int, counts: tuple[int, int] | None, codec: Co
         up, down = codec.message_bytes(width, numbers), owner_codec.message_bytes(width, numbers)
         return Sizes(width * numbers, up, down, width * numbers)
     sent = lines_sent(codec, counts[0], width, numbers)
+    # a line that any worker sends comes back, even if all of a stripe is sent because it is shorter
     returned = lines_sent(owner_codec, max(sent, counts[1]), width, numbers)
     up = touched_bytes(codec, sent, width, numbers)
     down = touched_bytes(owner_codec, returned, width, numbers)
@@ -118,6 +120,7 @@ def share_of(count: int, stripe: Stripe, lines: int) -> int:
         >>> [share_of(5, stripe, 64) for stripe in stripes_of(64, 4)]
         [1, 1, 1, 2]
     """
+    # difference of floors: stripes that follow each other share no line and leave none out
     return count * (stripe.start + stripe.width) // lines - count * stripe.start // lines
 
 
@@ -135,13 +138,16 @@ def arrived_rows(touched: Sequence[Indices], table: ClusterTable, lines: int, nu
     union, parts = np.unique(np.concatenate(touched)), list[Indices]()
     stripes = stripes_of(lines, len(layout.owners) if in_stripes else 1)
     bounds = np.array([0, *(stripe.start + stripe.width for stripe in stripes)])
+    # `rows` ascend: the positions of the bounds in them give how many lie in each stripe
     counts = np.diff([np.searchsorted(rows, bounds) for rows in touched], axis=1)  # of each worker in each stripe
     ends, workers = np.searchsorted(union, bounds), np.array(layout.workers)
     for number, (begin, width) in enumerate(stripes):
         arrived = union[ends[number] : ends[number + 1]]
         encoded = counts[:, number]
+        # an owner's own lines are added as they are: no message of them can become a whole one
         if in_stripes and not layout.quantise_own:
             encoded = encoded[workers != layout.owners[number]]
+        # if one worker sends all lines of a stripe, all lines arrive
         whole = any(lines_sent(codec, int(count), width, numbers) == width for count in np.unique(encoded))
         if whole or (in_stripes and lines_sent(owner_codec, len(arrived), width, numbers) == width):
             arrived = np.arange(begin, begin + width)

@@ -59,6 +59,7 @@ class Share:
 
 def alone(machine: Machine, share: Share) -> StepSchedule:
     """Return the schedule of one device that trains by itself."""
+    # a device alone encodes nothing: only clipping asks these kernels for times
     kernels = _kernels(ClusterTable(nodes=1), machine)
     program = _program(_undivided(machine, share), machine, share)
     return StepSchedule(program, None, Teams(1), (), kernels, clips=_clips(share, kernels, share.shapes, {}))
@@ -86,6 +87,7 @@ def schedule_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Sh
         by_controllers = table.exchange == "controllers"
         groups = _to_controllers(table, fabric, kernels, divided, share) if by_controllers else ()
         groups = groups or _in_stripes(table, kernels, program, shapes, share.rows, device_of)
+        # controllers run the updates (`Group.updates`): nodes that get parameters do not
         program = replace(program, updates=()) if by_controllers else program
     return StepSchedule(
         program,
@@ -94,6 +96,7 @@ def schedule_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Sh
         groups,
         kernels,
         double_buffering=table.double_buffering,
+        # a message is cut so that copying to the host overlaps with sending: without hosts there is nothing to copy
         chunks=table.chunks if fabric.over_hosts else 1,
         clips=clips,
     )
@@ -142,7 +145,9 @@ def _in_stripes(
     device_of: Mapping[str, int],
 ) -> tuple[Group, ...]:
     """Return the groups of a striped exchange: the tensors of a layer, or all tensors, or all of a device."""
+    # made for its errors: an owner without a stripe
     Layout(table.nodes, owners=table.owners).require_stripes(shapes.values())
+    # with streaming, groups in the order in which layers are completed; else one group, or one for each device
     together: dict[str, list[str]] = {layer: [] for layer in program.layers if table.streaming}
     for tensor in shapes:
         whole = f"gradients of device {device_of[layer_of(tensor)]}" if device_of else "gradients"
@@ -163,6 +168,7 @@ def _to_controllers(
     layers = _controlled(kernels, divided, share)
     controller_of = share.controller_of or _placed(table, fabric, kernels, layers, share)
     groups = groups_of(layers, controller_of, table.nodes)
+    # a device that has a layer alone sends its gradients itself
     return tuple(group._replace(device=divided.device_of.get(group.name)) for group in groups)
 
 
@@ -175,6 +181,7 @@ def _placed(
 ) -> dict[str, int]:
     """Return the controller of each layer, as training places it; by bytes of whole layers, or by time."""
     sizes: dict[str, int] = {}
+    # the last layer of the network first, as in `emu.cluster.controller`
     for name in reversed(list(share.shapes)):
         sizes[layer_of(name)] = sizes.get(layer_of(name), 0) + kernels.codec.message_bytes(*share.shapes[name])
     if table.placement != "least_busy":
@@ -204,6 +211,7 @@ def _clips(
         return None
     numbers: Counter[str] = Counter()
     for name, (columns, rows) in shapes.items():
+        # of a gradient of some rows, only the rows that were touched are clipped
         some = share.rows.get(name)
         numbers[layer_of(name)] += (columns if some is None else some.touched) * rows
     layer_ps = {layer: kernels.clip_ps(clipping.rules, count) for layer, count in numbers.items()}
@@ -232,6 +240,7 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
     """
     topology = device.topology
     at_host = int(topology.devices.value) if topology and topology.devices else 1
+    # devices of a node: each of its replicas has `model_parallel`
     of_node = table.units * table.model_parallel
     on_each_host = min(of_node, at_host)
     if of_node % on_each_host:
@@ -239,6 +248,7 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
             f"the {of_node} devices of a node must fill whole hosts, which have {at_host} devices each on "
             f"{device.name}; change `units` or `model_parallel` of [cluster]"
         )
+    # nodes of the fabric are hosts: a node of the cluster may have several
     return Fabric.of(device, nodes=table.nodes * of_node // on_each_host, devices=on_each_host)
 
 

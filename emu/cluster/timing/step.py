@@ -56,6 +56,7 @@ def play(schedule: StepSchedule, *, keeps_events: bool = False) -> StepTime:
     """
     if keeps_events or not schedule.is_alike:
         return _Playback(schedule, keeps_events=keeps_events).result()
+    # times are those of any device; bytes are those of two nodes
     time = _Playback(schedule.of_two(), keeps_events=False).result()
     return replace(time, sent_bytes=time.sent_bytes * schedule.teams.count // 2)
 
@@ -106,6 +107,7 @@ class _Playback:
     def _end_step(self, now: Times) -> None:
         """Add a step that has ended at `now` on each device; stop if steps repeat."""
         timelines = self.timelines
+        # totals so far, of which `Steps` takes differences
         ports = {} if self.traffic is None else self.traffic.busy_ps
         spent = {**timelines.spent_ps, _SENT_BYTES: np.array([self.sent_bytes])}
         busy = {**timelines.busy_ps, **ports}
@@ -114,6 +116,7 @@ class _Playback:
         if self.steps.cycle is not None:
             self.processes.stop()
             return
+        # what is kept is only of the step in progress: `_did` and events of the last step
         timelines.booked.clear()
         self._sent.clear()
         self._events.clear()
@@ -144,10 +147,12 @@ class _Playback:
         before: list[Signal] | None = None  # of the step before
         while self.steps.cycle is None:
             batch_ready = yield from self._prepared(now)
+            # new signals for each step; with double buffering those of the step before are still waited for
             signals = _Signals(schedule)
             # an update waits until gradients are exchanged; if none are, until they are clipped
             arrivals = list(signals.done.values()) or list(signals.clipped.values())
             now = yield from self._pass(now, signals, before or ())
+            # with double buffering the first step has nothing to apply: `due` is None, not an empty list
             due = before if self._is_buffered else arrivals
             if due is not None:
                 for signal in due:
@@ -160,6 +165,7 @@ class _Playback:
     def _prepared(self, now: Times) -> Generator[Times, None, Times]:
         """Prepare the next batch; return when it is ready."""
         for part in self.schedule.program.prepare:
+            # between a yield and the booking after it nothing else books: processes book in the order of being ready
             yield now
             durations = self._of_workers(part.duration_ps)
             now = self.timelines.book(part.resource, "the next batch", durations, now, "prepare", part.uses)
@@ -181,10 +187,12 @@ class _Playback:
             now = self._of_computing(now, self._shared(task, done))
             if task.partial_bytes:
                 partial = (task.layer, Signal())
+                # partial errors travel while the layer's gradients are still computed
                 self.processes.start(self._partial_errors(task, now, partial[1]))
             if task.completes:
                 begun = self._complete(task.layer, now, missing, signals, before)
                 if self.schedule.clips is not None and self.schedule.clips.trigger == "serial":
+                    # serial: the next layer waits until this one is clipped and sent
                     for signal in (signals.clipped[task.layer], *(signals.sent[name] for name in begun)):
                         now = self._of_computing(now, np.maximum(now, (yield from _at(signal))))
         return now
@@ -203,6 +211,7 @@ class _Playback:
         for group in self.schedule.groups:
             if layer in missing[group.name]:
                 missing[group.name].remove(layer)
+                # the last layer of a group has become complete
                 if not missing[group.name]:
                     begun.append(group.name)
                     self.processes.start(self._exchange(group, now, signals, before))
@@ -236,12 +245,14 @@ class _Playback:
         """Return the time of each device; if one device of a model runs the task alone, all have its time."""
         if task.device is None:
             return now
+        # the clock of the device that works is the clock of all devices of its model
         return np.repeat(now.reshape(-1, self.teams.parts)[:, task.device], self.teams.parts)
 
     # ---- clipping ----
 
     def _begin_clipping(self, signals: _Signals) -> None:
         if self.schedule.clips is not None and not self.schedule.clips_at_receivers:
+            # all begin at once and wait for their layers; the process that is ready first books first
             for index in range(len(self.schedule.program.layers)):
                 self.processes.start(self._clip(index, signals))
 
@@ -270,6 +281,7 @@ class _Playback:
         for signal in signals.at_owners.values():
             arrived = np.maximum(arrived, (yield from _at(signal)))
         yield arrived
+        # an owner clips a message of each worker, of its share of the group's numbers
         share = teams.contributions * clips.of(group.layers) * group.messages.numbers
         owner_ps = -(-share // max(group.numbers, 1))  # rounded up
         duration = np.where(self._leads, owner_ps[teams.team], 0)
@@ -282,6 +294,7 @@ class _Playback:
         if task.source is None or task.device is None:
             return np.maximum(ready, self._between_neighbours(task.gathered_bytes, ready, f"{task.name}: gather"))
         sends = self.teams.computes & (self.teams.part == task.source)
+        # to the device of the same model that runs the task
         to = np.where(sends, np.arange(len(sends)) - task.source + task.device, -1)
         return self._arrived((to, task.gathered_bytes), ready, f"{task.name}: gather")
 
@@ -314,6 +327,7 @@ class _Playback:
         yield ready
         sent = ready
         if teams.members > 1:
+            # within a node gradients are not encoded: float32
             size = NUMBER_BYTES * group.sent_numbers
             arrived = ready
             for to in teams.to_leader():
@@ -330,6 +344,7 @@ class _Playback:
             if self.schedule.clips_at_receivers:
                 arrived = yield from self._owners_clip(group, arrived, signals)
             yield arrived
+            # an owner that computes adds its own gradients as they are; one that does not has none
             own = None if kernels.quantises_own else np.where(teams.nodes_compute, messages.sent_numbers, 0)
             sums = kernels.sum_ps(teams.contributions, messages.numbers, messages.up_bytes, messages.down_bytes, own)
             summed = self._kernel(group, "sum", sums[teams.team], arrived)
@@ -340,6 +355,7 @@ class _Playback:
             self.processes.set(signals.sent[group.name], sent)
             ready = yield from self._updated_by_owners(group, ready)
         size = group.down_bytes
+        # one replica after the other: the leader's port is used by each in turn
         for to in teams.from_leader():
             yield ready
             ready = np.maximum(ready, self._arrived((self._of(group, to), size), ready, within))
@@ -392,8 +408,10 @@ class _Playback:
         """Send messages in rounds, of the sizes that their receivers or senders say; return the times of `_send`."""
         teams, name = self.teams, f"{group.name}: {name}"
         assert self.traffic is not None
+        # no trace, and no port that two messages share: a loop over members instead of arrays of (rounds, devices)
         if self.traffic.has_own_ports and not self._keeps:
             arrived, finished = ready.copy(), ready.copy()
+            # devices of one part exchange among themselves
             for part in range(teams.parts) if group.device is None else (group.device,):
                 members = np.flatnonzero(teams.leads & (teams.part == part))
                 sends = teams.computes[members] if of_receiver else np.ones(len(members), np.bool_)
@@ -404,6 +422,7 @@ class _Playback:
                 self.sent_bytes += passed.sent_bytes
             self._sent.append((name, arrived, finished))
             return arrived, finished
+        # (rounds, devices); sizes by node, so `teams.team` takes them to devices
         to = self._of(group, teams.receivers)
         if of_receiver and not self._all_compute:
             to = np.where(teams.computes, to, -1)
@@ -423,6 +442,7 @@ class _Playback:
         is_sent = ... if (to >= 0).all() else to >= 0  # an ellipsis indexes without a copy
         self.sent_bytes += int(sent.size_bytes[is_sent].sum())
         arrived = ready.copy()
+        # `at`, because a device may receive several messages of one round
         np.maximum.at(arrived, to[is_sent], sent.arrived_ps[is_sent])
         finished = np.where(to >= 0, sent.arrived_ps, ready).max(axis=0, initial=0)
         self._sent.append((name, arrived, finished))

@@ -113,16 +113,19 @@ class StepSchedule:
     @property
     def is_alike(self) -> bool:
         """Whether all nodes do the same at the same time, so that two can stand for all."""
+        # nothing is saved with two nodes; nodes of several devices, or without gradients, differ from each other
         if self.fabric is None or self.teams.parts > 1 or self.teams.count < 3 or not self.teams.computes.all():
             return False
         links = [self.fabric.port, self.fabric.host] if self.fabric.over_hosts else [self.fabric.port]
         # if both directions share a resource, messages of a round compete, and two nodes do not stand for more
         separate = not any(link is None or link.half_duplex or link.one_engine for link in links)
+        # equal sizes for all owners: each node sends and receives the same
         return separate and all(len(set(sizes.tolist())) == 1 for group in self.groups for sizes in group.messages)
 
     def of_two(self) -> StepSchedule:
         """Return the schedule of two nodes that stand for all."""
         assert self.fabric is not None
+        # any two entries: all are equal
         groups = [group._replace(messages=Messages(*(sizes[:2] for sizes in group.messages))) for group in self.groups]
         teams = self.teams.standing_for_all()
         # the fabric counts hosts, of which each node may have several
@@ -135,6 +138,7 @@ class StepSchedule:
 
     def without_computing(self) -> StepSchedule:
         """Return the schedule of one step on devices that compute in no time: communication is left."""
+        # no bandwidth: kernels of the memory take no time
         kernels = replace(self.kernels, bytes_per_s=None)
         groups = tuple(group._replace(updates=()) for group in self.groups)
         return replace(
@@ -142,6 +146,7 @@ class StepSchedule:
             program=self.program.without_time(),
             kernels=kernels,
             groups=groups,
+            # one step by itself: no exchange of an earlier step runs beside it
             double_buffering=False,
             clips=None,
         )

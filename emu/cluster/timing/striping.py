@@ -70,19 +70,24 @@ class Striped(Division):
 def _part(demand: Demand, devices: int, with_weights: Collection[str]) -> tuple[Demand, int, int]:
     """Return a device's part of an operation, the bytes that each neighbour sends before it, and receives after it."""
     if demand.layer == _LOSS:
+        # format None: labels, one for each example
         examples = next((size for fmt, size in demand.operands if fmt is None), 0) if demand.role == _LOSS else 0
         return _divided(demand, devices), _LOSS_NUMBERS * _LOSS_NUMBER_BYTES * examples, 0
     if demand.operation == _ENTRIES:
+        # indices of a device's own entries; the others are not read
         return _divided(demand, devices)._replace(index_bytes=-(-demand.index_bytes // devices)), 0, 0
     is_product = demand.multiply_adds and len(demand.operands) > 1 and demand.layer in with_weights
     if not is_product or demand.operation.startswith("embedding"):
         return _divided(demand, devices), 0, 0
+    # forward: the input whole, of which each neighbour has 1 / M; own weights, own results
     if demand.role == "activation":
         gathered = _share(*next(iter(demand.operands)), devices) + -(-demand.index_bytes // devices)
         return _divided(demand, devices, unshared=(0,)), gathered, 0
+    # error of the input: all of it from each device, as a sum of parts
     if demand.role == "error":
         partial = _share(demand.result_format, demand.results, devices)
         return _divided(demand, devices)._replace(results=demand.results), 0, partial
+    # gradient: the layer's input is read whole, operand 1 of a matmul, operand 0 of a convolution
     return _divided(demand, devices, unshared=(1 if demand.operation == "matmul" else 0,)), 0, 0
 
 

@@ -45,6 +45,7 @@ class Teams:
         """
         self.count, self.members, self.parts = nodes, units, parts
         self.rounds = nodes - 1 if rounds is None else rounds
+        # devices are numbered node by node, in a node replica by replica, in a replica part by part
         every = np.arange(nodes * units * parts)
         self.part, replica = every % parts, every // parts
         self.team = replica // units
@@ -56,6 +57,7 @@ class Teams:
     @property
     def nodes_compute(self) -> npt.NDArray[np.bool_]:
         """Whether each node computes gradients."""
+        # the first device of each node
         return self.computes[:: self.members * self.parts]
 
     @property
@@ -77,6 +79,7 @@ class Teams:
         """The device that each device sends to in each round of an exchange, (rounds, devices); -1 for none."""
         # 1, 2, ..., count - 1, and again from 1 if these nodes stand for more
         distance = np.arange(self.rounds)[:, None] % max(self.count - 1, 1) + 1
+        # the receiver is the device of the same part in the first replica of that node
         leader = (self.team + distance) % self.count * self.members * self.parts + self.part
         return np.where(self.leads, leader, -1)
 
@@ -84,6 +87,7 @@ class Teams:
         """Yield receivers by device, for each replica of a node but the first, to which it sends its gradients."""
         for member in range(1, self.members):
             sends = self.computes & (np.arange(len(self.part)) // self.parts % self.members == member)
+            # the node's first replica is `member` replicas before
             yield np.where(sends, np.arange(len(self.part)) - member * self.parts, -1)
 
     def from_leader(self) -> Iterator[Numbers]:
@@ -98,5 +102,6 @@ class Teams:
         """Yield receivers by device, once for each other device of the same model."""
         every = np.arange(len(self.part))
         for distance in range(1, self.parts):
+            # around the devices of the same model: part p sends to parts p + 1, p + 2, ...
             to = every - self.part + (self.part + distance) % self.parts
             yield np.where(self.computes, to, -1)

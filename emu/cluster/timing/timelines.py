@@ -102,11 +102,14 @@ class DeviceTimelines:
             in_turn: whether a device that does nothing waits until the resource is free all the same.
         """
         durations = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
+        # a resource is free from time 0 on
         free = self._free.setdefault(resource, self.start())
         works = durations > 0
         begin = np.where(np.logical_or(works, in_turn), np.maximum(free, after_ps), after_ps)
         end = begin + durations
+        # a device that does nothing leaves the resource as it is
         self._free[resource] = np.where(works, end, free)
+        # a new array, not in place: callers keep the totals of earlier steps
         self.spent_ps[kind] = self.spent_ps.get(kind, 0) + durations
         self.busy_ps[resource] = self.busy_ps.get(resource, 0) + durations
         if works.any():
@@ -179,12 +182,15 @@ class Processes:
         awaited = next(process, None)
         if isinstance(awaited, Signal):
             if awaited.at_ps is None:
+                # the signal is kept beside the process: otherwise another could get its `id`
                 self._waiting.setdefault(id(awaited), []).append((awaited, process))
                 return
+            # a signal that is set already is a time
             awaited = awaited.at_ps
         if awaited is not None:
             self._push(process, awaited)
 
     def _push(self, process: Process, ready_ps: Times) -> None:
         self._count += 1  # among equal times the process that came first goes on: every run takes the same order
+        # the earliest of all devices decides; the count also keeps the heap from comparing generators
         heappush(self._ready, (int(ready_ps.min()), self._count, process))

@@ -19,6 +19,7 @@ def with_biases(steps: Sequence[Step], returns: Sequence[str]) -> tuple[tuple[St
     joined: dict[str, Step] = {}
     for name, of_product in renamed.items():
         product, bias = own[of_product], own[name].values["bias"]
+        # the bias has the weight's fans, as that of a layer has
         held = (*product.held, Parameter("bias", bias.shape, "zero", product.held[0].fan_in, product.held[0].fan_out))
         operands = (*product.operands, Own("bias"))
         joined[product.name] = replace(product, operands=operands, held=held, values={**product.values, "bias": bias})
@@ -28,7 +29,9 @@ def with_biases(steps: Sequence[Step], returns: Sequence[str]) -> tuple[tuple[St
 
 def joined_with(steps: Sequence[Step], returns: Sequence[str]) -> dict[str, str]:
     """Return the sums that add a constant vector to a product which nothing else reads, and their products, by name."""
+    # a product that something else reads as well must stay without the bias
     readers = Counter(name for step in steps for name in step.reads)
+    # two operands: input and weight, no bias yet
     products = {step.name: step for step in steps if step.primitive == "linear" and len(step.operands) == 2}
     sums: dict[str, str] = {}
     for step in steps:
@@ -36,6 +39,7 @@ def joined_with(steps: Sequence[Step], returns: Sequence[str]) -> dict[str, str]
         product = products.get(read[0]) if step.primitive == "add" and len(read) == 1 and step.held else None
         if product is None or readers[product.name] > 1 or product.name in returns:
             continue
+        # a vector of the outputs: any other shape would broadcast along other axes
         if step.values["bias"].shape == product.values["weight"].shape[:1]:
             sums[step.name] = product.name
     return sums

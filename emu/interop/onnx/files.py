@@ -55,10 +55,12 @@ def read_file(path: Path) -> tuple[Any, str]:
             f"an ONNX file must have at most {LARGEST_BYTES} bytes, got {path.stat().st_size} in {path}; save it with "
             "external data"
         )
+    # the hash is of the very bytes that are parsed
     content = path.read_bytes()
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
+    # an error of the package protobuf, which is not imported here
     except Exception as error:
         raise ConfigError(f"a graph must be an ONNX file, got {path}: {error}; export it again") from None
     if not model.graph.node and not model.graph.output:
@@ -69,6 +71,7 @@ def read_file(path: Path) -> tuple[Any, str]:
 
 
 def _read_external_data(model: Any, path: Path, digest: Any) -> None:
+    # resolved, so that neither `..` nor a link leads out of the folder
     folder = path.resolve().parent
     for tensor in tensors_of(model):
         if tensor.data_location != 1:  # TensorProto.EXTERNAL
@@ -86,14 +89,17 @@ def _read_external_data(model: Any, path: Path, digest: Any) -> None:
                 f"external data must lie beside the file, got {location!r} for tensor {tensor.name!r} of {path}, which "
                 "does not exist; copy it there too"
             )
+        # from here on the tensor is like any other
         tensor.raw_data = _part_of(place, entries, tensor.name)
         tensor.data_location = 0
+        # the file itself has only the names of these bytes
         digest.update(tensor.raw_data)
 
 
 def _part_of(place: Path, entries: dict[str, str], name: str) -> bytes:
     size = place.stat().st_size
     offset = int(entries.get("offset") or 0)
+    # without a length, all that follows the offset
     length = int(entries.get("length") or size - offset)
     if offset < 0 or length < 0 or offset + length > size:
         raise ConfigError(

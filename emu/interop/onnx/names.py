@@ -28,9 +28,11 @@ def names_of(
         through: operators through which weights are read, as those of quantised networks.
     """
     used, counts, names = {*taken, INPUT_LAYER, LOSS_LAYER}, dict[str, int](), dict[int, str]()
+    # the result of such an operator, by the name of what it reads: the initialiser's name has the module
     origins = {node.output[0]: node.input[0] for node in graph.node if node.op_type in through}
     for place, node in enumerate(graph.node):
         operator = _snake(node.op_type)
+        # not operand 0, which is the input
         base = _module_of([origins.get(key, key) for key in node.input[1:]], constants) or _own_name(node)
         if base and base not in used:
             names[place] = base
@@ -59,10 +61,12 @@ def _own_name(node: Any) -> str:
     path, _, last = node.name.rpartition("/")
     if path.strip("/"):
         return plain_name(path)
+    # without the number that exporters append
     bare = re.sub(r"_?\d*$", "", last).lower()
     says_nothing = last.startswith("node_") or bare in (node.op_type.lower(), _snake(node.op_type))
     return "" if says_nothing else plain_name(last)
 
 
 def _snake(operator: str) -> str:
+    # a boundary before each capital that follows a small letter or a digit
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()

@@ -126,11 +126,13 @@ class Node:
 
     def of_outputs(self, node: Node) -> Node:
         """Return this node with the outputs of another one."""
+        # in place: this node was made by `as_another`, for one output
         self.output_count, self.outputs = node.output_count, node.outputs
         return self
 
     def as_another(self, operator: str, inputs: Sequence[Held | None], **attributes: Any) -> Node:
         """Return a node of another operator in this place of the graph, with one output."""
+        # steps keep this node's name; what a reader makes of the result (`becomes`) is left to this node
         return Node(operator, self.name, attributes, inputs, self._within)
 
     def refuse(self, rule: str, value: object, remedy: str) -> Refused:
@@ -138,7 +140,7 @@ class Node:
         return Refused(f"node {self.name!r} ({self.operator}) must {rule}, got {value}; {remedy}")
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an attribute, or what it is if it is left out."""
+        """Return an attribute; `default` if it is left out."""
         return self.attributes.get(name, default)
 
     def held(self, index: int) -> Held | None:
@@ -220,6 +222,7 @@ class Node:
         own = own or {}
         if primitive not in _OF_INTEGERS:
             for operand in operands:
+                # constants of integers are turned into what the primitive reads; what the network computes is not
                 if isinstance(operand, Traced) and not operand.is_float:
                     raise self.refuse(
                         "compute with float32",
@@ -231,6 +234,7 @@ class Node:
         running: list[Moment] = []
         values: dict[str, Array] = {}
         for position, operand in enumerate(operands):
+            # a parameter may be trained and quantised in its role; other constants are part of the step
             if position in own and isinstance(operand, Known):
                 name: Any = own[position]
                 values[name] = operand.array
@@ -253,6 +257,7 @@ class Node:
 
         A named constant of several numbers is a parameter of the step, "weight" of products and "bias" of sums.
         """
+        # the role decides the format that a device has for it
         role = "weight" if primitive in ("multiply", "divide") else "bias"
         own = {i: role for i, x in enumerate((a, b)) if isinstance(x, Known) and x.is_parameter}
         return self.apply(primitive, a, b, part=part, own=own)
@@ -269,7 +274,7 @@ class Node:
         """Return an axis, counted from the front.
 
         Raises:
-            Refused: there is none such.
+            Refused: the tensor has no such axis.
         """
         if not -ndim <= axis < ndim:
             raise self.refuse(f"name an axis in {-ndim}..{ndim - 1}", axis, "export the file again")
@@ -278,4 +283,5 @@ class Node:
 
 def _constant(operand: Known | float) -> Array:
     array = operand.array if isinstance(operand, Known) else np.asarray(operand)
+    # float64 and float16 constants are those of a float32 network; integers and booleans stay
     return array.astype(np.float32) if array.dtype.kind == "f" else array

@@ -77,6 +77,7 @@ class Source:
         self.version = version_of(self._model, self.path)
         graph = self._model.graph
         self._constants = {tensor.name: array_of(tensor, self.path) for tensor in graph.initializer}
+        # older files list initialisers among the inputs
         self.inputs = tuple(self._input(info) for info in graph.input if info.name not in self._constants)
         self.outputs = tuple(info.name for info in graph.output)
         self._require_order()
@@ -88,6 +89,7 @@ class Source:
                 f"inputs of a graph must be tensors, got {info.type.WhichOneof('value')} for {info.name!r} of "
                 f"{self.path}; export the network without sequences"
             )
+        # a size may also have a name, or nothing: it is open
         shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
         if tensor.elem_type not in _FORMATS:
             kind = load_onnx().TensorProto.DataType.Name(tensor.elem_type)
@@ -99,6 +101,7 @@ class Source:
 
     def _require_order(self) -> None:
         """Raise ConfigError unless every node reads what is known, so that there is no cycle."""
+        # "" is an operand that is left out
         known = {"", *self._constants, *(item.name for item in self.inputs)}
         for node in self._model.graph.node:
             missing = [name for name in node.input if name not in known]
@@ -129,6 +132,7 @@ class Source:
     def _readers(self) -> dict[str, list[Any]]:
         readers: dict[str, list[Any]] = {}
         for node in self._model.graph.node:
+            # a node that reads a tensor twice is one reader
             for name in dict.fromkeys(node.input):
                 readers.setdefault(name, []).append(node)
         return readers
@@ -167,6 +171,7 @@ class Source:
 
     @cached_property
     def _names(self) -> dict[int, str]:
+        # by place in the file, so that names are the same in every trace
         return names_of(self._model.graph, self._constants, list(self.input_names.values()), OF_CONSTANTS)
 
     def wired(self, shapes: tuple[Shape, ...] | None = None) -> Wired:
@@ -188,15 +193,18 @@ class Source:
             returns,
             result[1:],
             self.text,
+            # a layer that is given another batch traces the graph again
             lambda given: self.traced(given)[0],
         )
 
     def _require_batch(self, shapes: tuple[Shape, ...], result: Shape) -> None:
         """Raise ConfigError if a graph whose file fixes the batch does not compute another one."""
         given, own = shapes[0][0] if shapes and shapes[0] else None, self.batch
+        # an open size elsewhere: there is no shape of the file's own to compare with
         if given is None or own in (None, given) or any(None in item.shape for item in self.inputs):
             return
         expected = self.traced(self.shapes(own))[2]
+        # a result that does not begin with the batch says nothing about it
         if expected[:1] == (own,) and result != (given, *expected[1:]):
             raise ConfigError(
                 f"{self.path} must be given batches of {own}, for which it was exported, got {given}; export it with "
@@ -213,8 +221,10 @@ class Source:
         """Return the steps for inputs of some shapes, the names of the outputs, and the shape of the first one."""
         trace = self._trace(shapes)
         outputs = [trace.output(name) for name in self.outputs]
+        # names of outputs too, because a product takes the place of the sum that returned it
         steps, returns = with_biases(trace.steps, [tensor.name for tensor in outputs])
         result = outputs[0].shape if outputs else ()
+        # after the trace: an export that fixes the batch may still compute another one
         self._require_batch(shapes, result)
         return steps, returns, result
 
@@ -255,6 +265,7 @@ class Source:
         of_elements = {name for node in self._model.graph.node if node.op_type in OF_CONSTANTS for name in node.output}
         tensors: dict[str, tuple[str, Affine | None]] = {}
         for key, tensor in trace.tensors.items():
+            # a product whose bias is joined has no result of its own: its name has the sum's numbers
             if isinstance(tensor, Traced) and tensor.name not in joined.values():
                 tensors[key] = joined.get(tensor.name, tensor.name), None
             if isinstance(tensor, Dequantised) and isinstance(tensor.elements, Traced) and key in of_elements:
@@ -315,6 +326,7 @@ class _Trace:
             if any(step.name == tensor.name for step in self.steps):
                 return tensor
             options = {"shape": tensor.shape}
+            # an input that is returned as it is: a reshape to its own shape is a step that moves only
             return self._steps.write(plain_name(name), "reshape", (Read(tensor.name),), "Identity", (), (), {}, options)
         operands = (Constant(tensor.array),)
         return self._steps.write(
@@ -326,25 +338,30 @@ class _Trace:
         before = len(self.steps)
         operands = [self.tensors[key] if key else None for key in node.input]
         are_constant = all(map(_is_constant, operands))
+        # operators other than moves compute with numbers, not with elements
         if are_constant and node.op_type not in (*MOVES, *OF_CONSTANTS):
             operands = [self._as_float(x) if isinstance(x, Dequantised) else x for x in operands]
         attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
         outputs = list(node.output)
         if node.op_type in ("Shape", "Size") and node.domain in DOMAINS:
+            # a graph is traced for fixed shapes, so that these are constants although the operand is not
             results: Sequence[Held] = [Known(_size_of(node.op_type, operands[0], attributes))]
         elif node.op_type not in OF_CONSTANTS and all(
             tensor is None or isinstance(tensor, Known) for tensor in operands
         ):
             results = [
+                # a name makes it a parameter; results of arithmetic on constants stay nameless
                 Known(array, key if _is_named(node, operands) else "")
                 for key, array in zip(outputs, self._folded(node, operands), strict=False)
             ]
         elif are_constant and node.op_type in MOVES and isinstance(operands[0], Dequantised):
             results = [self._moved(node, operands[0], operands[1:], attributes)]
         else:
+            # outputs behind the last that is read are not asked for
             wanted = [place for place, key in enumerate(outputs) if key in self.source.read]
             results = self._computed(node, name, attributes, operands, max(wanted, default=0) + 1)
         self.made[name] = self.steps[before:]
+        # not strict: rows may leave out outputs that nobody reads
         for key, result in zip(outputs, results, strict=False):
             if key:
                 self.tensors[key] = result
@@ -367,6 +384,7 @@ class _Trace:
                 f"every node of a graph must give the same numbers each time, got {node.op_type!r} at node "
                 f"{node.name!r} of {self.source.path}; export the network for inference"
             )
+        # imported here, because only graphs that fold constants need it
         from onnx.reference import ReferenceEvaluator
 
         names = [key for key in node.input if key]
@@ -375,8 +393,10 @@ class _Trace:
         }
         infos = [
             onnx.helper.make_tensor_value_info(key, onnx.helper.np_dtype_to_tensor_dtype(arrays[key].dtype), None)
+            # a node may read a constant twice; an input is declared once
             for key in dict.fromkeys(names)
         ]
+        # type 0: not known before it runs
         outputs = [onnx.helper.make_tensor_value_info(key, 0, None) for key in node.output if key]
         graph = onnx.helper.make_graph([node], "folded", infos, outputs)
         model = onnx.helper.make_model(graph, opset_imports=self.source._model.opset_import)  # pyright: ignore
@@ -408,10 +428,12 @@ class _Trace:
                 f"every node of a graph must have an operator that emu computes, got {operator!r} at node {name!r} of "
                 f"{self.source.path}: {hint}"
             )
+        # asked only of operators that may compute with elements: it looks ahead in the graph
         becomes = self._becomes(node.output[0]) if operator in OF_ELEMENTS else None
         given = Node(operator, name, attributes, operands, self._within, count, len(node.output), becomes)
         try:
             of_elements = OF_ELEMENTS.get(operator)
+            # None: this node does not fit elements, and stays a float operator
             results = None if of_elements is None else of_elements(given)
             return row(given) if results is None else results
         except ConfigError:
@@ -426,6 +448,7 @@ class _Trace:
         """Return what elements stand for: constants at once, others by a step, one for all readers."""
         if isinstance(x.elements, Known):
             return Known(x.how.numbers(x.elements.array), x.elements.name)
+        # the step keeps `how` alive, so that no other one gets its id
         key = f"{x.elements.name} {id(x.how)}"
         if key not in self._floats:
             operands, options = (Read(x.elements.name),), {"of": x.how}
@@ -438,10 +461,12 @@ class _Trace:
     def _becomes(self, name: str) -> Becomes | None:
         """Return the elements that the only reader of a result makes of it; None if it is used as float32."""
         low, high = -math.inf, math.inf
+        # follows relu and clip to what quantises; each must be the only reader of the one before
         while (reader := self.source.only_reader(name)) is not None:
             operands = [self.tensors.get(key) if key else None for key in reader.input[1:]]
             given = [key for key in reader.input[1:] if key]
             arrays = [x.array if isinstance(x, Known) else None for x in operands]
+            # a bound, a scale or a zero point is computed by the network
             if sum(array is not None for array in arrays) < len(given):
                 return None
             if reader.op_type in QUANTISERS:
@@ -450,6 +475,7 @@ class _Trace:
             if reader.op_type not in ("Relu", "Clip"):
                 return None
             least, most = bounds_of(reader.op_type, [*arrays, None, None][:2])
+            # the narrowest of all bounds so far
             low, high, name = max(low, least), min(high, most), reader.output[0]
         return None
 
@@ -470,6 +496,7 @@ def _is_named(node: Any, operands: Sequence[Held | None]) -> bool:
     if node.op_type == "Constant":
         return True
     first = operands[0] if operands else None
+    # a parameter that is transposed or reshaped keeps its name, and so stays a parameter
     return node.op_type in MOVES and isinstance(first, Known) and bool(first.name)
 
 

@@ -97,6 +97,7 @@ class _Quantised:
         renamed: dict[str, str] = {}
         layers = dict(self._written.layers)
         for item in self._source.inputs:
+            # float inputs get a Quant; integers are read as they are
             if item.is_float and (quant := self._quant(item.name, f"{item.name}_written", layers[item.name])):
                 nodes.append(quant)
                 renamed[item.name] = quant.output[0]
@@ -105,16 +106,20 @@ class _Quantised:
             layer = layers.get(node.output[0])
             for place, key in enumerate(node.input):
                 node.input[place] = renamed.get(key, key)
+                # before the node, which reads the Quant's result
                 nodes += self._constant(node, place, layer)
             nodes.append(node)
             first = next(iter(node.input), "")
+            # written by the step that wrote its operand: numbers are only moved, and have their format
             is_moved = layer == layers.get(first) and first not in self._written.inner
             if layer is None or is_moved or node.output[0] in self._written.inner:
                 continue  # a constant, numbers that are only moved, or a product before its bias
+            # the Quant takes the tensor's name, so that later nodes and outputs read what is written
             exact = f"{node.output[0]}_exact"
             if quant := self._quant(exact, node.output[0], layer):
                 node.output[0] = exact
                 nodes.append(quant)
+        # copies, because the graph's own nodes are deleted next
         copies = [self._copied(node) for node in nodes]
         del graph.node[:]
         graph.node.extend(copies)
@@ -136,6 +141,7 @@ class _Quantised:
             return
         if node.op_type not in _PRODUCTS and not constant.is_parameter:
             return
+        # a Quant for each reader: two layers may have different formats for one constant
         self._count += 1
         quant = self._quant(key, f"{key}_written{self._count}", layer, role)
         if quant:
@@ -148,6 +154,7 @@ class _Quantised:
         if stage.format == _FLOAT32:
             return None
         fmt, rounding, narrow = _described(stage, f"{role} of {layer}")
+        # Quant rounds x / 2**-frac_bits, which is the raw
         numbers = {"scale": 2.0**-fmt.frac_bits, "zeropt": 0.0, "bitwidth": float(fmt.width_bits)}
         names = [read]
         for what, number in numbers.items():
@@ -164,7 +171,7 @@ def _described(stage: OutputStage, what: str) -> tuple[Fixed, str, bool]:
     """Return format, rounding mode and narrowness of a Quant.
 
     Raises:
-        ConfigError: Quant has no such.
+        ConfigError: Quant does not have the format, the rounding mode or the overflow rule.
     """
     fmt, rounding = stage.format, _NAMES.get(stage.rounding)
     if not isinstance(fmt, Fixed) or fmt.sign_magnitude or fmt.width_bits > 32:

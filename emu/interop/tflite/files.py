@@ -121,6 +121,7 @@ def read_file(path: Path) -> Model:
             "smaller network"
         )
     content = path.read_bytes()
+    # FlatBuffers: 4 bytes offset of the root table, then the identifier of the schema
     if content[4:8] != IDENTIFIER:
         raise ConfigError(
             f"a TFLite file must have {IDENTIFIER.decode()} as its bytes 4 to 7, got {content[4:8]!r} in {path}; give "
@@ -149,6 +150,7 @@ def _model(root: Any, path: Path, content: bytes) -> Model:
         raise ConfigError(
             f"the schema of a TFLite file must be version {VERSION}, got {version} in {path}; convert the network again"
         )
+    # fields of Model: 0 version, 1 operator codes, 2 subgraphs, 4 buffers
     graphs = fields.tables(2)
     if len(graphs) != 1:
         raise ConfigError(
@@ -157,9 +159,11 @@ def _model(root: Any, path: Path, content: bytes) -> Model:
         )
     graph, buffers = graphs[0], fields.tables(4)
     names = [_operator_name(code) for code in fields.tables(1)]
+    # fields of SubGraph: 0 tensors, 1 inputs, 2 outputs, 3 operators
     tensors = tuple(_tensor(tensor, buffers, path) for tensor in graph.tables(0))
     operators = tuple(_operator(operator, names) for operator in graph.tables(3))
     inputs, outputs = (tuple(_places(graph, field)) for field in (1, 2))
+    # places that a damaged file may have beyond its tensors; -1 is an operand that is left out
     named = [*inputs, *outputs, *(place for o in operators for place in (*o.inputs, *o.outputs) if place != -1)]
     if wrong := [place for place in named if not 0 <= place < len(tensors)]:
         raise Damaged(f"tensor {wrong[0]} of {len(tensors)}")
@@ -175,6 +179,7 @@ def _places(fields: Fields, field: int) -> Sequence[int]:
 
 def _operator_name(code: Fields) -> str:
     """Return the name of an operator: newer files have a wider field for its number."""
+    # older files have the field of one byte alone; newer ones have 127 in it for numbers that it cannot hold
     number = max(int(code.number(0, "Int8")), int(code.number(3, "Int32")))
     name = OPERATORS[number] if 0 <= number < len(OPERATORS) else f"operator {number}"
     return f"CUSTOM {code.text(1)}" if name == "CUSTOM" else name
@@ -184,21 +189,25 @@ def _operator(operator: Fields, names: Sequence[str]) -> StoredOperator:
     index = int(operator.number(0, "Uint32"))
     if index >= len(names):
         raise Damaged(f"operator code {index} of {len(names)}")
+    # fields of Operator: 0 code, 1 inputs, 2 outputs, 4 options
     return StoredOperator(names[index], tuple(_places(operator, 1)), tuple(_places(operator, 2)), operator.table(4))
 
 
 def _tensor(tensor: Fields, buffers: Sequence[Fields], path: Path) -> StoredTensor:
+    # fields of Tensor: 0 shape, 1 type, 2 buffer, 3 name, 4 quantisation, 6 sparsity, 7 signature of the shape
     stored, signature = tuple(_places(tensor, 0)), tuple(_places(tensor, 7))
     if any(size < 0 for size in stored) or (signature and len(signature) != len(stored)):
         raise Damaged(f"a tensor of shape {stored} with the signature {signature}")
     name, number, buffer = tensor.text(3), int(tensor.number(1, "Int8")), int(tensor.number(2, "Uint32"))
     kind, dtype = TYPES.get(number, (f"type {number}", None))
+    # a file without buffers has no constants: number 0 is allowed
     if buffer >= max(len(buffers), 1):
         raise Damaged(f"buffer {buffer} of {len(buffers)}")
     if tensor.table(6) is not None:
         raise ConfigError(
             f"tensors must be stored with all elements, got the sparse {name!r} of {path}; convert without sparsity"
         )
+    # an offset above 1 leads to data behind the tables
     if buffers and buffers[buffer].number(1, "Uint64") > 1:
         raise ConfigError(
             f"constants must be stored in the file's tables, got tensor {name!r} of {path} behind them; use a network "
@@ -206,6 +215,7 @@ def _tensor(tensor: Fields, buffers: Sequence[Fields], path: Path) -> StoredTens
         )
     content = None if not buffers else buffers[buffer].array(0, np.uint8)
     data = None
+    # an empty buffer is that of a tensor which is computed
     if content is not None and content.size and dtype is not None:
         if content.size != math.prod(stored) * np.dtype(dtype).itemsize:
             raise Damaged(f"{content.size} bytes of tensor {name!r}, {stored} of {kind}")
@@ -215,6 +225,7 @@ def _tensor(tensor: Fields, buffers: Sequence[Fields], path: Path) -> StoredTens
 
 
 def _quantisation(fields: Fields | None, name: str, ndim: int) -> Quantisation | None:
+    # fields of QuantizationParameters: 2 scale, 3 zero point, 6 axis
     scale = None if fields is None else fields.array(2, np.float32)
     if fields is None or scale is None or not scale.size:
         return None

@@ -147,6 +147,7 @@ class Node:
                 f"{given.scale.size} along axis {given.axis} of {tensor.stored} for {tensor.name!r}",
                 "convert the network again",
             )  # fmt: skip
+        # int32 has no entry: its format is that of sums
         return Affine.of(FORMATS.get(tensor.kind, SUMS), given.scale, given.zero, axis)
 
     def elements(self, index: int = 0) -> tuple[Tensor, Affine]:
@@ -170,6 +171,7 @@ class Node:
             )
         fmt = FORMATS[self.result.kind]
         low, high = int(fmt.min), int(fmt.max)
+        # a bound of a fused activation as an element of the result, then within the format
         least, most = (None if bound is None else _element(bound, how) for bound in BOUNDS[activation])
         return Written(how, low if least is None else max(low, least), high if most is None else min(high, most))
 
@@ -202,6 +204,7 @@ class Node:
         x = self.traced(index)
         if len(x.shape) != 4:
             raise self.refuse("read images (N, H, W, C)", f"the shape {x.shape}", "give it four axes")
+        # transposed once for all readers
         if x.name not in self.within.images:
             self.within.images[x.name] = self.apply("transpose", x, part="images", axes=_TO_IMAGES)
         return self.within.images[x.name]
@@ -209,6 +212,7 @@ class Node:
     def from_images(self, y: Traced) -> Traced:
         """Return a result (N, C, H, W) as (N, H, W, C), as the file has it."""
         result = self.apply("transpose", y, part="channels_last", axes=_FROM_IMAGES)
+        # a next operator on images takes `y`, without both transposes
         self.within.images[result.name] = y
         return result
 
@@ -224,6 +228,7 @@ class Node:
             part: end of the step's name.
             first: smallest element.
         """
+        # an entry for each of the 256 elements from `first` on
         table = np.asarray(entries(np.arange(first, first + 256, dtype=np.int64)), np.int64)
         return self.apply("table_of_elements", x, part=part, table=table, first=first, to=to)
 
@@ -237,6 +242,7 @@ def away_from_zero(x: Any) -> Any:
     """Return numbers rounded to integers, halves away from zero: a number, or an array of int64."""
     numbers = np.asarray(x, np.float64)
     whole = np.trunc(numbers)
+    # exact: x - trunc(x) is representable, so a number just below a half is never taken for one
     rounded = (whole + np.sign(numbers) * (np.abs(numbers - whole) >= 0.5)).astype(np.int64)
     return rounded if rounded.ndim else int(rounded)
 

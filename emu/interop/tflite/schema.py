@@ -47,7 +47,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 
 
 class Damaged(Exception):  # noqa: N818 - says what happened to the file
-    """Something in a file that no file has."""
+    """A file is damaged: it has something that no valid file has."""
 
 
 class Fields:
@@ -87,11 +87,13 @@ class Fields:
         place = self._place(field)
         if place is None:
             return []
+        # a vector of offsets, after its count of 4 bytes
         first = self._table.Indirect(place) + 4
         count = self._vector_at(first - 4, np.dtype(np.uint32)).size
         return [self._at(self._table.Indirect(first + 4 * i)) for i in range(count)]
 
     def _place(self, field: int) -> int | None:
+        # the first two words (16 bits) of a vtable are sizes; the word of field k is the k-th after them
         offset = self._table.Offset(4 + 2 * field)
         return self._table.Pos + offset if offset else None
 
@@ -104,6 +106,7 @@ class Fields:
         content = self._table.Bytes
         if not 0 <= place <= len(content) - 4:
             raise Damaged(f"a vector at byte {place} of {len(content)}")
+        # checked before reading: the count of a damaged file may lead beyond its end
         count = int.from_bytes(content[place : place + 4], "little")
         if place + 4 + count * dtype.itemsize > len(content):
             raise Damaged(f"a vector of {count} elements at byte {place} of {len(content)}")

@@ -68,6 +68,7 @@ class Source:
     def _require_order(self) -> None:
         """Raise ConfigError unless every operator reads what is known, so that there is no cycle."""
         tensors = self._model.tensors
+        # -1 is an operand that is left out; constants are tensors with data
         known = {-1, *self._model.inputs, *(place for place, x in enumerate(tensors) if x.data is not None)}
         for operator in self._model.operators:
             missing = [place for place in operator.inputs if place not in known]
@@ -114,6 +115,7 @@ class Source:
         self._require_batch(shapes, trace)
         text = f"{self.path.name} {self.sha256}"
         returns = tuple(tensor.name for tensor in trace.outputs)
+        # without the batch
         result = trace.outputs[0].shape[1:]
         return Wired(
             "graph", tuple(trace.steps), self.input_names, shapes, returns, result, text, lambda s: self._steps(s)
@@ -139,6 +141,7 @@ class Source:
         """Raise ConfigError if a graph does not compute another batch than the one that the file stores."""
         given, stored = shapes[0][0], self._model.tensors[self._model.outputs[0]].stored
         result = trace.outputs[0].shape
+        # a constant shape that the file has for its own batch gives a result of another shape
         if given != self.stored_batch and result != (given, *stored[1:]):
             raise ConfigError(
                 f"{self.path} must be given batches of {self.stored_batch}, for which it was converted, got {given}; "
@@ -184,6 +187,7 @@ class Trace:
         for place, name, item, shape in zip(inputs, source.input_names, source.inputs, shapes, strict=True):
             self._held[place] = self._steps.given(name, shape, item.dtype, item.format)
         self._within = Within(source.stored, self._steps.write, {}, source.stored_batch, shapes[0][0])
+        # shapes in the file can be compared only for the batch that it stores
         self._is_stored = shapes[0][0] == source.stored_batch
         for place, operator in enumerate(source.operators):
             self._add(operator, place)
@@ -198,11 +202,13 @@ class Trace:
     def names(self) -> dict[str, str]:
         """The step that holds each tensor that the graph computes, as the file has it, by the tensor's name."""
         tensors = self._source.stored
+        # places of one name would hide each other; names of a file's tensors are taken to be different
         return {tensors[place].name: x.name for place, x in self._held.items() if isinstance(x, Traced)}
 
     def _output(self, place: int) -> Traced:
         """Return an output; an input or a constant becomes a step that gives it."""
         tensor = self._held[place]
+        # an input that is returned has no step of its own
         if isinstance(tensor, Traced) and any(step.name == tensor.name for step in self.steps):
             return tensor
         name = self._source.stored[place].name
@@ -221,6 +227,7 @@ class Trace:
         if not operator.outputs:
             raise ConfigError(f"every operator must have a result, got {operator.name} without one in {path}")
         result = tensors[operator.outputs[0]]
+        # by what it writes: operators have no names in the file
         name = _step_name(result.name, f"{operator.name.lower()}_{place}")
         row = ROWS.get(operator.name)
         if row is None:
@@ -239,11 +246,13 @@ class Trace:
                 f"operator {name!r} ({operator.name}) of {path} must fit its operands, got "
                 f"{[None if x is None else x.shape for x in operands]}: {error}"
             ) from error
+        # an open size is stored as 1, which says nothing
         if self._is_stored and None not in result.shape[1:] and isinstance(y, Traced) and y.shape != result.stored:
             raise ConfigError(
                 f"operator {name!r} ({operator.name}) must write the shape {y.shape}, got {result.stored} in {path}: a "
                 "damaged file; convert it again"
             )
+        # the first result alone: no operator of the table has several
         self._held[operator.outputs[0]] = y
 
 

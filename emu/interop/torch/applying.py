@@ -24,7 +24,7 @@ class Call:
         machine: computes.
         compute: what is computed.
         layer: layer that writes the result.
-        role: role of what arrives from behind: an error, or the factor of a loss.
+        role: role of the gradient that later modules return: an error, or the factor of a loss.
         training: whether dropout drops, and normalisation takes the batch's moments.
         moments: running moments of the layers inside, by name.
         moved: the same after a training pass, by layer.
@@ -43,6 +43,7 @@ class Call:
         self.machine, self.compute, self.layer, self.role = machine, compute, layer, role
         self.training, self.moments = training, moments or {}
         self.moved: dict[str, tuple[Value, ...]] = {}
+        # the format is known after the forward pass; the note is then put on the result
         self._note = Note(machine, None)
 
     def __call__(self, x: Any, parameters: Mapping[Name, Any]) -> Any:
@@ -54,7 +55,9 @@ class Call:
         """
         x = x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
         self._reads, self._names = note_of(x, self.machine), list(parameters)
+        # gradients are returned in the dtypes of the tensors that they belong to
         self._dtypes = [tensor.dtype for tensor in (x, *parameters.values())]
+        # asked here: PyTorch turns gradients off while it runs a function's forward
         tracked = torch.is_grad_enabled()
         self._needs = [tracked and tensor.requires_grad for tensor in (x, *parameters.values())]
         result = _Function.apply(self, x, *parameters.values())
@@ -70,6 +73,7 @@ class Call:
         known: dict[str, dict[str, Tensor]] = {}
         self._leaves = [self._input]
         for (layer, part), tensor, needs in zip(self._names, parameters, self._needs[1:], strict=True):
+            # the working copy is made in each call: a backward pass reads the copy of its own forward pass
             master = Value(runner.place(numbers_of(tensor, f"{layer}.{part}")))
             copy = runner.run(Operation("quantize", (master,)), part, layer)
             leaf = (graph.parameter if needs else graph.constant)(copy)
@@ -78,6 +82,7 @@ class Call:
         for (layer, part), value in self.moments.items():
             placed = value.with_array(runner.place(value.array))
             known.setdefault(layer, {})[part] = graph.constant(placed)
+        # keeps the tape: backward runs later, perhaps after other calls
         self._result = self.compute(graph, self._input, known)
         self.moved = graph.moments
         self._note.format = self._result.value.format
@@ -91,6 +96,7 @@ class Call:
         for leaf, needs, dtype in zip(self._leaves, self._needs, self._dtypes, strict=True):
             value = found.get(id(leaf)) if needs else None
             gradients.append(None if value is None else tensor_of(hosted(value), dtype, gradient.device))
+            # the module before this one compares what PyTorch hands it with this error, to take it as written
             if leaf is self._input and value is not None and self._reads is not None:
                 self._reads.errors.append(hosted(value))
         return tuple(gradients)
@@ -105,4 +111,5 @@ class _Function(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+        # None: `call` is an argument of `forward`, too, and has no gradient
         return (None, *ctx.call.backward(gradient))

@@ -59,6 +59,7 @@ def convert(module: Any, *example: Any, path: str | Path | None = None, any_batc
 
 def _require_packages() -> None:
     for name in _NEEDED:
+        # looked for, not imported: PyTorch's exporter imports them itself
         if find_spec(name) is None:
             raise ConfigError(
                 f"networks must be exported with the package {name}, which is not installed; pip install "
@@ -80,6 +81,7 @@ def _as_example(x: Any, any_batch: bool) -> Any:
     if tensor.ndim == 0:
         raise ShapeError("`example` must have the batch as its first axis, got a single number; give x[None]")
     if any_batch and 0 < len(tensor) < _LEAST_BATCH:
+        # numbers do not matter, so an example may be repeated
         return torch.cat([tensor] * _LEAST_BATCH)
     return tensor
 
@@ -102,6 +104,7 @@ def _export(module: Any, tensors: tuple[Any, ...], path: Path, any_batch: bool) 
 @contextmanager
 def _evaluating(module: Any) -> Generator[None]:
     """Let a module compute as in evaluation; each module inside is then as it was."""
+    # of each module by itself: some may be frozen in evaluation while others train
     training = {inner: inner.training for inner in module.modules()}
     module.eval()
     try:
@@ -113,6 +116,7 @@ def _evaluating(module: Any) -> Generator[None]:
 
 def _first_lines(error: BaseException) -> str:
     """Return what PyTorch says, in one line; its own messages go on for pages."""
+    # the first cause says what is wrong; errors around it name steps of the exporter
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split()) or type(error).__name__

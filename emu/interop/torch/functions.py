@@ -45,6 +45,7 @@ def matmul(a: Any, b: Any, unit: Unit | str, *, back: Unit | None = None) -> Any
             f"matmul of tensors must have two axes or more, got {tuple(a.shape)} and {tuple(b.shape)}; add one of "
             "size 1"
         )
+    # products of float32 have at most 48 bits of significand, which float64 holds
     back = (
         Unit("fp32", inputs="fp64", mac=Mac(product="exact", accumulator=PRESETS["fp64"]), backend=unit.backend)
         if back is None
@@ -85,8 +86,10 @@ def _as_tensor(result: Any, like: Any) -> Any:
         raise FormatError(
             f"formats of tensors must fit float64 exactly, got {fmt}; choose a narrower one, or call emu's function"
         )
+    # a copy, whose memory the tensor shares with nothing else
     array = np.array(result)
     own = torch.float32 if like.dtype.itemsize == 1 else like.dtype  # PyTorch promotes no floats of 8 bits
+    # never narrower than the carrier of the format
     dtype = torch.promote_types(own, torch.float64 if array.dtype == np.float64 else torch.float32)
     return tensor_of(Value(array), dtype if like.dtype.is_floating_point else None, like.device)
 
@@ -94,6 +97,7 @@ def _as_tensor(result: Any, like: Any) -> Any:
 class _Matmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Any, b: Any, unit: Unit, back: Unit) -> Any:
+        # through PyTorch, which then notices if they are changed in place
         ctx.save_for_backward(a, b)
         ctx.back = back
         return _as_tensor(unit.matmul(_operand(a, "a", unit), _operand(b, "b", unit)), a)
@@ -104,6 +108,7 @@ class _Matmul(torch.autograd.Function):
         a, b = ctx.saved_tensors
         back: Unit = ctx.back
         inputs = back.inputs or PRESETS["fp32"]
+        # the gradient is written in the format of the unit's inputs, as any operand
         g = Value(engine.quantize(numbers_of(gradient, "gradient"), inputs, backend=back.backend), inputs)
         first = second = None
         if ctx.needs_input_grad[0]:
@@ -124,6 +129,7 @@ class _Quantize(torch.autograd.Function):
         ctx.dtype = x.dtype
         numbers = numbers_of(x, "x")
         written = engine.quantize(numbers, fmt, **options)
+        # an array for plain formats; a quantised tensor, which has its format, for scaled ones
         if isinstance(written, np.ndarray):
             written = Value(written, parse_number(fmt))
         return _as_tensor(written, x)

@@ -32,6 +32,7 @@ def load_state(into: Any, state: Any) -> Any:
     """
     if isinstance(into, torch.nn.Module):
         return _into_module(into, state)
+    # what a recipe says of a network: `built` returns its layers
     if hasattr(into, "built") and hasattr(into, "loss"):
         into = nn.Network(into.built(), into.loss)
     if not isinstance(into, nn.Network):
@@ -48,16 +49,20 @@ def _into_module(model: Any, state: Any) -> Any:
     targets: dict[str, Any] = {}
     for path, module in found.items():
         begin = f"{path}." if path else ""
+        # by the module's place, not by the layer's name: state dicts have names of places
         for (layer, part), tensor in {**module.tensors(), **module.running()}.items():
             inner = "" if layer == module.layer.name else layer.removeprefix(f"{module.layer.name}.") + "."
             targets[f"{begin}{inner}{part}"] = tensor
+    # `setdefault`: parameters of emu's modules are there already
     for name, tensor in model.state_dict(keep_vars=True).items():
         if not name.endswith(COUNT):
             targets.setdefault(own_name(name), tensor)
     arrays = fitting(arrays_in(state), {name: tuple(tensor.shape) for name, tensor in targets.items()})
     with torch.no_grad():
         for name, tensor in targets.items():
+            # a copy, because PyTorch warns of arrays that are read-only
             tensor.copy_(torch.as_tensor(arrays[name].copy()))
+    # what was loaded is rounded to the format of master weights
     for module in found.values():
         module.write_masters()
     return model

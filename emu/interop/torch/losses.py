@@ -71,9 +71,11 @@ class Loss(torch.nn.Module):
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < classes:
             wrong = int(numbers.min()) if numbers.min() < 0 else int(numbers.max())
             raise ShapeError(f"labels must be 0..{classes - 1}, the outputs' classes, got {wrong}; check the data")
+        # no layers: only its loss is used
         network = Network((), self.kind)
 
         def compute(graph: Graph, given: Tensor, own: Parameters) -> Tensor:
+            # labels are no numbers of the network: integers without a format
             placed = graph.runner.place(numbers.astype(np.int64))
             return network.apply_loss(graph, given, Tensor(Value(placed)))
 

@@ -17,7 +17,8 @@ from emu.precision import CounterTable, DatapathRunner, Policy
 torch = load_torch()
 #: What a module computes on: the name or path of a device, what `emu.device` returns, or a machine that it shares.
 On: TypeAlias = "str | Path | Device | Machine"
-#: Roles of what goes from module to module as a tensor, and of what belongs to a parameter.
+#: Roles of what goes from module to module as a tensor, and of what belongs to a parameter: moments of adaptive
+#: optimisers have the format of the loss.
 _BETWEEN = ("activation", "error", "loss")
 _OWN = ("weight", "bias", "gradient", "master", "loss")
 
@@ -72,10 +73,12 @@ class Machine:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # counters do not travel: they belong to the process that observes
         return _machine_at, (self.device, self.seed, self.backend, self.step)
 
     def runner(self) -> DatapathRunner:
         """Return the runner of operations, at the formats of the training step."""
+        # formats may change with the step, so the runner is brought to it each time
         self._runner.step, self._runner.policy = self.step, self.policy.at(self.step)
         return self._runner
 

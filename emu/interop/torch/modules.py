@@ -56,6 +56,7 @@ class Layer(torch.nn.Module):
                 "emu.nn.Linear with sparse=True"
             )
         self.layer, self.machine, self._follows = layer, machine_of(on), False
+        # layers inside a layer have parameters of their own
         for own, parameter in _parameters(layer):
             values = own.first_values(parameter.part)
             if values is None:
@@ -68,12 +69,14 @@ class Layer(torch.nn.Module):
             for moment in own.moments():
                 first = own.first_values(moment.part)
                 start = np.full(moment.shape, moment.start) if first is None else first
+                # buffers: running moments are saved, and moved to a device, but not trained
                 self._holder(own).register_buffer(moment.part, torch.as_tensor(self._written(own, "loss", start)))
 
     def _holder(self, own: nn.Layer) -> Any:
         """Return the module that holds the arrays of this layer, or of one inside it."""
         holder: Any = self
         if own is not self.layer:
+            # a module for each part of the name, so that names in a state dict are those of emu
             for word in own.name.removeprefix(f"{self.layer.name}.").split("."):
                 if word not in dict(holder.named_children()):
                     holder.add_module(word, torch.nn.Module())
@@ -114,7 +117,7 @@ class Layer(torch.nn.Module):
             x: a tensor of the layer's shapes, floats of any dtype, or tokens.
 
         Returns:
-            A tensor of `machine.tensor_dtype`, where `x` lies.
+            A tensor of `machine.tensor_dtype`, on the device of `x`.
 
         Raises:
             ShapeError: the layer cannot take this shape.
@@ -124,10 +127,12 @@ class Layer(torch.nn.Module):
         def compute(graph: Graph, given: Tensor, own: Parameters) -> Tensor:
             return self.layer.forward(graph, given, own)
 
+        # errors of later modules are written in the format of the layer inside that writes last
         call = Call(self.machine, compute, self.layer.results()[-1], training=self.training, moments=moments)
         result = call(x, self.tensors())
         buffers = self.running()
         for layer, values in call.moved.items():
+            # in place: optimisers and state dicts keep references to the buffers
             for part, value in zip(("mean", "variance"), values, strict=True):
                 buffers[layer, part].copy_(torch.from_dlpack(value))
         return result
@@ -139,6 +144,7 @@ class Layer(torch.nn.Module):
     def _move_to(self, machine: Machine, path: str) -> None:
         """Compute on another machine, under the name of the module's place; write masters in its formats."""
         self.machine = machine
+        # only a layer without a name of its own takes that of its place
         if self._follows and path:
             self.layer = replace(self.layer, name=path)
         self.write_masters()
@@ -148,6 +154,7 @@ class Layer(torch.nn.Module):
         layers = {own.name: own for own in every((self.layer,))}
         for (name, part), tensor in self.tensors().items():
             written = self._written(layers[name], "master", numbers_of(tensor, f"{name}.{part}"))
+            # `data`: the dtype may change, which `copy_` would not do
             tensor.data = torch.as_tensor(written, dtype=self.machine.parameter_dtype, device=tensor.device)
 
 
@@ -252,6 +259,7 @@ class _Convolution(nn.Layer):
     def parameters(self) -> tuple[Parameter, ...]:
         area, share = math.prod(self.kernel), self.in_channels // self.groups
         fans = (share * area, self.out_channels // self.groups * area)
+        # "he" is only what a parameter must name: PyTorch's own first values replace it (`_begin_as_torch`)
         weight = Parameter("weight", (self.out_channels, share, *self.kernel), "he", *fans)
         return (weight, Parameter("bias", (self.out_channels,), "zero", *fans)) if self.bias else (weight,)
 
@@ -283,6 +291,7 @@ def _padding(
     if given == "same":
         if stride != (1, 1):
             raise ConfigError(f"`padding` 'same' must have a stride of 1, got {stride}; give the padding as a number")
+        # the odd row or column goes behind, as in PyTorch
         whole = [distance * (size - 1) for size, distance in zip(kernel, apart, strict=True)]
         first, second = ((total // 2, total - total // 2) for total in whole)
         return first, second
@@ -295,9 +304,11 @@ def _padding(
 def _begin_as_torch(module: Any, reset: Callable[[Any], None], *, follows: bool) -> None:
     """Draw first values as PyTorch does, and write them in the format of master weights."""
     module._follows = follows
+    # PyTorch's `reset_parameters` reads `bias`, and takes None for none
     if "bias" not in dict(module.named_parameters()):
         module.register_parameter("bias", None)
     reset(module)
+    # to its own machine, without a place: writes the drawn values as master weights
     module._move_to(module.machine, "")
 
 
@@ -337,8 +348,10 @@ def place(model: Any, on: On, *, seed: int = 0, backend: str = "auto") -> Machin
         module._move_to(machine, path)  # pyright: ignore[reportPrivateUsage]
     network = nn.Network(tuple(module.layer for module in found.values()))
     network.require_own_names()
+    # formats may change during training: functions must exist for all of them
     for policy in machine.policy.every():
         require_functions(network, policy)
+    # losses and other modules that have a machine
     for module in model.modules():
         if not isinstance(module, Layer) and isinstance(getattr(module, "machine", None), Machine):
             module.machine = machine
@@ -358,6 +371,7 @@ def sha256(model: Any) -> str:
     moments: list[tuple[str, Value]] = []
     for module in layers_of(model).values():
         policy = module.machine.policy
+        # moments have the format of role loss, as in `running`
         for role, tensors, values in (("master", module.tensors(), masters), ("loss", module.running(), moments)):
             for (layer, part), tensor in tensors.items():
                 name, fmt = f"{layer}.{part}", policy.stage(layer, role).format

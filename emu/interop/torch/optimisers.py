@@ -59,8 +59,10 @@ class Optimiser(torch.optim.Optimizer):
         """
         self.machine = _machine_of(parameters, on)
         self.clip_norm = clip_norm
+        # by the id of a parameter: its layer and part; its numbers are in the parameter itself
         self._states: dict[int, ParameterState] = {}
         self._formats: dict[int, dict[str, Format]] = {}
+        # before PyTorch's constructor, which calls `add_param_group`
         _require_settings({**settings, "clip_norm": clip_norm})
         torch.optim.Optimizer.__init__(self, _grouped(parameters, self._states), dict(settings))
         self._require()
@@ -86,6 +88,7 @@ class Optimiser(torch.optim.Optimizer):
         group = {**param_group, "params": [_named(item, self._states) for item in param_group["params"]]}
         torch.optim.Optimizer.add_param_group(self, group)
         for tensor in group["params"]:
+            # slots begin here, so that their formats are known before the first step
             master, known = self._master(tensor), self._states[id(tensor)]
             self._write_master(tensor, master)
             state = replace(known, master=master, slots={})
@@ -103,6 +106,7 @@ class Optimiser(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         runner = self.machine.runner()
+        # gradients of all groups together: clipping shortens by their joint norm
         moved = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
         states = [self._current(p) for _, p in moved]
         gradients = {s.name: self._gradient(s, p.grad) for s, (_, p) in zip(states, moved, strict=True)}
@@ -111,9 +115,12 @@ class Optimiser(torch.optim.Optimizer):
         for state, (group, tensor) in zip(states, moved, strict=True):
             count = int(self.state[tensor].get(_COUNT, 0))
             self._rule(group).apply(state, gradients[state.name], float(group["lr"]), count, runner)
+            # in place: PyTorch's modules and other references keep the same parameter
             self._write_master(tensor, state.master)
+            # as tensors in PyTorch's state, so that `state_dict` saves them
             slots = {name: tensor_of(hosted(v), None, tensor.device) for name, v in state.slots.items()}
             self.state[tensor] = {_COUNT: count + 1, **slots}
+        # once for a step of the whole model: every random number of the next step has another address
         self.machine.step += 1
         return loss
 
@@ -127,6 +134,7 @@ class Optimiser(torch.optim.Optimizer):
         known, formats = self._states[id(tensor)], self._formats[id(tensor)]
         state = ParameterState(known.layer, known.part, self._master(tensor), is_table=known.is_table)
         kept = self.state[tensor]
+        # zeros before the first step, as emu's optimisers begin
         for slot, fmt in formats.items():
             zeros = np.zeros(state.master.shape, fmt.carrier)
             array = numbers_of(kept[slot], slot).astype(fmt.carrier) if slot in kept else zeros
@@ -138,6 +146,7 @@ class Optimiser(torch.optim.Optimizer):
         state = self._states[id(tensor)]
         fmt = self._format_of(state)("master")
         array = numbers_of(tensor, state.name)
+        # rounding again changes nothing if a step wrote it
         return Value(engine.quantize(array, fmt, backend=self.machine.backend), fmt)
 
     def _write_master(self, tensor: Any, master: Value) -> None:
@@ -154,13 +163,14 @@ class Optimiser(torch.optim.Optimizer):
         array = numbers_of(gradient, f"gradient of {state.name}")
         runner = self.machine.runner()
         fmt = self.machine.policy.at(self.machine.step).stage(state.layer, "gradient").format
+        # emu's modules wrote it in this format, or it happens to fit: nothing to round
         if np.asarray(fmt.contains(array)).all():
             return Value(runner.place(array.astype(fmt.carrier)), fmt)
         operation = Operation("quantize", (Value(runner.place(array)),), part=f"{state.part}.written")
         return runner.run(operation, "gradient", state.layer)
 
 
-#: What each setting may be: the smallest number, whether that itself may be it, and what lies above all.
+#: Bounds of each setting: the least number, whether the setting may be equal to it, and the number that it is below.
 _BOUNDS = {
     "lr": (0.0, True, math.inf), "adam_lr": (0.0, True, math.inf), "momentum": (0.0, True, 1.0),
     "weight_decay": (0.0, True, math.inf), "eps": (0.0, True, math.inf), "beta": (0.0, True, 1.0),
@@ -169,7 +179,7 @@ _BOUNDS = {
 
 
 def _require_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless the numbers of an optimiser can be."""
+    """Raise ConfigError unless each setting of an optimiser is a number within its bounds."""
     given = [(name, number) for name, number in settings.items() if name in _BOUNDS and number is not None]
     given += [("beta", number) for number in settings.get("betas", ())]
     for name, number in given:
@@ -303,6 +313,7 @@ def _machine_of(parameters: Parameters, on: On | None) -> Machine:
     if on is not None:
         return machine_of(on)
     modules = layers_of(parameters).values() if isinstance(parameters, torch.nn.Module) else ()
+    # by identity: machines of equal devices have steps of their own
     machines = list({id(module.machine): module.machine for module in modules}.values())
     if len(machines) != 1:
         raise ConfigError(
@@ -319,6 +330,7 @@ def _grouped(parameters: Parameters, states: dict[int, ParameterState]) -> list[
         ConfigError: a parameter has no name.
     """
     if isinstance(parameters, torch.nn.Module):
+        # before `named_parameters`, so that parameters of emu's modules keep the names of their layers
         _name_of_modules(parameters, states)
         parameters = [(name, p) for name, p in parameters.named_parameters() if p.requires_grad]
     items = list(cast("Iterable[Any]", parameters))
@@ -347,6 +359,7 @@ def _named(item: Any, states: dict[int, ParameterState]) -> Any:
         )
     name, tensor = pair
     layer, _, part = name.rpartition(".")
+    # a parameter whose name has no dot belongs to no layer: "parameters" stands for it
     states.setdefault(id(tensor), ParameterState(layer or "parameters", part, _nothing()))
     return tensor
 

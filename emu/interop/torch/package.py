@@ -1,4 +1,4 @@
-"""The package PyTorch, which emu uses where it is installed and never asks for otherwise."""
+"""The package PyTorch, which emu uses only in `emu.torch`, and does not need otherwise."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def numbers_of(tensor: Any, name: str) -> Array:
             f"`{name}` must be a dense tensor of real numbers, got one {kind}; make it one with .to_dense(), .real, or "
             ".dequantize()"
         )
+    # PyTorch may delay a negation, which NumPy could not read
     plain = tensor.detach().cpu().resolve_neg()
     if plain.dtype in (torch.float32, torch.float64, torch.int64):
         return np.from_dlpack(plain.contiguous())
@@ -78,6 +79,7 @@ def hosted(value: Value) -> Value:
 
 def noted(tensor: Any, note: Note) -> Any:
     """Return a tensor with a note of what emu wrote into it."""
+    # counted by PyTorch at every change in place
     note.version = tensor._version
     setattr(tensor, _NOTE, note)
     return tensor
@@ -90,9 +92,10 @@ def note_of(tensor: Any, machine: Machine) -> Note | None:
 
 
 def read(machine: Machine, tensor: Any) -> Value:
-    """Return a tensor as a module reads it: as it was written, or written now; tokens are integers without a format."""
+    """Return a tensor as a module reads it: as emu wrote it, else written now; tokens are integers without a format."""
     runner, note = machine.runner(), note_of(tensor, machine)
     array = numbers_of(tensor, "x")
+    # its numbers are in the format already: the carrier alone may differ from the tensor's dtype
     if note is not None:
         return Value(runner.place(array.astype(note.format.carrier)), note.format)
     if array.dtype.kind in "iu":
@@ -106,7 +109,9 @@ def arrived(machine: Machine, gradient: Any, note: Note, role: str, layer: str) 
     PyTorch adds up the errors of several readers itself; the sum is what arrives.
     """
     runner, array, errors = machine.runner(), numbers_of(gradient, "gradient"), list(note.errors)
+    # once: another backward pass brings errors of its own
     note.errors.clear()
+    # bits of the one error that a module returned: with several readers PyTorch hands over their sum
     if len(errors) == 1 and np.array_equal(np.asarray(errors[0]), array):
         return errors[0]
     written = Operation("quantize", (Value(runner.place(array)),), part="arrived")

@@ -20,6 +20,7 @@ def _several(primitive: str, *, mean: bool = False) -> Row:
     def row(node: Node) -> Sequence[Tensor]:
         first, *others = [node.operand(i) for i in range(len(node.inputs))]
         for place, other in enumerate(others):
+            # the last step has the node's own name: it is the one that later nodes read
             is_last = place == len(others) - 1 and not mean
             first = node.elementwise(primitive, first, other, part="" if is_last else f"{primitive}{place}")
         if mean:
@@ -32,6 +33,7 @@ def _several(primitive: str, *, mean: bool = False) -> Row:
 def _axes(node: Node, x: Traced) -> list[int] | None:
     """Return the axes of a reduction; None if it leaves the tensor as it is."""
     given = node.integers(1, "axes")
+    # no axes are all axes, unless the node says that they are none
     if not given:
         return None if node.get("noop_with_empty_axes", 0) else list(range(len(x.shape)))
     return sorted({node.axis(axis, len(x.shape)) for axis in given})
@@ -50,6 +52,7 @@ def _pooled(node: Node, primitive: str, x: Traced, axes: Sequence[int], part: st
     count, left = math.prod(x.shape[i] for i in axes), [x.shape[i] for i in rest]
     lead = left[0] if left else 1
     moved = node.transposed(x, [*rest, *axes], part="last")
+    # (lead, left / lead, 1, count): images of one row, whose only window is the row
     flat = node.reshaped(moved, (lead, math.prod(left) // lead if lead else 0, 1, count), part="flat")
     return node.apply(primitive, flat, part=part, window=(1, count), stride=(1, count))
 

@@ -54,6 +54,7 @@ def affine_of(scale: Array, zero: Array | None, attributes: Any, ndim: int, elem
     """
     if attributes.get("block_size", 0) or scale.ndim > 1:
         raise ConfigError("scales must be those of a tensor or of an axis, got blocks; quantise without block_size")
+    # the standard's order: type of the zero point, else `output_dtype`, else uint8
     dtype = _TYPES.get(int(attributes.get("output_dtype", 0) or 0), "uint8") if zero is None else zero.dtype
     fmt = elements or format_of(dtype)
     if zero is not None and format_of(zero.dtype) != fmt:
@@ -63,7 +64,9 @@ def affine_of(scale: Array, zero: Array | None, attributes: Any, ndim: int, elem
     axis = int(attributes.get("axis", 1))
     if scale.size > 1 and not -ndim <= axis < ndim:
         raise ConfigError(f"`axis` must be in {-ndim}..{ndim - 1}, got {axis}; export the file again")
+    # a scalar has no axis to count
     axis %= max(ndim, 1)
+    # elements that are floats have no zero point but 0
     points = 0 if zero is None or not isinstance(fmt, Fixed) else np.asarray(zero).astype(np.int64)
     return Affine.of(fmt, scale, points, axis)
 
@@ -74,6 +77,7 @@ def becomes_of(how: Affine, low: float, high: float) -> Becomes:
     def element(number: float) -> int | None:
         if math.isinf(number) or not isinstance(how.format, Fixed):
             return None
+        # as QuantizeLinear: quotient in float32, ties to even, zero point after rounding, then saturated
         q = int(np.rint(np.float32(number) / how.scale)) + int(how.zero)
         return int(min(max(q, how.format.min), how.format.max))
 
@@ -87,6 +91,7 @@ def elements_of(node: Node, index: int) -> tuple[Traced | Known, Format]:
         Refused: it has float32 numbers, or tokens.
     """
     q = node.held(index)
+    # format None is that of tokens
     if isinstance(q, Traced) and q.format is not None and not q.is_float:
         return q, q.format
     if isinstance(q, Known) and q.array.dtype != np.float32:

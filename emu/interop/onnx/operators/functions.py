@@ -34,6 +34,7 @@ def _leaky_relu(node: Node) -> Sequence[Tensor]:
 
 def _prelu(node: Node) -> Sequence[Tensor]:
     x, slope = node.traced(), node.operand(1)
+    # a slope must not make the result larger than x
     if np.broadcast_shapes(x.shape, slope.shape) != x.shape:
         raise node.refuse(f"have a slope that broadcasts to {x.shape}", slope.shape, "check the export")
     return [node.apply("prelu", x, slope, own={1: "weight"})]
@@ -100,6 +101,7 @@ def _gelu(node: Node) -> Sequence[Tensor]:
     x = node.traced()
     if node.get("approximate", "none") == "none":
         return [node.apply("gelu", x)]
+    # x + 0.044715 x**3 as x * (1 + 0.044715 x**2)
     square = node.apply("multiply", x, x, part="square")
     factor = node.apply("add", node.apply("multiply", square, 0.044715, part="bent"), 1.0, part="and_one")
     inner = node.apply(
@@ -116,12 +118,14 @@ def _softmax_of(node: Node, part: str = "") -> Traced:
     axis = node.axis(int(node.get("axis", -1 if node.version >= 13 else 1)), ndim)
     options: dict[str, Any] = {"scale": 1.0, "causal": False}
     if node.version < 13:
+        # before version 13 all axes from `axis` on are one
         whole = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
         flat = node.reshaped(x, whole, part="flat")
         y = node.apply("softmax", flat, part=part, **options)
         return node.reshaped(y, x.shape, part=f"{part}_kept" if part else "kept")
     axes = [*(i for i in range(ndim) if i != axis), axis]
     y = node.apply("softmax", node.transposed(x, axes, part="last"), part=part, **options)
+    # the inverse of the order of axes
     back = sorted(range(ndim), key=axes.__getitem__)
     return node.transposed(y, back, part=f"{part}_back" if part else "back")
 
@@ -139,6 +143,7 @@ def _log_softmax(node: Node) -> Sequence[Tensor]:
     rest = [i for i in range(ndim) if i not in along]
     count = math.prod(x.shape[i] for i in along)
     moved = node.transposed(x, [*rest, *along], part="last")
+    # (1, rows, 1, count): images of one row, so that pooling gives the largest of each
     flat = node.reshaped(moved, (1, math.prod(x.shape[i] for i in rest), 1, count), part="flat")
     largest = node.apply("max_pool", flat, part="largest", window=(1, count), stride=(1, count))
     shifted = node.apply("subtract", flat, largest, part="shifted")
@@ -160,6 +165,7 @@ def _reciprocal(node: Node) -> Sequence[Tensor]:
 def _power(node: Node) -> Sequence[Tensor]:
     """By multiplications and roots, for exponents that these reach; any other by exp and log."""
     x, exponent = node.operand(0), node.operand(1)
+    # a chain of products needs one constant exponent for all numbers
     if isinstance(x, Known) or isinstance(exponent, Traced) or np.unique(exponent.array).size != 1:
         return [_general_power(node, x, exponent)]
     shape = np.broadcast_shapes(x.shape, exponent.shape)
@@ -172,6 +178,7 @@ def _power(node: Node) -> Sequence[Tensor]:
         return [node.apply("sqrt", x)]
     if given == -0.5:
         return [node.apply("divide", 1.0, node.apply("sqrt", x, part="root"))]
+    # up to 16: at most six products (of 15), each of which rounds once
     if 1 <= abs(given) <= 16 and given == int(given):
         return [_integer_power(node, x, int(given))]
     return [_general_power(node, x, given)]
@@ -192,6 +199,7 @@ def _log(x: Any) -> Any:
 
 def _integer_power(node: Node, x: Traced, exponent: int) -> Traced:
     """X to an integer, by squares and products, from the leading bit of the exponent on."""
+    # without "0b" and the leading 1, for which y begins as x
     bits = bin(abs(exponent))[3:]
     last = len(bits) - 1
     y = x
@@ -213,6 +221,7 @@ def _dropout(node: Node) -> Sequence[Tensor]:
     if training is not None and bool(training.reshape(())):
         raise node.refuse("be exported for inference", "training_mode = true", "export the network in its eval mode")
     if node.output_count > 1:
+        # nothing is dropped: the mask is true everywhere
         return [node.operand(0), Known(np.ones(node.operand(0).shape, bool))]
     return [node.operand(0)]
 
@@ -220,6 +229,7 @@ def _dropout(node: Node) -> Sequence[Tensor]:
 def _cast(node: Node) -> Sequence[Tensor]:
     """Float32 to float32: the formats of tensors are those of the device. Integers become float32."""
     to, x = int(node.get("to", 1)), node.operand(0)
+    # elements stand for themselves: scale 1, zero point 0
     if isinstance(x, Traced) and not x.is_float and x.format is not None and to == 1:
         return [node.apply("dequantize_linear", x, of=Affine.of(x.format, 1.0))]
     if to != 1:

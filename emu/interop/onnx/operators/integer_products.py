@@ -31,13 +31,16 @@ def _written(node: Node, name: str, x: Dequantised, w: Dequantised, rest: dict[s
         **options: how kernels slide.
     """
     operands, becomes = (x.elements, w.elements, *rest.values()), node.becomes
+    # `names` says which of bias and zero point the operands after the second are
     options |= {"of": (x.how, w.how), "names": tuple(rest)}
     if becomes is not None:
         by, to = requantiser_of(becomes), becomes.how.format
         elements = node.apply(name, *operands, by=by, to=to, **options)
         return Dequantised(elements, becomes.how, becomes.lowest, becomes.highest)
+    # one product of both scales, rounded to float32: sums are multiplied by it
     scale = np.multiply(x.how.scale, w.how.scale, dtype=np.float32)
     sums = node.apply(name, *operands, part="sums", **options)
+    # the axis of outputs, along which the scales of kernels or columns lie
     axis = 1 if name == "integer_conv2d" else len(sums.shape) - 1
     return node.apply("dequantize_linear", sums, of=Affine.of(SUMS, scale, 0, axis))
 
@@ -59,6 +62,7 @@ def _factors(node: Node, axis: int) -> tuple[Dequantised, Dequantised] | None:
     x, w = node.held(0), node.held(1)
     if not isinstance(x, Dequantised) or not isinstance(w, Dequantised) or isinstance(x.elements, Known):
         return None
+    # a sum over k has one scale only if scales differ along outputs, never along k
     fits = x.how.is_whole and (w.how.is_whole or w.how.axis == axis)
     # terms along k: of kernels (O, C, ...) all but the first axis, of matrices the axis that has no scales
     depth = math.prod(w.shape[1:] if len(w.shape) > 2 or axis == 0 else w.shape[:1])
@@ -73,6 +77,8 @@ def _fits_sums(x: Affine, w: Affine, depth: int) -> bool:
     if not isinstance(x.format, Fixed) or not isinstance(w.format, Fixed):
         return False
     bits = x.format.width_bits, w.format.width_bits
+    # elements less zero points are below 2**bits in magnitude, so a sum of `depth` products is below 2**n with
+    # n = sum of both bits + ceil(log2(depth)); n of at most 31 leaves a bit for the sign
     return max(bits) <= _BYTE or sum(bits) + max(depth - 1, 1).bit_length() < SUMS.width_bits
 
 
@@ -82,6 +88,7 @@ def _bias_of(node: Node, index: int, x: Dequantised, w: Dequantised) -> tuple[Te
     if not isinstance(given, Dequantised):
         return None, node.given(index)
     scale = np.multiply(x.how.scale, w.how.scale, dtype=np.float32)
+    # a bias of int32 at the scale of the sums is added to them exactly
     fits = given.how.format == SUMS and not given.how.zero.any() and isinstance(given.elements, Known)
     has_scale = given.how.scale.size == 1 or given.how.scale.shape == scale.shape
     if fits and has_scale and np.array_equal(np.broadcast_to(given.how.scale, scale.shape), scale):
@@ -141,6 +148,7 @@ def _gemm_of_elements(node: Node) -> Sequence[Held] | None:
 
 def _columns(node: Node, w: Dequantised) -> Dequantised:
     """Return the transpose of a matrix of elements, (in, out)."""
+    # scales of rows become scales of columns
     how = Affine.of(w.how.format, w.how.scale, w.how.zero, 1)
     if isinstance(w.elements, Known):
         return Dequantised(Known(np.ascontiguousarray(w.elements.array.T), w.elements.name), how)
@@ -157,6 +165,7 @@ def _qlinear_conv(node: Node) -> Sequence[Held]:
 def _qlinear_matmul(node: Node) -> Sequence[Held]:
     """Scales of rows of the left matrix, and of columns of the right one, are scales of their axis."""
     x, w = operand_at(node, 0), operand_at(node, 3)
+    # a scale of several numbers is one for each row, or column, of the last two axes
     rows = Affine.of(x.how.format, x.how.scale, x.how.zero, len(x.shape) - 2)
     columns = Affine.of(w.how.format, w.how.scale, w.how.zero, len(w.shape) - 1)
     node.becomes = Becomes(points_of(node, 6, None))
@@ -170,6 +179,7 @@ def _qgemm(node: Node) -> Sequence[Held]:
     x, w = operand_at(node, 0), operand_at(node, 3)
     if node.get("transA", 0):
         x = x._replace(elements=node.transposed(traced_elements(node, x), (1, 0), part="a_transposed"))
+    # the operator has no float step at which alpha could be applied
     scale = np.float32(node.get("alpha", 1.0)) * x.how.scale
     x = x._replace(how=Affine.of(x.how.format, scale, x.how.zero))
     w = (
@@ -185,6 +195,7 @@ def _qgemm(node: Node) -> Sequence[Held]:
 def _plain(node: Node, index: int, zero: int, axis: int) -> tuple[Dequantised, Tensor | None]:
     """Return an operand of an integer product, whose scale is 1, and its zero point if the graph computes that."""
     (q, fmt), point = elements_of(node, index), node.held(zero)
+    # a zero point that the graph computes is an operand of its own
     points = np.zeros((), np.int64) if not isinstance(point, Known) else point.array.astype(np.int64)
     scale = np.ones(points.shape if points.size > 1 else (), np.float32)
     return Dequantised(q, Affine.of(fmt, scale, points, axis)), point if isinstance(point, Traced) else None

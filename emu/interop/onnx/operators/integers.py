@@ -56,6 +56,7 @@ def is_known(operator: str, domain: str) -> bool:
 def _becomes_of_linear(
     arrays: Sequence[Array], attributes: Mapping[str, Any], low: float, high: float
 ) -> Becomes | None:
+    # scales of an axis: a requantiser has one
     if arrays[0].size > 1:
         return None
     how = affine_of(arrays[0], arrays[1] if len(arrays) > 1 else None, attributes, 1)
@@ -81,6 +82,7 @@ def _quantize(node: Node) -> Sequence[Held]:
     scale = node.constant(1)
     assert scale is not None
     to = affine_of(scale, node.constant(2), node.attributes, len(x.shape))
+    # back to the very elements: nothing is rounded
     if isinstance(x, Dequantised) and x.how.equals(to):
         return [x.elements]
     return [node.apply("quantize_linear", node.traced(), to=to)]
@@ -95,6 +97,7 @@ def _dequantize(node: Node) -> Sequence[Held]:
 def _dynamic_quantize(node: Node) -> Sequence[Held]:
     x, to = node.traced(), parse_number("ufix8f0")
     return [
+        # each output is a step of its own over the same numbers
         node.apply("dynamic_quantize", x, part="" if gives == "elements" else gives, to=to, gives=gives)
         for gives in DYNAMIC[: node.output_count]
     ]
@@ -120,6 +123,7 @@ def _both(node: Node) -> tuple[Dequantised, Dequantised]:
 def _joined_of_elements(primitive: str) -> Callable[[Node], Sequence[Held] | None]:
     def row(node: Node) -> Sequence[Held] | None:
         a, b, becomes = node.held(0), node.held(1), node.becomes
+        # with relu or clip between, the sum stays a step of floats
         if becomes is None or not becomes.is_plain:
             return None
         if not all(isinstance(x, Dequantised) and x.how.is_whole and x.how.is_integer for x in (a, b)):
@@ -136,7 +140,9 @@ def _global_mean(node: Node, x: Dequantised, becomes: Becomes) -> Dequantised:
     """A product with ones: the sum times float32(scale / (scale of the result * count))."""
     count = math.prod(x.shape[2:])
     flat = node.reshaped(traced_elements(node, x), (*x.shape[:2], count), part="flat")
+    # a matrix (count, 1) of int8 ones: its product is the sum of a row
     ones = Known(np.ones((count, 1), np.int8))
+    # result scale * count in the place of the result's scale: the mean is the sum over count
     scale = float(np.float32(becomes.how.scale * np.float32(count)))
     by = requantiser_of(becomes._replace(how=Affine.of(becomes.how.format, scale, becomes.how.zero)))
     of = (x.how, Affine.of("fix8f0", 1.0))
@@ -165,6 +171,7 @@ def _mean_of_elements(node: Node) -> Sequence[Held] | None:
     x, becomes = node.held(0), node.becomes
     if becomes is None or not isinstance(x, Dequantised) or not becomes.is_plain:
         return None
+    # reads elements as float32 (`node.given`)
     [y] = pooling.ROWS["AveragePool"](node)
     return [Dequantised(node.apply("quantize_linear", y, part="elements", to=becomes.how, how=ZERO_FIRST), becomes.how)]
 
@@ -183,6 +190,7 @@ def _by_floats(operator: str, row: Callable[[Node], Sequence[Tensor]], how: Writ
 def _quantised_softmax(node: Node, x: Held, to: Affine, **attributes: Any) -> Traced:
     """Onnxruntime multiplies shares by the integer below 1 / scale, where QuantizeLinear would divide by the scale."""
     [y] = functions.ROWS["Softmax"](node.as_another("Softmax", [x], **attributes))
+    # floor(1 / scale) in float32: 256 if the scale is 1 / 256
     times = float(np.floor(np.float32(1) / to.scale))
     return node.apply("quantize_linear", y, part="elements", to=to, how=Written(times=times))
 
@@ -210,12 +218,13 @@ def _qlinear_concat(node: Node) -> Sequence[Held]:
 
 
 def _moved(row: Callable[[Node], Sequence[Tensor]]) -> Callable[[Node], Sequence[Held] | None]:
-    """Return what moves elements of a tensor with one scale: each stands for the number that it stood for."""
+    """Return the row that moves elements of a tensor with one scale: scale and zero point stay as they are."""
 
     def of_elements(node: Node) -> Sequence[Held] | None:
         x = node.held(0)
         if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known):
             return None
+        # scale and zero point of the tensor serve wherever its elements lie
         moved = row(node.as_another(node.operator, [x.elements, *node.inputs[1:]], **node.attributes).of_outputs(node))
         return [x._replace(elements=y) for y in moved]
 
@@ -223,7 +232,7 @@ def _moved(row: Callable[[Node], Sequence[Tensor]]) -> Callable[[Node], Sequence
 
 
 def _padded(node: Node) -> Sequence[Held] | None:
-    """Elements have the element around them that stands for the number, the zero point for 0."""
+    """Pad elements with the element that stands for the number: the zero point for 0."""
     x, value = node.held(0), node.constant(2)
     is_constant = node.get("mode", "constant") == "constant"
     if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known) or not x.how.is_integer:
@@ -231,6 +240,7 @@ def _padded(node: Node) -> Sequence[Held] | None:
     border = becomes_of(x.how, 0.0 if value is None else float(value.reshape(())), math.inf).lowest
     inputs = [x.elements, node.held(1), Known(np.asarray(border)) if is_constant else None, node.held(3)]
     moved = moves.ROWS["Pad"](node.as_another("Pad", inputs, **node.attributes))
+    # the border may lie beyond the bounds of relu or clip
     return [x._replace(elements=y, lowest=None, highest=None) for y in moved if isinstance(y, Traced)]
 
 
@@ -241,6 +251,7 @@ def _bounded(node: Node) -> Sequence[Held] | None:
         return None
     low, high = bounds_of(node.operator, [node.constant(i) for i in (1, 2)])
     wanted = becomes_of(x.how, low, high)
+    # what was bounded more tightly before passes as well
     is_above = wanted.lowest is None or (x.lowest is not None and x.lowest >= wanted.lowest)
     is_below = wanted.highest is None or (x.highest is not None and x.highest <= wanted.highest)
     return [x] if is_above and is_below else None

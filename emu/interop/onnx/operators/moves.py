@@ -15,14 +15,16 @@ Row = Callable[[Node], Sequence[Tensor]]
 
 
 def _reshape(node: Node) -> Sequence[Tensor]:
-    """0 is the size that the tensor has there, -1 what is left. A batch of the file stands for any batch."""
+    """A size of 0 copies that of the operand, -1 is what is left; the batch of the file stands for any batch."""
     x, target = node.traced(), node.integers(1)
     if target is None:
         raise node.refuse("have a constant shape", "none", "export the file again")
     if not node.get("allowzero", 0):
+        # `allowzero` makes 0 a size; otherwise it copies
         target = [x.shape[i] if size == 0 else size for i, size in enumerate(target)]
     whole, rest = math.prod(x.shape), math.prod(size for size in target if size != -1)
     fits = rest != 0 and whole % rest == 0 if -1 in target else whole == rest
+    # the file was exported with a batch, which stands as a number in its shapes
     is_baked = node.batch is not None and target and target[0] == node.batch != node.current_batch
     if is_baked and (not fits or -1 in target):
         target = [node.current_batch, *target[1:]]
@@ -61,6 +63,7 @@ def _unsqueeze(node: Node) -> Sequence[Tensor]:
 
 def _expand(node: Node) -> Sequence[Tensor]:
     x, target = node.traced(), node.integers(1) or []
+    # the file's batch stands for the batch that the graph is read for
     if target and target[0] == node.batch and x.shape[:1] == (node.current_batch,):
         target = [node.current_batch, *target[1:]]
     shape = np.broadcast_shapes(x.shape, tuple(target))
@@ -109,6 +112,7 @@ def _range(start: int, end: int, step: int, size: int) -> range:
     first, last = (place + size if place < 0 else place for place in (start, end))
     if step > 0:
         return range(min(max(first, 0), size), min(max(last, 0), size), step)
+    # a backward slice may end before the first element, at -1
     return range(min(max(first, 0), size - 1), min(max(last, -1), size - 1), step)
 
 
@@ -118,6 +122,7 @@ def _split(node: Node) -> Sequence[Tensor]:
     sizes = node.integers(1, "split")
     if not sizes:
         whole, count = x.shape[axis], int(node.get("num_outputs", node.outputs))
+        # the last part is smaller if parts do not divide the axis
         share = math.ceil(whole / count)
         sizes = [max(min(share, whole - i * share), 0) for i in range(count)]
     if sum(sizes) != x.shape[axis]:
@@ -158,6 +163,7 @@ def _pad(node: Node) -> Sequence[Tensor]:
     y: Traced = x
     if mode == "constant":
         for axis, (before, after) in sides.items():  # what is cut off
+            # pads below 0 cut off
             kept = range(max(-before, 0), x.shape[axis] - max(-after, 0))
             y = _taken(node, y, axis, kept, part=f"cut{axis}")
         value = node.constant(2)
@@ -165,6 +171,7 @@ def _pad(node: Node) -> Sequence[Tensor]:
         border = 0.0 if value is None else float(value.reshape(()))
         if not any(map(any, whole)):
             return [y]
+        # `value` is an element there
         if not x.is_float:
             return [node.apply("integer_surround", y, pads=whole, value=int(border))]
         return [node.apply("surround", y, pads=whole, value=border)]
@@ -204,6 +211,7 @@ def _resize(node: Node) -> Sequence[Tensor]:
 
 def _source(node: Node, place: int, before: int, after: int, factor: Any) -> int:
     """Return the element that is nearest to one of the result; a factor is float32, or the exact quotient of sizes."""
+    # exact with sizes, float32 with scales, as runtimes compute them: ties depend on it
     half: Any = Fraction(1, 2) if isinstance(factor, Fraction) else np.float32(0.5)
     rule = node.get("coordinate_transformation_mode", "half_pixel")
     if rule == "half_pixel":
@@ -221,6 +229,7 @@ def _source(node: Node, place: int, before: int, after: int, factor: Any) -> int
         raise node.refuse("have a coordinate rule without a region", repr(rule), "export it as asymmetric")
     nearest = node.get("nearest_mode", "round_prefer_floor")
     rounded = {
+        # ceil(at - 1/2) takes a tie down, floor(at + 1/2) takes it up
         "round_prefer_floor": math.ceil(at - half),
         "round_prefer_ceil": math.floor(at + half),
         "floor": math.floor(at),
@@ -233,6 +242,7 @@ def _depth_to_space(node: Node) -> Sequence[Tensor]:
     x, block = node.traced(), int(node.get("blocksize"))
     n, channels, rows, columns = x.shape
     inner = channels // block**2
+    # DCR: depth, column, row: the block's axes come before the channels; CRD: after them
     if node.get("mode", "DCR") == "DCR":
         split, axes = (n, block, block, inner, rows, columns), (0, 3, 4, 1, 5, 2)
     else:

@@ -19,6 +19,7 @@ def _batch(node: Node) -> Sequence[Tensor]:
     if any(tensor.shape != (x.shape[1],) for tensor in rest):
         raise node.refuse(f"have {x.shape[1]} of each moment", [tensor.shape for tensor in rest], "check the export")
     own = {1: "weight", 2: "bias", 3: "mean", 4: "variance"}
+    # moments are those of channels: over all axes but the second
     axes = tuple(i for i in range(len(x.shape)) if i != 1)
     options: dict[str, Any] = {"axes": axes, "along": 1, "eps": float(node.get("epsilon", 1e-5)), "momentum": 0.1}
     return [node.apply("normalise", x, *rest, own=own, moments=("mean", "variance"), **options)]
@@ -35,8 +36,10 @@ def _layer(node: Node) -> Sequence[Tensor]:
     x = node.traced()
     rows, count = _flattened(node, x)
     weight, bias = _vector(node, 1, count, 1.0), _vector(node, 2, count, 0.0)
+    # (rows, numbers of a row): each row is normalised by itself, and each number has its own weight
     options: dict[str, Any] = {"axes": (1,), "along": 1, "eps": float(node.get("epsilon", 1e-5)), "momentum": 0.0}
     given = ((1, "weight", weight), (2, "bias", bias))
+    # what the file leaves out is no parameter
     own = {place: part for place, part, tensor in given if isinstance(tensor, Known) and tensor.name}
     y = node.apply("normalise", rows, weight, bias, own=own, **options)
     normalised = node.reshaped(y, x.shape, part="shape")
@@ -92,6 +95,7 @@ def _groups(node: Node, count: int) -> Sequence[Tensor]:
     x = node.traced()
     numbers = math.prod(x.shape[1:]) // count
     rows = node.reshaped(x, (x.shape[0] * count, numbers), part="rows")
+    # scale 1 and shift 0: those of channels follow as steps of their own, because rows are groups
     one, none = (Known(np.full(numbers, value, np.float32)) for value in (1.0, 0.0))
     options: dict[str, Any] = {"axes": (1,), "along": 1, "eps": float(node.get("epsilon", 1e-5)), "momentum": 0.0}
     y = node.reshaped(node.apply("normalise", rows, one, none, part="normalised", **options), x.shape, "images")

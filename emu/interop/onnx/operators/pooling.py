@@ -14,11 +14,13 @@ def _pooled(node: Node, primitive: str, **more: Any) -> Sequence[Tensor]:
     x = node.traced()
     kernel = list(node.get("kernel_shape"))
     options = windows_of(node, x.shape[2:], kernel)
+    # of a sequence: windows of one row
     window = (kernel[0], kernel[1]) if len(kernel) == 2 else (1, kernel[0])
     images = as_images(node, x)
     beyond = (0, 0)
     if node.get("ceil_mode", 0):
         options, beyond = _with_last_windows(images, window, options)
+    # what lies beyond the padding is never counted in a mean
     if primitive == "avg_pool":
         more["beyond"] = beyond
     elif not x.is_float:
@@ -38,6 +40,7 @@ def _with_last_windows(
     for axis in (0, 1):
         size, (before, after) = x.shape[2 + axis], options["padding"][axis]
         step, extent = options["stride"][axis], (window[axis] - 1) * options["dilation"][axis] + 1
+        # index of the last window: ceil(...) + 1 of them begin in the padded image
         last = math.ceil((size + before + after - extent) / step)
         if last * step >= size + before:
             last -= 1

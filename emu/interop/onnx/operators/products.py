@@ -30,10 +30,12 @@ def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int]) -> dict[
     pads = list(node.get("pads") or [0] * (2 * axes))
     automatic = node.get("auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
+        # SAME: ceil(size / stride) windows; the padding that these need in all
         whole = [
             max((math.ceil(size / step) - 1) * step + (n - 1) * apart + 1 - size, 0)
             for size, step, n, apart in zip(sizes, strides, kernel, dilations, strict=True)
         ]
+        # SAME_UPPER has the odd row at the end, SAME_LOWER at the beginning
         lesser, greater = [pad // 2 for pad in whole], [pad - pad // 2 for pad in whole]
         pads = lesser + greater if automatic == "SAME_UPPER" else greater + lesser
     elif automatic == "VALID":
@@ -42,6 +44,7 @@ def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int]) -> dict[
     if any(pad < 0 for side in sides for pad in side):
         raise node.refuse("have `pads` of at least 0", pads, "slice the images before it")
     options: dict[str, Any] = {"stride": tuple(strides), "padding": tuple(sides), "dilation": tuple(dilations)}
+    # a sequence is an image of one row
     if axes == 1:
         options = {"stride": (1, strides[0]), "padding": ((0, 0), sides[0]), "dilation": (1, dilations[0])}
     return options
@@ -66,6 +69,7 @@ def _conv(node: Node) -> Sequence[Tensor]:
     if bias is not None:
         operands.append(bias)
     area = math.prod(w.shape[2:])
+    # inputs of an output: channels of a group times the area; outputs of an input likewise
     fans = (w.shape[1] * area, w.shape[0] // groups * area)
     y = node.apply("conv2d", *operands, own={1: "weight", 2: "bias"}, fans=fans, groups=groups, **options)
     return [as_before(node, y, x)]
@@ -84,6 +88,7 @@ def _transposed_conv(node: Node) -> Sequence[Tensor]:
         list(node.get(name) or [default] * axes)
         for name, default in (("strides", 1), ("dilations", 1), ("output_padding", 0))
     )
+    # size without padding: every input's window is in it
     whole = [
         step * (size - 1) + (n - 1) * apart + 1
         for step, size, n, apart in zip(strides, x.shape[2:], w.shape[2:], dilations, strict=True)
@@ -97,6 +102,7 @@ def _transposed_conv(node: Node) -> Sequence[Tensor]:
     fans = (w.shape[0] * math.prod(w.shape[2:]), w.shape[1] * math.prod(w.shape[2:]))
     y = node.apply("transposed_conv2d", images, kernels, own={1: "weight"}, fans=fans, **options)
     rows = [(0, 0)] if axes == 1 else []
+    # (before, after) of N, C, rows, columns: below 0 cuts, above 0 adds zeros
     sides = [(0, 0), (0, 0), *rows, *((-before, add - after) for (before, after), add in zip(cut, more, strict=True))]
     y = _surrounded(node, y, sides)
     bias = node.given(2)
@@ -115,12 +121,14 @@ def _cut_of(node: Node, x: Traced, whole: Sequence[int], strides: Sequence[int])
     """Return what is cut off at both ends of each axis of a transposed convolution."""
     axes = len(whole)
     pads, wanted, automatic = node.get("pads"), node.get("output_shape"), node.get("auto_pad", "NOTSET")
+    # explicit pads; else they follow from the size of the result
     if wanted is None and automatic in ("NOTSET", "VALID"):
         given = [0] * (2 * axes) if pads is None or automatic == "VALID" else list(pads)
         return [(given[i], given[i + axes]) for i in range(axes)]
     sizes = wanted or [size * step for size, step in zip(x.shape[2:], strides, strict=True)]
     cut = [size - want for size, want in zip(whole, sizes, strict=True)]
     halves = [(n // 2, n - n // 2) for n in cut]
+    # SAME_UPPER cuts the odd row at the end; all others at the beginning
     return halves if automatic == "SAME_UPPER" else [(after, before) for before, after in halves]
 
 
@@ -145,6 +153,7 @@ def _gemm(node: Node) -> Sequence[Tensor]:
     """Alpha * a b + beta * c; constants alpha and beta are taken into b and c."""
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     a, b, c = node.operand(0), node.operand(1), node.given(2)
+    # no constant weight on the right: alpha and beta are steps of their own
     if isinstance(a, Known) or isinstance(b, Traced):
         a = _transposed(node, a, "a") if node.get("transA", 0) else a
         b = _transposed(node, b, "b") if node.get("transB", 0) else b
@@ -167,6 +176,7 @@ def _linear(node: Node, x: Tensor, weight: Any, c: Tensor | None, beta: float = 
     """Write a product with a constant matrix (out, in), and return it with the addend that is not part of it."""
     fans = (weight.shape[1], weight.shape[0])
     bias: list[Known] = []
+    # one number, or one for each output: anything else is added after the product
     if isinstance(c, Known) and c.array.size in (1, weight.shape[0]) and max(c.shape[:-1], default=1) == 1:
         whole = np.broadcast_to(c.array.reshape(-1), (weight.shape[0],))
         bias, c = [Known(np.ascontiguousarray(whole * np.float32(beta)), "bias")], None
@@ -187,6 +197,7 @@ def _plus(node: Node, y: Traced, c: Tensor, beta: float) -> Traced:
 def _product(node: Node, a: Tensor, b: Tensor, part: str = "") -> Traced:
     """Write a product of matrices with shapes as in numpy.matmul; a constant factor is the weight."""
     own = {i: "weight" for i, x in enumerate((a, b)) if isinstance(x, Known)}
+    # as numpy.matmul: a vector on the left is a row, on the right a column, and that axis goes away again
     vectors = len(a.shape) == 1, len(b.shape) == 1
     left, right = (
         _with_axis(node, x, axis, f"{part}{side}") if is_vector else x

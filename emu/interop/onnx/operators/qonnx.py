@@ -45,18 +45,20 @@ def _rounding(attributes: Mapping[str, Any], default: str = "ROUND") -> Rounding
 
 def _whole(name: str, array: Array | None) -> float:
     """Return a number that serves the whole tensor."""
+    # repetitions of one number serve as well
     if array is None or np.unique(array).size != 1:
         raise ConfigError(f"`{name}` must be one number for the tensor, got {array}; export it with one")
     return float(array.reshape(-1)[0])
 
 
 def _scales(scale: Array, ndim: int) -> tuple[Array, int | None]:
-    """Return scales as a line, and the axis along which they lie."""
+    """Return scales as a vector, and the axis along which they differ; a single scale as a scalar, and None."""
     long = [axis for axis, size in enumerate(scale.shape) if size > 1]
     if not long:
         return scale.reshape(()), None
     if len(long) > 1:
         raise ConfigError(f"scales must be those of a tensor or of an axis, got the shape {scale.shape}; export one")
+    # counted from the front of the tensor: shapes of scales broadcast from the last axis on
     return scale.reshape(-1), long[0] + ndim - scale.ndim
 
 
@@ -82,6 +84,7 @@ def quantiser_of(arrays: Sequence[Array], attributes: Mapping[str, Any], ndim: i
     zero = _whole("zeropt", arrays[1])
     if zero != int(zero):
         raise ConfigError(f"`zeropt` must be an integer, got {zero:g}; export the network with integer zero points")
+    # narrow: symmetric with a sign, without the largest code otherwise
     lowest, highest = (float(fmt.min) + 1 if signed else None), (None if signed else float(fmt.max) - 1)
     bounds = (lowest, highest) if narrow else (None, None)
     return Affine.of(fmt, scale, int(zero), axis), Written(True, None, _rounding(attributes), *bounds)
@@ -93,6 +96,7 @@ def becomes_of_quant(arrays: Sequence[Array], attributes: Mapping[str, Any], low
     With a zero point the order of rounding and adding matters at ties, so that such a Quant stays a step of its own.
     """
     how, written = quantiser_of(arrays, attributes, 1)
+    # a bound above that is finite, of clip, cannot be told from the largest element here
     if not how.is_whole or how.zero.any() or not np.isinf(high):
         return None
     assert isinstance(how.format, Fixed)
@@ -100,6 +104,7 @@ def becomes_of_quant(arrays: Sequence[Array], attributes: Mapping[str, Any], low
         return None
     bounds = [None if bound is None else int(bound) for bound in (written.lowest, written.highest)]
     if np.isfinite(low):
+        # relu: without a zero point, element 0 stands for 0
         if low != 0:
             return None
         bounds[0] = 0
@@ -130,7 +135,9 @@ def _elements(node: Node, x: Held, how: Affine, written: Written, part: str = ""
     if not isinstance(tensor, Known):
         return Dequantised(node.apply("quantize_linear", tensor, part=part, to=how, how=written), how)
     scale, zero = how.beside(tensor.array.ndim)
+    # as a step does it: zero point added to the quotient before it is rounded
     quotient = tensor.array.astype(np.float32) / scale + zero.astype(np.float32)
+    # elements that are floats saturate at the largest finite one
     rule: Any = {} if how.is_integer else {"overflow": "satfinite"}
     array = np.asarray(engine.quantize(quotient, how.format, rounding=written.rounding, backend="reference", **rule))
     array = (
@@ -148,6 +155,7 @@ def _bipolar(node: Node) -> Sequence[Held]:
     """The signs of numbers, 1 of 0."""
     x, [given] = node.operand(0), _constants(node, 1)
     scale, axis = _scales(np.asarray(given, np.float32), len(x.shape))
+    # two bits: one signed bit has -1 and 0
     how = Affine.of("fix2f0", scale, 0, axis)
     if isinstance(x, Known):
         return [Dequantised(Known(np.where(x.array >= 0, 1, -1), x.name), how)]
@@ -166,11 +174,13 @@ def _trunc(node: Node) -> Sequence[Held]:
     if zero:
         raise node.refuse("have the zero point 0", f"{zero:g}", "export the network without zero points")
     signed = bool(node.get("signed", 1)) if is_second else True
+    # elements at the input's scale, in the widest format
     wide = Affine.of(Fixed(MOST_BITS, 0), scale)
     elements = _elements(node, x, wide, Written(True), part="elements")
     narrow, rounding = bool(node.get("narrow", 0)) and is_second, _rounding(node.attributes, "FLOOR")
     fmt = Fixed(out_bits, 0, signed=signed) if is_second else Fixed(MOST_BITS, 0)
     bounds = (float(fmt.min) + 1 if narrow and signed else None, float(fmt.max) - 1 if narrow and not signed else None)
+    # elements as numbers: dividing by 2**drop and rounding drops the low bits
     to = Affine.of(fmt, 2.0**drop)
     q = _elements(node, elements.elements, to, Written(True, None, rounding, *bounds), part="kept")
     result = _whole("out_scale", given[3]) if is_second else scale

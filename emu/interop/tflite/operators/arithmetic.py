@@ -29,6 +29,7 @@ def _added(sign: int) -> Callable[[Node], Tensor]:
     def row(node: Node) -> Tensor:
         operands, of = _both(node)
         to = node.to(0)
+        # the kernel's multipliers must be below 1: 2 * largest scale / (2**20 * scale of the result)
         if 2.0 * max(float(how.scale) for how in of) >= 2.0**LEFT_SHIFT * float(to.how.scale):
             raise node.refuse(
                 "have a result's scale above 2**-19 of its operands'", float(to.how.scale), "calibrate it again"
@@ -87,6 +88,7 @@ def _mean(node: Node) -> Tensor:
     if not node.number(0, "Bool"):
         return y
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    # the primitive leaves the axes out
     return node.reshaped(y, kept, part="kept")
 
 
@@ -94,10 +96,12 @@ def _softmax(node: Node) -> Tensor:
     x, of = node.traced(), node.affine(node.stored(0))
     to = node.to()
     require_scale(node, to, *SHARES)
+    # each share is at most 1: fewer than 2**12 of them fit the 12 bits above the fraction bits of their sum
     most = 1 << (31 - SUM_FRACTION_BITS)
     if x.shape[-1] >= most:
         raise node.refuse(f"have fewer than {most} classes", x.shape[-1], "compute it outside the network")
     step = float(np.float32(node.number(0, "Float32"))) * float(of.scale)
+    # the multiplier of distances, step * 2**26, must be above 1: it is shifted to the left only
     if step * (1 << (31 - OPERAND_BITS)) <= 1:
         raise node.refuse("have a scale times beta above 2**-26", step, "calibrate it again")
     return node.apply("softmax_of_table", x, table=exponentials(step), to=to)

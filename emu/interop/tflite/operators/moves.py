@@ -30,12 +30,14 @@ def _reshape(node: Node) -> Tensor:
     given = node.constant(1).reshape(-1).tolist() if node.is_given(1) else node.numbers(0)
     if given is None:
         raise node.refuse("have a shape", "none", "convert the network again")
+    # a shape that is computed from shapes
     if isinstance(x, Known):
         return Known(x.array.reshape(given))
     _require_same(node)
     size, sizes = math.prod(x.shape), [int(part) for part in given]
     if sizes[:1] == [node.within.batch] and math.prod(sizes) != size:
         sizes[0] = node.within.current_batch
+    # the product with -1 in it is minus the rest
     if sizes.count(-1) == 1 and (rest := -math.prod(sizes)) > 0:
         sizes[sizes.index(-1)] = size // rest
     if math.prod(sizes) != size or any(part < 0 for part in sizes):
@@ -47,6 +49,7 @@ def _squeeze(node: Node) -> Tensor:
     x = node.traced()
     _require_same(node)
     chosen = [axis % len(x.shape) for axis in node.numbers(0) or []]
+    # never the first axis: it is that of examples, even if the file has one
     axes = chosen or [axis for axis, size in enumerate(x.shape) if size == 1 and axis]
     if any(x.shape[axis] != 1 for axis in axes):
         raise node.refuse("leave out axes of size 1", f"the axes {axes} of {x.shape}", "convert the network again")
@@ -76,6 +79,7 @@ def _pad(node: Node) -> Tensor:
     value = int(to.how.zero)
     if node.operator == "PADV2":
         node.require_same_scale(to, 2)
+        # an element, at the scale and zero point of the result
         value = int(node.constant(2).reshape(()))
     return node.apply("pad_elements", x, pads=pads, value=value, to=to.how.format)
 
@@ -113,6 +117,7 @@ def _strided_slice(node: Node) -> Tensor:
         raise node.refuse("cut a shape", f"an array of {x.shape}", "convert the network again")
     first = None if masks[0] else int(begin.flat[0])
     last = None if masks[1] else int(end.flat[0])
+    # field 4, the shrink mask: one element instead of a part
     return Known(x[int(begin.flat[0])] if masks[4] else x[first : last : int(step.flat[0])])
 
 

@@ -18,7 +18,7 @@ LARGEST_WINDOW = 1 << 14
 
 
 def padding_of(node: Node, sizes: tuple[int, ...], window: tuple[int, int], slide: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a window with the padding that field 0 names: SAME is divided, the odd one goes behind.
+    """Return options of a window with the padding that field 0 names; of an odd number, SAME has more at the end.
 
     Args:
         node: the operator.
@@ -33,10 +33,12 @@ def padding_of(node: Node, sizes: tuple[int, ...], window: tuple[int, int], slid
         raise node.refuse(
             f"have windows of at most {LARGEST_WINDOW} rows", (window, slide), "convert the network again"
         )
+    # 0 is SAME, 1 is VALID
     if node.number(0, "Int8") == 1:
         return {**slide, "padding": ((0, 0), (0, 0))}
     pads: list[tuple[int, int]] = []
     for size, extent, stride, apart in zip(sizes, window, slide["stride"], slide.get("dilation", (1, 1)), strict=True):
+        # what ceil(size / stride) windows need beyond the image
         needed = max((-(-size // stride) - 1) * stride + (extent - 1) * apart + 1 - size, 0)
         pads.append((needed // 2, needed - needed // 2))
     return {**slide, "padding": tuple(pads)}
@@ -75,6 +77,7 @@ def _convolution(node: Node, kernels: Any, scales: Affine, groups: int, fields: 
     x, of = node.images(), node.affine(node.stored(0))
     slide = {
         "stride": (node.number(2, "Int32"), node.number(1, "Int32")),
+        # the options have widths first; 1 is the default of a dilation
         "dilation": tuple(node.number(fields["dilation"] + i, "Int32", 1) for i in (1, 0)),
     }
     if min(*slide["stride"], *slide["dilation"]) < 1:
@@ -96,6 +99,7 @@ def _conv(node: Node) -> Tensor:
             f"have kernels (O, H, W, C) that divide {channels} channels", weights.shape, "convert the network again"
         )
     fields = {"activation": 3, "dilation": 4}
+    # (O, H, W, C) to (O, C, H, W); channels over those of a kernel are the groups
     return _convolution(node, weights.transpose(0, 3, 1, 2), how, channels // weights.shape[3], fields)
 
 
@@ -107,7 +111,9 @@ def _depthwise(node: Node) -> Tensor:
             f"have kernels (1, H, W, O) with a multiple of {channels} channels", weights.shape,
             "convert the network again",
         )  # fmt: skip
+    # kernels have the channels last in the file, and first after the transpose
     scales = Affine.of(how.format, how.scale, how.zero, 0)
+    # (1, H, W, O) to (O, 1, H, W): each channel is a group
     return _convolution(node, weights.transpose(3, 0, 1, 2), scales, channels, {"activation": 4, "dilation": 5})
 
 
@@ -117,9 +123,11 @@ def _fully_connected(node: Node) -> Tensor:
         raise node.refuse("have weights of the format DEFAULT and elements", "another one", "convert the network again")
     x, of = node.traced(), node.affine(node.stored(0))
     weights, how = node.constant(1), node.affine(node.stored(1), axis=0)
+    # one zero point for the tensor is allowed, one for each row is not
     if how.scale.ndim and how.zero.any():
         raise node.refuse("have weights with the zero point 0", int(how.zero[0]), "convert the network again")
     count, length = weights.shape[0], weights.shape[-1]
+    # only if the last axis is the depth; else the result has two axes
     keeps = node.number(2, "Bool") and x.shape[-1] == length
     if weights.ndim != 2 or int(np.prod(x.shape)) % length:
         raise node.refuse(f"have a matrix for {x.shape}", weights.shape, "convert the network again")

@@ -40,6 +40,7 @@ def _of_floats(node: Node, function: Callable[[Floats], Floats]) -> Tensor:
 
     def entries(q: Integers) -> Integers:
         numbers = of.scale * (q - int(of.zero)).astype(np.float32)
+        # two roundings in place of a division's one: of the reciprocal, then of the product
         return away_from_zero(function(numbers) * (np.float32(1) / to.how.scale)) + int(to.how.zero)
 
     return node.table(x, entries, to)
@@ -80,6 +81,7 @@ def _leaky_relu(node: Node) -> Tensor:
     if alpha < 0:
         raise node.refuse("have an alpha of at least 0", float(alpha), "use PRELU's arithmetic outside")
     same = in_31_bits(_ratio(of, to.how))
+    # the product of scale and alpha is rounded to float32 first, as the kernel has it
     less = in_31_bits(np.float32(np.float32(of.scale * alpha) / to.how.scale))
 
     def entries(q: Integers) -> Integers:
@@ -92,22 +94,29 @@ def _leaky_relu(node: Node) -> Tensor:
 def _hard_swish(node: Node) -> Tensor:
     """X * relu6(x + 3) / 6 in words of 16 bits: x with 7 fraction bits, and (x + 3) / 6 as a share of 2**15."""
     (x, of), to = _elements(node), node.to()
+    # scale of the operand with 7 more fraction bits
     fine = np.float32(np.float32(1 / (1 << _HIGH_RESOLUTION_BITS)) * of.scale)
     m, shift = (int(part) for part in in_31_bits(np.float32(fine / to.how.scale)))
+    # 3 / 2**15: units in which 2**15 is 3, so that the clipped share is x / 3
     share_m, share_shift = (int(part) for part in in_31_bits(np.float32(fine / np.float32(3 / (1 << 15)))))
     if shift > 0:
         raise node.refuse("have a scale of at least 2**-7 of its operand's", float(to.how.scale), "calibrate it again")
 
     def entries(q: Integers) -> Integers:
+        # at most 255 * 2**7 = 32,640 in magnitude: 16 bits hold it
         d = (q - int(of.zero)) << _HIGH_RESOLUTION_BITS
         number, share = _half_word_product(d, _in_16_bits(m)), d
+        # shifted left in two parts around the product, so that each saturates as the kernel's words do
         if share_shift > 0:
             share = np.clip(share << (share_shift - 1), _LEAST, _MOST)
         share = _half_word_product(share, _in_16_bits(share_m))
         if share_shift > 0:
             share = np.clip(share << 1, _LEAST, _MOST)
+        # from -1..1 to 0..1, in units of 2**-15
         share = (rounded_shift(share, max(-share_shift, 0)) + (1 << 15)) >> 1
+        # below 2**31 in magnitude
         product = share * number
+        # toward zero, unlike the shift of a negative number
         cut = np.where(product >= 0, product >> 15, -(-product >> 15))
         return rounded_shift(cut, -shift) + int(to.how.zero)
 
@@ -116,6 +125,7 @@ def _hard_swish(node: Node) -> Tensor:
 
 def _in_16_bits(m: int) -> int:
     """Return a multiplier of 31 bits as one of 15, rounded, ties up."""
+    # rounding up would leave 15 bits
     return _MOST if m >= (1 << 31) - 1 - (1 << 15) else (m + (1 << 15)) >> 16
 
 
