@@ -27,9 +27,9 @@ class Convention:
     Attributes:
         name: as `write_checkpoint` takes it.
         format: of the values, whose blocks lie along the last axis.
-        elements: what stands behind the value's name in the name of its elements.
+        elements: ending of the name of the elements' tensor, after the value's name.
         dtype: of the elements, as headers name it.
-        scales: the same two for the scales of each level, the finest first.
+        scales: ending and dtype of the scales of each level, the finest first.
         one_shape: shape of a scale that serves the whole tensor.
         has_blocks: whether the bytes of a block have an axis of their own, the last.
         source: who writes such files.
@@ -46,7 +46,7 @@ class Convention:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """What stands behind the value's name in the names of its scales, the finest first."""
+        """Endings of the names of the scales' tensors, after the value's name, the finest first."""
         return tuple(suffix for suffix, _ in self.scales)
 
     @property
@@ -60,6 +60,8 @@ class Convention:
         Raises:
             FormatError: elements of no value have such a shape; the text says why.
         """
+        # axes: along which blocks lie; of the bytes of a block, if it is an axis of its own; across which
+        # square blocks lie
         tiling, axes = self.format.tiling, 1 + self.has_blocks + self.format.is_square
         if len(stored) < axes:
             raise FormatError(f"at least {axes} axes")
@@ -71,6 +73,7 @@ class Convention:
                 raise FormatError(f"{block_bytes} bytes a block along the last axis")
             return (*rest[:-1], rest[-1] * tiling.along)
         size = last * self.codes_per_byte
+        # blocks within a row must be whole; square blocks may be cut off at the array's edge
         if tiling.across == 1 and tiling.along is not None and size % tiling.along:
             raise FormatError(f"whole blocks of {tiling} along the last axis, of {tiling.along} elements each")
         return (*rest, size)
@@ -87,6 +90,7 @@ class Convention:
     def scale_shapes(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return the shapes in the file of the scales of a value, the finest first."""
         return [
+            # across None: one scale for the whole tensor
             self.one_shape if level.tiling.across is None else Tiles(level.tiling, shape, -1).counts
             for level in self.format.levels
         ]

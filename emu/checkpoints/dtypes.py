@@ -23,6 +23,7 @@ FORMAT_DTYPES = {
     "F8_E4M3": PRESETS["fp8_e4m3"],
     "F8_E5M2": PRESETS["fp8_e5m2"],
     "F8_E8M0": PRESETS["fp8_e8m0"],
+    # fnuz: the bias is one more than IEEE's 7 and 15, and the code of -0 is the only NaN
     "F8_E4M3FNUZ": Float(4, 3, 8, infinities=False, nans="negative_zero"),
     "F8_E5M2FNUZ": Float(5, 2, 16, infinities=False, nans="negative_zero"),
 }

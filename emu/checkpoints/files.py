@@ -36,7 +36,7 @@ class Stored:
         dtype: as the header names it.
         shape: as the header has it.
         start: its first byte in the file.
-        size_bytes: how many it has.
+        size_bytes: number of its bytes.
     """
 
     path: Path
@@ -51,10 +51,12 @@ class Stored:
         Raises:
             ConfigError: the file has changed since its header was read, or cannot be read.
         """
+        # callers have refused dtypes that are not read
         dtype = dtype_of_codes(self.dtype)
         assert dtype is not None
         try:
             stored = np.fromfile(self.path, dtype, self.size_bytes // dtype.itemsize, offset=self.start)
+            # in the computer's own byte order, without a copy if that is the file's; too few numbers fail in `reshape`
             return stored.reshape(self.shape).astype(dtype.newbyteorder("="), copy=False)
         except (OSError, ValueError) as error:
             raise ConfigError(f"checkpoint {self.path} must stay as it is while it is read, got {error}") from None
@@ -73,6 +75,7 @@ def stored_in(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
     if path.name.endswith(INDEX):
         return _of_index(path), {}
     tensors = read_header(path)
+    # not needed to read this file: they let an error name the file that has the missing scales
     elsewhere: dict[str, str] = {}
     for index in sorted(path.parent.glob(f"*{INDEX}")):
         files = _weight_map(index)
@@ -85,6 +88,7 @@ def _file_of(path: Path) -> Path:
     """Return the index or the only file of a folder; any other path as it is."""
     if not path.is_dir():
         return path
+    # an index first: beside it lie the files that it names
     for ending in (INDEX, ENDING):
         files = sorted(path.glob(f"*{ending}"))
         if len(files) == 1:
@@ -123,6 +127,7 @@ def read_header(path: Path) -> dict[str, Stored]:
     """
     try:
         with path.open("rb") as file:
+            # checked before it is used: a damaged length must not make this process read gigabytes
             length = int.from_bytes(file.read(8), "little")
             size_bytes = file.seek(0, 2)
             if not 0 < length <= size_bytes - 8:
@@ -151,9 +156,11 @@ def _stored(path: Path, name: str, entry: Any, begin: int, size_bytes: int) -> S
     dtype, shape, offsets = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
         raise ValueError(f"no dtype, shape and two offsets for {name!r}")
+    # counted from the end of the header
     start, end = offsets
     if not start <= end <= size_bytes - begin:
         raise ValueError(f"{size_bytes - begin} bytes of tensors, where {name!r} needs bytes {start} to {end}")
+    # sizes of dtypes that are not read, such as packed F4, are not checked: their tensors may still be listed
     stored = dtype_of_codes(dtype)
     if stored is not None and end - start != stored.itemsize * math.prod(shape):
         raise ValueError(f"{end - start} bytes for {name!r}, which has the dtype {dtype} and the shape {shape}")
@@ -161,4 +168,5 @@ def _stored(path: Path, name: str, entry: Any, begin: int, size_bytes: int) -> S
 
 
 def _are_sizes(value: Any) -> TypeGuard[list[int]]:
+    # `type(...) is int`: true and false of JSON are ints to isinstance
     return isinstance(value, list) and all(type(size) is int and size >= 0 for size in cast("list[Any]", value))

@@ -20,7 +20,7 @@ REFUSED = {
     "_global_scale": "compressed-tensors divides each scale by it and vLLM multiplies by its rounded reciprocal, so "
     "that the bits of its numbers differ"
 }
-#: What stands behind a value's name in the names of its elements, "" too.
+#: Endings of the names of elements' tensors, after the value's name; "" is one of them.
 ELEMENT_SUFFIXES = tuple(dict.fromkeys(row.elements for row in CONVENTIONS.values()))
 
 
@@ -53,12 +53,16 @@ def group_of(name: str, tensors: Mapping[str, Stored], elsewhere: Mapping[str, s
         ConfigError: elements without their scales, or scales of other dtypes or shapes than any convention has.
     """
     dtype = tensors[name].dtype
+    # a tensor of such a dtype may be elements of several conventions, or no value's elements at all
     rows = [row for row in CONVENTIONS.values() if row.dtype == dtype and name.endswith(row.elements)]
     for suffix in dict.fromkeys(row.elements for row in rows):
         base = name.removesuffix(suffix)
         near = [row for row in rows if row.elements == suffix]
+        # with the refused endings: elements beside such scales must not be read as a plain array
         known = dict.fromkeys([s for row in near for s in row.suffixes] + [*REFUSED])
         beside = {s for s in known if base + s in tensors or base + s in elsewhere}
+        # every name ends with "", so elements of that ending are known only by scales beside them; an ending such as
+        # _blocks says enough, and scales that are missing are then an error
         if beside or suffix:
             return base, _group(base, suffix, _fitting_names(base, near, beside, tensors, elsewhere), tensors)
     return None
@@ -80,6 +84,7 @@ def _fitting_names(
                 f"scales {base + suffix!r} must be read with their elements in {place}, got them in "
                 f"{elsewhere[base + suffix]}; read the index of the files, or their folder"
             )
+    # exactly these: nvfp4 has the scales of mxfp4 and another
     fitting = [row for row in near if set(row.suffixes) == beside]
     if not fitting:
         choices = dict.fromkeys(" and ".join(repr(base + s) for s in row.suffixes) for row in near)
@@ -97,6 +102,7 @@ def _group(base: str, suffix: str, rows: list[Convention], tensors: Mapping[str,
     Raises:
         ConfigError: there is none.
     """
+    # all rows that are left have these endings
     names = tuple(base + s for s in rows[0].suffixes)
     parts, elements = [tensors[name] for name in names], tensors[base + suffix]
     dtypes = [part.dtype for part in parts]
@@ -108,6 +114,7 @@ def _group(base: str, suffix: str, rows: list[Convention], tensors: Mapping[str,
             f"{' and '.join(dtypes)} in {elements.path}; name the entries that you want with `names`, "
             "or convert the scales"
         )
+    # why rows of the right dtypes do not fit: by the shape of the elements, and by that of the scales
     lacks, wanted = list[str](), list[str]()
     for row in by_dtype:
         try:

@@ -62,6 +62,7 @@ class Checkpoint(Mapping[str, "Array | ScaledValue"]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is an entry of that name, without reading it."""
+        # `Mapping.__contains__` would read the entry
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
@@ -86,7 +87,7 @@ class Checkpoint(Mapping[str, "Array | ScaledValue"]):
         return sum(self._tensors[part].size_bytes for part in parts)
 
     def scales(self, name: str) -> tuple[Array, ...]:
-        """Return the scales of each level of an entry, the finest first, without its elements; none of an array."""
+        """Return the scales of each level of an entry, the finest first, without its elements; an array has none."""
         group = self._entries[name]
         if group is None:
             return ()
@@ -104,7 +105,7 @@ def read_checkpoint(path: str | os.PathLike[str], names: Iterable[str] | None = 
 
     Args:
         path: of a file, of an index `*.safetensors.index.json`, or of a folder that has one of either.
-        names: of the entries that are wanted, the others are not looked at; None: all.
+        names: names of the entries that are wanted; the others are not looked at. None wants all.
 
     Returns:
         Entries by name: a `ScaledValue` for elements with scales, an array for all else.
@@ -118,12 +119,15 @@ def read_checkpoint(path: str | os.PathLike[str], names: Iterable[str] | None = 
     tensors, elsewhere = stored_in(path)
     if names is None:
         entries = _entries(tensors, tensors, elsewhere)
+        # scales are arrays of their own in `entries`: those of a value are left out. A value
+        # whose elements have its name stays
         parts = {part for group in entries.values() if group for part in (group.elements, *group.scales)}
         return Checkpoint(
             path, tensors, {name: entries[name] for name in sorted(entries) if entries[name] or name not in parts}
         )
     entries: dict[str, Group | None] = {}
     for name in names:
+        # only these tensors are looked at: others may follow no convention
         named = [name + suffix for suffix in ELEMENT_SUFFIXES if name + suffix in tensors]
         ours = _entries(named, tensors, elsewhere)
         if name not in ours:
@@ -178,10 +182,12 @@ def _scales(name: str, stored: Stored, fmt: Float) -> Array:
         ConfigError: a scale has a sign, and the format has none.
     """
     codes = stored.read()
+    # fp32 scales are numbers, not codes
     if codes.dtype == np.float32:
         return np.where(np.isnan(codes), np.float32(np.nan), codes)
     if stored.dtype == "BF16":
         return _decoded(codes, FORMAT_DTYPES["BF16"])
+    # a scale format without a sign has fewer bits than its dtype: the bit above is the sign
     signed = codes >> fmt.width_bits != 0
     if signed.any():
         index = tuple(int(i) for i in np.argwhere(signed)[0])
@@ -193,20 +199,27 @@ def _scales(name: str, stored: Stored, fmt: Float) -> Array:
 
 
 def _decoded(codes: Array, fmt: Float | Fixed) -> Array:
-    """Return the numbers of bytes or codes, one line of them, in chunks: NumPy selects by indices of 8 bytes each."""
+    """Return the numbers of codes, or of bytes with two codes each, as one line.
+
+    They are looked up in chunks, because NumPy converts indices to 8 bytes each.
+    """
+    # a table of unsigned integers, so that each number, NaN as well, keeps its bits
     table, line = _numbers_of(fmt), codes.reshape(-1)
     numbers = np.empty(line.size, table.dtype)
     for start in range(0, line.size, CHUNK):
         chunk = line[start : start + CHUNK]
         numbers[start : start + chunk.size] = table[chunk]
+    # of 4-bit codes, each integer holds two numbers
     return numbers.view(fmt.carrier)
 
 
 @lru_cache(maxsize=16)
 def _numbers_of(fmt: Float | Fixed) -> Array:
-    """Return the bits of the number of each code; of each byte those of both its numbers, if codes have 4 bits."""
+    """Return the bits of the number of each code; if codes have 4 bits, those of both numbers of each byte."""
+    # (codes, 1); of 4-bit codes (bytes, 2), the number in the low bits first
     codes = np.arange(1 << fmt.width_bits, dtype=np.uint16)[:, None]
     if fmt.width_bits == 4:
         codes = unpack(np.arange(256, dtype=np.uint8)[:, None], 4)
     numbers = np.ascontiguousarray(fmt.decode(codes))
+    # the numbers of a row side by side as one integer, in the order in which they lie in memory
     return numbers.view(f"u{numbers.shape[1] * numbers.itemsize}")[:, 0]

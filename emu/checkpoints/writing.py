@@ -110,12 +110,15 @@ def write_checkpoint(
         unknown := next((name for name in convention if name not in tensors), None)
     ):
         raise ConfigError(f"`convention` must name what is written, got {unknown!r}; leave it out of the conventions")
+    # from names, shapes and dtypes alone: no number is encoded yet
     header, starts = _header([part for name in tensors for part, _ in parts_of(name)])
 
     def write(file: BinaryIO) -> None:
         file.write(header)
         for name in tensors:
+            # once more: so a single value is in memory at a time
             for part, codes in parts_of(name):
+                # the file's order is that of widths; values come in the caller's
                 file.seek(len(header) + starts[part.name])
                 file.write(np.ascontiguousarray(codes(), part.stored).data)
 
@@ -126,6 +129,7 @@ def _choice(
     name: str, value: Any, tensors: Mapping[str, Any], convention: str | Mapping[str, str] | None
 ) -> str | None:
     """Return the convention or dtype of an entry; None if none is named."""
+    # a convention for all is for scaled values; arrays keep their dtypes
     if isinstance(convention, str) and isinstance(value, ScaledValue):
         return convention
     if isinstance(convention, Mapping) and name in convention:
@@ -142,12 +146,14 @@ def _header(parts: list[Part]) -> tuple[bytes, dict[str, int]]:
     starts: dict[str, int] = {}
     entries: dict[str, Any] = {"__metadata__": METADATA}
     end = 0
+    # sizes of wider dtypes are multiples of narrower sizes, so every start is aligned
     for part in sorted(parts, key=lambda part: (-part.stored.itemsize, part.name)):
         if part.name in entries:
             raise ConfigError(f"tensors must have names of their own, got {part.name!r} twice; rename one of them")
         starts[part.name], end = end, end + part.size_bytes
         entries[part.name] = {"dtype": part.dtype, "shape": part.shape, "data_offsets": [starts[part.name], end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
+    # JSON takes spaces at its end
     text += b" " * (-len(text) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text, starts
 
@@ -164,6 +170,7 @@ def _parts(name: str, value: Any, choice: str | None) -> list[Written]:
                 "with a dtype such as BF16 in `convention`"
             )
     part = Part(name, choice, array.shape)
+    # the array's numbers must belong to the format: nothing is rounded here
     if choice in FORMAT_DTYPES:
         return [(part, lambda: _encoded(f"array {name!r}", array, FORMAT_DTYPES[choice], choice))]
     if choice not in NUMPY_DTYPES:
@@ -209,6 +216,7 @@ def _advice(fitting: list[str]) -> str:
 
 
 def _parts_of_scaled(name: str, value: ScaledValue, row: Convention) -> list[Written]:
+    # the same blocks, seen along the other axis
     if value.axis == -2 and value.format.serves_either_axis:
         value = value.along(-1)
     if value.axis != -1:
@@ -240,6 +248,7 @@ def _parts_of_scaled(name: str, value: ScaledValue, row: Convention) -> list[Wri
 
 
 def _scale_codes(what: str, scales: Array, fmt: Float, dtype: str) -> Array:
+    # fp32 scales are stored as numbers
     if dtype == "F32":
         return scales
     return _encoded(what, scales, FORMAT_DTYPES["BF16"] if dtype == "BF16" else fmt, dtype)
@@ -254,6 +263,7 @@ def _encoded(what: str, numbers: Array, fmt: Float, dtype: str) -> Array:
     try:
         return _codes_of(numbers, fmt)
     except FormatError:
+        # searched only after the failure: `encode` does not say where
         index = tuple(int(i) for i in np.argwhere(~fmt.contains(numbers))[0])
         raise FormatError(
             f"{what} must be numbers of {dtype}, got {numbers[index]} at index {index}; quantize it first"
@@ -271,6 +281,7 @@ def _codes_of(numbers: Array, fmt: Fixed | Float, codes_per_item: int = 1) -> Ar
     line = numbers.reshape(-1)
     codes = np.empty(line.size // codes_per_item, fmt.code_dtype)
     for start in range(0, line.size, CHUNK):
+        # CHUNK is even, so no byte has codes of two chunks
         chunk = fmt.encode(line[start : start + CHUNK])
         packed = chunk if codes_per_item == 1 else pack(chunk, fmt.width_bits)
         codes[start // codes_per_item :][: packed.size] = packed

@@ -55,7 +55,9 @@ def fitted(parts: Sequence[Part], width: int) -> Text:
     """
     kept = [part for part in parts if part.text]
     while _columns(kept, cut=True) > width and (top := max(part.rank for part in kept)):
+        # of parts with the same rank, the last leaves first
         kept.remove(next(part for part in reversed(kept) if part.rank == top))
+    # negative if the part that may be cut must be
     room = width - _columns(kept)
     line = Text(overflow="ellipsis", no_wrap=True)
     for number, part in enumerate(kept):
@@ -65,6 +67,7 @@ def fitted(parts: Sequence[Part], width: int) -> Text:
 
 
 def _columns(parts: Sequence[Part], *, cut: bool = False) -> int:
+    # columns of the terminal, not characters: some characters take two
     sizes = [min(cell_len(p.text), p.least) if cut and p.least is not None else cell_len(p.text) for p in parts]
     return sum(sizes) + len(_GAP) * (len(sizes) - 1)
 
@@ -78,6 +81,7 @@ def shortened(name: str, width: int) -> str:
     """
     if len(name) <= width:
         return name
+    # two columns for the dots; the end gets the odd column
     left = (max(width, 2) - 2) // 2
     return f"{name[:left]}..{name[len(name) - (max(width, 2) - 2 - left) :]}"
 
@@ -126,6 +130,7 @@ class Screen:
         self.console = Console(stderr=True)
         self.is_live = self.console.is_terminal
         self._lines = lines
+        # `self` is drawn again at each refresh, so the clock goes on without an `update`
         self._live = Live(self, console=self.console, refresh_per_second=_PER_SECOND)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -194,8 +199,10 @@ class RunsBar:
             waits_for: what is waited for if there are none.
         """
         self._ended, self._waits_for = ended, waits_for
+        # without a terminal nobody sees progress: no file is read
         if self._screen.is_live:
             self._running = [(key, self._progress(key)) for key in running]
+        # what earlier commands have done must not count as speed of this command
         if self._began is None:
             self._began = self._now(), self._done()
 
@@ -203,15 +210,18 @@ class RunsBar:
         """Return how far a run is; None if it has not written anything, or writes it elsewhere."""
         folder = self._attempts / key
         try:
+            # of no file: `max` of nothing is a ValueError
             stamp = max(path.stat().st_mtime_ns for path in (folder / RUN, folder / METRICS) if path.exists())
         except (OSError, ValueError):
             return None
+        # tables grow with the run: a table is read again only if it was replaced
         if key not in self._known or self._known[key][0] != stamp:
             self._known[key] = stamp, progress_of(folder, read_object(folder / RUN))
         return self._known[key][1]
 
     def _done(self) -> float:
         shares = [self._part(key, (progress and progress.share) or 0.0) for key, progress in self._running]
+        # never above the total, even if a run that has ended is still listed as running
         return min(self._ended + sum(shares), self._total)
 
     def _left_s(self) -> float | None:

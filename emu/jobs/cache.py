@@ -31,6 +31,7 @@ def address_of(loop: Loop) -> str | None:
     """Return the address of a run; None if its bits depend on the speed of the computer."""
     recipe = loop.bench.recipe
     stop = recipe.training.stop
+    # a test on seconds ends a run at another step on another computer
     if stop is not None and stop.seconds is not None:
         return None
     parts = {  # the identity is a hash of device and data, too
@@ -78,6 +79,7 @@ class RunCache:
         entry, note = self.path / address, self._note(address)
         try:
             known = cast("dict[str, Any]", read_json(note))["files"]
+            # files are hard links: a change through another folder's name is a change here
             if known != _hashes(entry):
                 raise ValueError("changed")
             os.utime(note)  # the run is used now: `trim` drops the least recently used
@@ -92,10 +94,12 @@ class RunCache:
 
     def publish(self, address: str, folder: Path) -> None:
         """Store the finished run of a folder; do nothing if the cache cannot be written."""
+        # the note is written last, so an entry with a note is complete
         if self._note(address).is_file():
             return
         with suppress(OSError, ConfigError):
             entry = self.path / address
+            # False if the files are there without a note: a process was killed between the two
             copy_atomically(folder, entry)
             files = _hashes(entry)
             size = sum((entry / name).stat().st_size for name in files)
@@ -104,6 +108,7 @@ class RunCache:
 
     def drop(self, address: str) -> None:
         """Remove a run from the cache."""
+        # the note first: without it, what is left of the files is no entry
         self._note(address).unlink(missing_ok=True)
         shutil.rmtree(self.path / address, ignore_errors=True)
 
@@ -113,8 +118,10 @@ class RunCache:
         for note in self.path.glob("*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
                 content = cast("dict[str, Any]", read_json(note))
+                # notes that are dropped at this moment, or are no notes, are passed over
                 used.append((note.stat().st_mtime_ns, int(content["bytes"]), note.stem))
         total = 0
+        # latest first: those that still fit into the limit are kept
         for _, size, address in sorted(used, reverse=True):
             total += size
             if total > limit_bytes:

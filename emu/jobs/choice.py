@@ -25,10 +25,13 @@ def open_engine(on: str = LOCAL, workers: int | None = None) -> Engine:
         if workers < 1:
             raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
     if kind == LOCAL and not address:
+        # an engine's packages are loaded only if it is chosen
         from emu.jobs.local import LocalEngine
 
         count = workers or processors()
+        # processors are divided among processes, rounded down, so kernels do not compete for them
         return LocalEngine(count, threads=max(processors() // count, 1))
+    # "dask:" without an address is refused below
     if kind == DASK and bool(address) == (":" in on):
         from emu.jobs.dask import DaskEngine
 

@@ -24,7 +24,7 @@ class DaskEngine(Engine):
     """A client of a scheduler.
 
     Attributes:
-        slots: threads of all its workers when the client came.
+        slots: threads of all its workers when the client connected.
         dashboard: address of the cluster's page.
     """
 
@@ -46,6 +46,7 @@ class DaskEngine(Engine):
             ) from None
         self._cluster: Any = None
         if address is None:
+            # workers inherit it: Ctrl-C reaches this process alone
             with without_interrupts():
                 self._cluster = LocalCluster(n_workers=workers or processors(), threads_per_worker=1)
         try:
@@ -55,6 +56,7 @@ class DaskEngine(Engine):
                 f"the scheduler of --on dask must answer within {ANSWER_S} s, got {type(error).__name__} from "
                 f"{address}; start one with `dask scheduler`, or name another. What is finished stays"
             ) from None
+        # all workers: by default the answer lists only a few
         connected: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
         self.slots = max(sum(worker["nthreads"] for worker in connected.values()), 1)
         self.dashboard: str = self._client.dashboard_link
@@ -65,10 +67,12 @@ class DaskEngine(Engine):
     @override
     def submit(self, key: str, function: Callable[..., Any], *arguments: Any) -> None:
         assert key not in self._jobs, f"a job named {key} has not ended"
+        # impure: Dask would give a second job of equal arguments the result of the first
         future = self._client.submit(_on_worker, function, *arguments, key=f"{key}-{self._mark}", pure=False)
         self._jobs[key] = future
 
         def settle(_: Any) -> None:
+            # called in a thread of the client, so results pass through a queue
             self._done.put(key)
 
         future.add_done_callback(settle)
@@ -82,6 +86,7 @@ class DaskEngine(Engine):
         """
         ended: list[Ended] = []
         try:
+            # only the first is waited for; without jobs there is nothing to wait for
             key = self._done.get(timeout=timeout_s) if self._jobs else None
             while key is not None:
                 ended.append(self._settled(key, self._jobs.pop(key)))
@@ -93,12 +98,14 @@ class DaskEngine(Engine):
     def _settled(self, key: str, future: Any) -> Ended:
         if future.status == "finished":
             return Ended(key, future.result(), None)
+        # this engine cancels only when it closes: the scheduler has gone
         if future.cancelled():
             raise ConfigError(
                 f"the scheduler of --on dask must stay, got an end of the connection while {key} ran; what is finished "
                 "stays, start the command again"
             )
         error = future.exception()
+        # by name, because `distributed` is imported in `__init__` alone
         if type(error).__name__ == "KilledWorker":
             return Ended(key, None, f"its process ended {error.allowed_failures + 1} times, on workers of the cluster")
         return Ended(key, None, f"{type(error).__name__}: {error}")

@@ -83,17 +83,19 @@ class Engine(Closing, Protocol):
 
 def processors() -> int:
     """Return the number of processors that this process may use."""
+    # where it exists, it knows the processors that this process is bound to, as by taskset
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def of_signal(code: int | None) -> str:
     """Return, in words, how a process ended."""
+    # a negative exit code is a signal's number
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
 @contextmanager
 def without_interrupts() -> Generator[None]:
-    """Let processes and threads that start in the block, and all that these start, never receive Ctrl-C.
+    """Block Ctrl-C for processes and threads that are started in the block, and for all that these start.
 
     A terminal sends it to every process. Those that run jobs would print a traceback; the engine ends them instead.
     """

@@ -39,6 +39,7 @@ class Job:
     @classmethod
     def of(cls, key: str, recipe: Recipe, device: Device, folder: str, **options: Any) -> Self:
         """Return the job of a recipe on a device; `options` are `backend` and `cache`."""
+        # through JSON, so that nothing but plain data travels
         plain_recipe, plain_device = json.loads(recipe.model_dump_json()), json.loads(device.model_dump_json())
         return cls(key, plain_recipe, plain_device, folder, sources=_paths.sources_sha256(), **options)
 

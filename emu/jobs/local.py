@@ -34,6 +34,7 @@ class LocalEngine(Engine):
             slots: number of processes.
             threads: threads that kernels use in each process, unless `EMU_THREADS` is set.
         """
+        # imported here: workers import this module and need no pool
         from pebble import ProcessPool
 
         self.slots = slots
@@ -56,12 +57,14 @@ class LocalEngine(Engine):
         self._jobs[key] = function, arguments, losses
         with without_interrupts():  # the first job starts the pool's threads, and these its processes
             future = self._pool.schedule(function, args=list(arguments))
+        # called in a thread of the pool, so results pass through a queue
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
     @override
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
         ended: list[Ended] = []
         try:
+            # only the first is waited for; without jobs there is nothing to wait for
             job = self._done.get(timeout=timeout_s) if self._jobs else None
             while job is not None:
                 ended += self._settled(*job)
@@ -78,6 +81,7 @@ class LocalEngine(Engine):
         error = done.exception()
         if error is None:
             return [Ended(key, done.result(), None)]
+        # the function itself has failed: only a lost process is a reason to try again
         if not isinstance(error, ProcessExpired):
             return [Ended(key, None, f"{type(error).__name__}: {error}")]
         if losses + 1 < MOST_LOSSES:
@@ -91,6 +95,7 @@ class LocalEngine(Engine):
 
     @override
     def close(self) -> None:
+        # ends running jobs as well; `join` then waits for their processes
         self._pool.stop()
         self._pool.join()
 
@@ -103,6 +108,8 @@ def _begin(parent: int, threads: str) -> None:
 
 
 def _end_with(parent: int) -> None:
+    # an orphan gets another parent; a parent that is killed cannot tell its processes
     while os.getppid() == parent:
         time.sleep(LOOK_S)
+    # sys.exit in a thread would end the thread alone
     os._exit(1)

@@ -26,16 +26,19 @@ def copy_atomically(source: Path, target: Path) -> bool:
     """
     if target.is_dir():
         return False
+    # a name of its own for each copy: several processes may copy to one target at the same time
     unfinished = target.with_name(f"{target.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, unfinished, copy_function=_link)
         os.rename(unfinished, target)  # fails if the target is a folder with files
     except OSError as error:
+        # another process was first
         if target.is_dir():
             return False
         raise unwritable(target, error) from None
     finally:
+        # after success the name is gone, and nothing is removed
         shutil.rmtree(unfinished, ignore_errors=True)
     return True
 
@@ -52,4 +55,5 @@ def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:
+        # another file system, or a file system without hard links
         shutil.copy2(source, target)

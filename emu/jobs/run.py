@@ -53,6 +53,7 @@ def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
     except EmuError as error:
         return {"failure": str(error), "holder": ""}
     except Exception as error:  # reported as the failure of this run, so that other runs continue
+        # in words, because the exception itself does not travel to the submitter
         last = traceback.extract_tb(error.__traceback__)[-1]
         line = f"{Path(last.filename).name}, line {last.lineno}"
         return {"failure": f"{type(error).__name__}: {error} (in {line})", "holder": ""}
@@ -60,6 +61,7 @@ def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
 
 def _finish(job: Job, alone: bool) -> str:
     """Produce the run's folder, unless another process holds it; return that holder, or an empty text."""
+    # other code may train other bits, and would put them under this run's name
     if job.sources not in ("", _paths.sources_sha256()):
         raise ConfigError(
             "a worker must have the emu of who sends it runs, got other code; install the same version there"
@@ -67,14 +69,17 @@ def _finish(job: Job, alone: bool) -> str:
     store, _, name = job.folder.rpartition("/")
     if is_address(job.folder):
         if not open_store(store).exists(name):
+            # a store has no attempts and no claims: two workers may train the same run, and either result is kept
             with TemporaryDirectory(prefix="emu-run-") as scratch:
                 _publish(job, Path(scratch) / "run")
         return ""
     folder = Path(job.folder)
+    # `claims` beside `runs`
     claim = Claim(folder.parent.parent / CLAIMS, folder.name)
     with claim.hold() as is_ours:
         if not is_ours and not alone:
             return claim.read() or "somebody"
+        # asked under the claim: the process that had it may have failed in the meantime
         if failure := _failure(folder):
             raise ConfigError(failure)
         if is_finished(folder):
@@ -111,8 +116,10 @@ def _scratch(folder: Path, is_ours: bool) -> Generator[Path, None, None]:
             scratch.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(scratch)
         yield scratch
+        # not in a `finally`: an attempt that fails stays, and is resumed by the next
         shutil.rmtree(scratch, ignore_errors=True)
         return
+    # the holder hangs, but may go on at any time: nothing is written into its folder
     own = scratch.with_name(f"{scratch.name}.{uuid.uuid4().hex[:12]}")
     try:
         _copy_attempt(scratch, own)
@@ -137,10 +144,12 @@ def _copy_attempt(source: Path, target: Path) -> None:
 def _publish(job: Job, scratch: Path) -> None:
     """Train in a folder, or take the run from the cache, and copy it to the job's folder."""
     store, _, name = job.folder.rpartition("/")
+    # only a run that is trained here gets an address: a scratch that is finished needs no loop
     address, cache = None, RunCache(Path(job.cache)) if job.cache else None
     if not is_finished(scratch):
         recipe, device = job.setup()
         loop = Loop(Workbench.of(recipe, device, job.backend, ranks=Ranks.of(recipe.cluster)))
+        # None also for a run that no cache may keep
         address = address_of(loop) if cache else None
         _train(loop, scratch, cache, address)
     try:
@@ -153,10 +162,12 @@ def _publish(job: Job, scratch: Path) -> None:
 
 
 def _train(loop: Loop, scratch: Path, cache: RunCache | None, address: str | None) -> None:
+    # an earlier attempt of this run, which goes on from its checkpoint
     if (scratch / RUN).is_file():
         with training_alone(scratch):
             go_on(loop, RunFolder.open(scratch))
         return
+    # what was left without a run.json has not begun
     shutil.rmtree(scratch, ignore_errors=True)
     if not (cache and address and cache.fetch(address, scratch)):
         begin(loop, scratch)

@@ -38,15 +38,19 @@ class Runs(Closing):
 
     def submit(self, job: Job) -> None:
         """Submit a run; an earlier run of the same key must have ended."""
+        # kept until the run ends: it may have to be submitted again
         self._jobs[job.key] = job
         self.engine.submit(job.key, attempt, job.plain(), False)
 
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
         """Return the runs that have ended since the last call; wait at most `timeout_s` seconds for the first."""
         now = time.monotonic()
+        # a list first, because the loop removes entries
         for key in [key for key, due in self._waiting.items() if due <= now]:
             del self._waiting[key]
+            # if the holder's count has stood still, the attempt trains alone, whoever has the claim
             self.engine.submit(key, attempt, self._jobs[key].plain(), self._counts.stands_still(key))
+        # the engine waits only for jobs of its own; else this loop would spin
         if not self.engine.running():
             time.sleep(timeout_s if self._waiting else 0)
         return [run for attempted in self.engine.ended(timeout_s) if (run := self._settled(attempted))]
@@ -54,6 +58,7 @@ class Runs(Closing):
     def _settled(self, attempted: Ended) -> Ended | None:
         """Return a run whose attempt has ended; None if another process holds it, so that it is tried again."""
         key = attempted.key
+        # no value: the attempt itself was lost, with what it would have returned
         value: dict[str, Any] = attempted.value or {"failure": attempted.failure, "holder": ""}
         if holder := value["holder"]:
             self._counts.note(key, holder)

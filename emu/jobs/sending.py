@@ -39,6 +39,7 @@ class Sending:
                 f"--store must be an address such as s3://bucket/folder, got {store!r}; for a folder that "
                 "workers see, --out is enough"
             )
+        # read at once: a wrong EMU_RUN_CACHE_BYTES is refused before anything runs
         self._most_bytes = most_bytes()
         self._address = f"{store.rstrip('/')}/{RUNS}" if store else None
         self._store: Store | None = open_store(self._address) if self._address else None
@@ -46,6 +47,7 @@ class Sending:
     def job(self, run: Planned) -> Job:
         """Return the job that trains a run."""
         folder = f"{self._address}/{run.key}" if self._address else self.home.run_folder(run).as_posix()
+        # a worker may have another current folder
         cache = str(cache_path().resolve()) if self.cache else None
         return Job.of(run.key, run.recipe, run.machine, folder, backend=self.backend, cache=cache)
 
@@ -54,6 +56,7 @@ class Sending:
         if failure is not None:
             return failure
         if self._store is not None:
+            # False if the folder is here already, which `result` then reads
             self._store.fetch(run.key, self.home.run_folder(run))
         folder = self.home.run_folder(run)
         return self.home.result(run) or (
@@ -63,4 +66,5 @@ class Sending:
     def close(self) -> None:
         """Drop the runs of the cache that were used least recently, if it is too large."""
         if self.cache:
+            # at the end, so that no run is dropped between its training and its use
             RunCache(cache_path()).trim(self._most_bytes)

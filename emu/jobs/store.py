@@ -63,6 +63,7 @@ class FolderStore(Store):
 
     @override
     def fetch(self, key: str, folder: Path) -> bool:
+        # False as well if the folder is there already
         return self.exists(key) and copy_atomically(self.path / key, folder)
 
     @override
@@ -103,12 +104,14 @@ class ObjectStore(Store):
 
     @override
     def fetch(self, key: str, folder: Path) -> bool:
+        # a folder that is here is complete, because it appears atomically
         if folder.is_dir() or not self.exists(key):
             return False
         unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
         try:
             with zipfile.ZipFile(io.BytesIO(self._call(self._files.cat_file, self._path(key)))) as archive:
                 archive.extractall(unfinished)  # writes nothing outside, and checks the CRC of each file
+            # the archive is unpacked beside the folder, so the files are moved by links
             return copy_atomically(unfinished, folder)
         except zipfile.BadZipFile as error:
             raise ConfigError(
@@ -119,8 +122,10 @@ class ObjectStore(Store):
 
     @override
     def publish(self, key: str, folder: Path) -> None:
+        # two workers may both find nothing and write: either archive is complete, and of the same run
         if self.exists(key):
             return
+        # in memory, because an object appears with one request, complete or not at all
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # 1 is the fastest
             for file in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -63,12 +63,14 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
         Interrupted: Ctrl-C; it names what is kept.
     """
     options = options or SearchOptions()
+    # before the search is loaded, which may take long
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {options.workers}; leave it out to use every processor")
     search = load_search(search_file)
     space = Space(search, str(search_file))
     metrics = Metrics(search, space, str(search_file))
 
+    # asked for every draw: a trial that must break a bound on area or energy is not worth training
     def is_possible(values: Values) -> bool:
         try:
             setup = space.setup(values)
@@ -78,10 +80,12 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
 
     home = StudyFolder((out or SEARCHES / search.name).resolve())
     snapshot = Snapshot(home)
+    # known to the handler of an interrupt, which may come before it is made
     ledger = None
     try:
         ledger = Ledger(search, Design(search, is_possible), home.path, options.storage)
         snapshot.begin(ledger)
+        # a search that has ended needs no engine: only its report is built again
         if not ledger.is_done():
             sending = Sending(home, options.backend, options.cache, options.store)
             _run_trials(search, space, metrics, ledger, sending, snapshot, options)
@@ -102,6 +106,7 @@ def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
         files[device_file(trial)] = device_toml(space.setup(trial.values).device, comment)
     folder = home.path / DEVICES
     folder.mkdir(exist_ok=True)
+    # their trials have left the front since the last command
     for path in folder.glob("trial-*.toml"):
         if path.name not in files:
             path.unlink()
@@ -125,6 +130,7 @@ def _run_trials(
     bar = RunsBar("trials", search.trials, sending.home.path / ATTEMPTS, lambda key, share: _part(search, key, share))
 
     def say(line: str) -> None:
+        # counted when a trial ends, not at each tick: counting reads the storage
         nonlocal ended
         ended = _ended(ledger)
         bar.say(f"{ended}/{search.trials}  {line}")
@@ -144,4 +150,5 @@ def _part(search: Search, key: str, share: float) -> float:
     trial, _, seed = key.partition("-seed")
     if not trial.startswith("trial-") or not seed:  # the baseline is no trial
         return 0.0
+    # earlier seeds are done
     return ([str(seed) for seed in search.seeds].index(seed) + share) / len(search.seeds)

@@ -77,6 +77,7 @@ class Design:
         """
         self.search = search
         self._is_possible = is_possible
+        # trial 0 is the start; a probe for each variable follows
         probes = 1 + len(search.variable) if search.warm_start else 0
         self._probes, self._warm = probes, probes + (len(MIXTURES) if search.warm_start else 0)
 
@@ -86,6 +87,7 @@ class Design:
             return 0
         if number < self._warm:
             return self._probes
+        # the first trial of its batch
         batch = self.search.sampler.batch
         return self._warm + (number - self._warm) // batch * batch
 
@@ -96,6 +98,7 @@ class Design:
             number: number of the trial.
             past: trials that have ended, at least those of `waits_for`.
         """
+        # exactly these, even if more have ended: else values would depend on who was fast
         first = self.waits_for(number)
         known = sorted((trial for trial in past if trial.number < first), key=lambda trial: trial.number)
         taken = {_text(trial.values) for trial in known}
@@ -121,6 +124,7 @@ class Design:
         return values
 
     def _mixed(self, share_if_feasible: float, share_if_not: float, known: Sequence[Past]) -> Values:
+        # trial n, from 1 to V, is the probe of variable n alone
         feasible = {trial.number for trial in known if trial.is_feasible}
         return {
             variable.name: variable.between(share_if_feasible if index in feasible else share_if_not)
@@ -131,24 +135,30 @@ class Design:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        # a word for each draw: every sampler below is new and draws once
         words = np.random.SeedSequence([self.search.sampler.seed, _SEPARATE, number]).generate_state(sum(MOST_DRAWS))
         ranges = {variable.name: distribution(variable) for variable in self.search.variable}
         values: Values = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of Optuna that may change; their version is pinned
             study = self._study(known)
+            # `ask` leaves a running trial behind in this study, which is in memory alone; without constant_liar, the
+            # TPE ignores it
             for index, word in enumerate(words):
                 study.sampler = self._sampler(self.search.sampler.name if index < MOST_DRAWS[0] else RANDOM, int(word))
                 params = study.ask(ranges).params
                 values = {variable.name: params[variable.name] for variable in self.search.variable}
                 if _text(values) not in taken and self._is_possible(values):
                     return values
+        # lazily: most searches have too many values to go through
         rest = (drawn for drawn in self._all() if _text(drawn) not in taken and self._is_possible(drawn))
+        # the last draw, a repetition, if nothing else is left
         return next(rest, values)
 
     def _all(self) -> Iterator[Values]:
         """Yield all values in the order of the file; none if there are more than MOST_VALUES."""
         ranges = [variable.listed(MOST_VALUES) for variable in self.search.variable]
+        # a variable without an end has an empty list, whose product is 0: nothing is yielded
         if math.prod(map(len, ranges)) <= MOST_VALUES:
             names = [variable.name for variable in self.search.variable]
             for combination in itertools.product(*ranges):
@@ -170,8 +180,10 @@ class Design:
         study = optuna.create_study(directions=[objective.direction for objective in self.search.objective])
         ranges = {variable.name: distribution(variable) for variable in self.search.variable}
         for past in known:
+            # a failed trial says nothing about its values
             if past.objectives is None:
                 continue
+            # the warm start is the first population, each batch the next population
             generation = 0 if past.number < self._warm else 1 + (past.number - self._warm) // self.search.sampler.batch
             study.add_trial(
                 optuna.trial.create_trial(
@@ -191,6 +203,7 @@ def distribution(variable: Variable) -> Any:
 
     if variable.choices is not None:
         return optuna.distributions.CategoricalDistribution(variable.choices)
+    # `last`, because Optuna would cut a range that its steps do not end, with a warning
     low, high = variable.low, variable.last
     assert low is not None
     if variable.is_whole:
@@ -200,4 +213,5 @@ def distribution(variable: Variable) -> Any:
 
 
 def _text(values: Values) -> str:
+    # as text, 1, 1.0 and true differ; as keys of Python they do not
     return json.dumps(values, sort_keys=True)

@@ -31,6 +31,7 @@ def toml_of(content: Table, comment: str) -> str:
         content: the device or the recipe.
         comment: comment of the first line.
     """
+    # only what was given: defaults come back when the file is loaded. TOML has no null
     return _text(content.model_dump(mode="json", exclude_unset=True, exclude_none=True), comment)
 
 
@@ -66,12 +67,14 @@ def _text(content: Mapping[str, Any], comment: str) -> str:
 
 def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     """Return the lines of a table: its own values, then its tables."""
+    # before any table: after a header, keys belong to that table
     own = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not _is_below(value)]
     lines = [*own, ""] if own else []
     for key, value in table.items():
         name = (*path, _key(key))
         if isinstance(value, Mapping):
             inner = _table(cast("Mapping[str, Any]", value), name)
+            # a table that has nothing but tables needs no header: theirs imply it
             is_plain = any(not _is_below(inside) for inside in cast("Mapping[str, Any]", value).values())
             lines += [f"[{'.'.join(name)}]", *inner] if is_plain or not inner else inner
         elif _is_below(value):
@@ -89,10 +92,12 @@ def _is_below(value: object) -> bool:
 
 
 def _key(key: str) -> str:
+    # a bare key of TOML: ASCII letters, digits, _ and -
     return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
 
 
 def _value(value: object) -> str:
+    # before numbers: repr would give Python's True
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -106,6 +106,7 @@ class Drive:
         return ", ".join(sorted(runs.running())) or "trials of other processes"
 
     def _run_baseline(self, runs: Runs, tick: Callable[[], None]) -> None:
+        # runs of the baseline that the folder does not have yet, by key
         left: dict[str, tuple[PlannedRun, int]] = {}
         setup = self._space.baseline
         for seed in self._search.seeds:
@@ -130,6 +131,7 @@ class Drive:
         Raises:
             ConfigError: the folder has a run of this name with another recipe or device.
         """
+        # a run of this name may be that of another search in the same folder
         self._sending.home.require_own(run)
         return self._sending.home.result(run)
 
@@ -137,9 +139,11 @@ class Drive:
         looked_at = 0.0  # when this process last saw that no trial is free; 0: look at once
         while True:
             tick()
+            # its runs may go on; their results are dropped when they end
             for number in self.ledger.renew():  # this process was silent for so long that another one took the trial
                 self._trials.pop(number, None)
             has_slot = len(self._trials) < runs.slots
+            # while something runs, the storage is asked once a second, and at once after a run has ended
             if has_slot and (time.monotonic() - looked_at > LOOK_S or not self._trials):
                 taken = self.ledger.take()
                 if taken is not None:
@@ -149,6 +153,7 @@ class Drive:
                 if not self._trials:
                     if self.ledger.is_done():
                         return
+                    # trials of other processes may have ended
                     self._snapshot.write(self.ledger)
                     time.sleep(LOOK_S)
             for ended in runs.ended():
@@ -158,12 +163,14 @@ class Drive:
                     self._settle(self._trials[number], seed, self._sending.arrived(run, ended.failure), runs)
 
     def _begin(self, number: int, values: Values, runs: Runs) -> None:
+        # the design repeats values only if no others are possible
         first = self.ledger.first_with(values)
         if first < number:
             self.ledger.fail(number, {"repeats": first})
             self._ended(number, f"not trained: the same values as trial {first}, and no new ones were found")
             return
         try:
+            # errors of this trial's values fail the trial, not the search
             setup = self._space.setup(values)
             trial = _Trial(number, setup, of_shapes(setup))
         except EmuError as error:
@@ -174,6 +181,7 @@ class Drive:
 
     def _go_on(self, trial: _Trial, runs: Runs) -> None:
         """Train the next seed of a trial."""
+        # seed by seed, so that a trial may be pruned before its last seed
         seed = next(seed for seed in self._search.seeds if seed not in trial.runs)
         try:
             run = PlannedRun(f"trial-{trial.number:04}-seed{seed}", trial.setup.seeded(seed), trial.setup.device)
@@ -181,6 +189,7 @@ class Drive:
         except EmuError as error:
             self._fail(trial.number, trial, str(error))
             return
+        # the folder has the run: an earlier command was interrupted after it
         if info is not None:
             self._settle(trial, seed, info, runs)
             return
@@ -213,6 +222,7 @@ class Drive:
         self._tell(trial, verdict)
 
     def _tell(self, trial: _Trial, verdict: Verdict) -> None:
+        # stored with the trial, so that a report needs none of its runs
         measured = {"metrics": verdict.means, "samples": verdict.samples, "pruned": verdict.pruned}
         results = self._results(trial) | measured
         self.ledger.tell(trial.number, verdict.values, verdict.violations, results)

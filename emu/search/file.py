@@ -74,12 +74,14 @@ class Variable(Table):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        # both given or neither
         if (self.choices is None) == (self.low is None or self.high is None):
             raise ConfigError(
                 f"variable `{self.name}` must have either `low` and `high` or `choices`, got "
                 f"{'both' if self.choices else 'neither'}; give one of them"
             )
         if self.choices is not None:
+            # by type as well: 1, 1.0 and true are equal to Python, and other values here
             if len({(type(choice), choice) for choice in self.choices}) < max(len(self.choices), 2):
                 raise ConfigError(
                     f"`choices` of variable `{self.name}` must be at least two different values, got "
@@ -105,6 +107,7 @@ class Variable(Table):
     @property
     def is_whole(self) -> bool:
         """Whether the range has whole numbers only; also true of choices, for which it means nothing."""
+        # TOML keeps 1 and 1.0 apart; None, of a step that is not given, is no float
         return all(not isinstance(end, float) for end in (self.low, self.high, self.step))
 
     @property
@@ -130,6 +133,7 @@ class Variable(Table):
         """
         if self.grid is None:
             return self._high
+        # decimals as they are written: in doubles, 0.3 is no multiple of 0.1
         low, high, grid = (Fraction(str(x)) for x in (self._low, self._high, self.grid))
         if (high - low) % grid == 0:
             return self._high
@@ -140,10 +144,12 @@ class Variable(Table):
         """Return whether `value` is a value of the variable."""
         if self.choices is not None:
             return any(type(value) is type(choice) and value == choice for choice in self.choices)
+        # a bool would count as 0 or 1
         if isinstance(value, bool | str) or not self._low <= value <= self.last:
             return False
         if self.is_whole:
             return isinstance(value, int) and (value - self._low) % (self.grid or 1) == 0
+        # 0: without a grid, every number of the range is a value
         steps = 0 if self.grid is None else (value - self._low) / self.grid
         return abs(steps - round(steps)) < _OFF_GRID
 
@@ -184,6 +190,7 @@ class Variable(Table):
         if self.probe is not None:
             return self.probe
         if self.choices is not None:
+            # cyclic: after the last comes the first
             return self.choices[(self.choices.index(self.start) + 1) % len(self.choices)]
         assert not isinstance(self.start, str)
         return self._low if self.start - self._low >= self._high - self.start else self.last
@@ -201,6 +208,7 @@ class Variable(Table):
         start, end = self.start, self.probed()
         if share in (0.0, 1.0) or isinstance(start, str | bool) or isinstance(end, str | bool) or self.choices:
             return end if share == 1.0 else start
+        # geometric on a logarithmic range, whose numbers are above 0
         exact = start * (end / start) ** share if self.log else start + share * (end - start)
         value = self._on_grid(exact)
         return round(value) if self.is_whole else value
@@ -223,6 +231,7 @@ class Assignment(Table):
         """Return the value with its variables replaced."""
         if not isinstance(self.value, str):
             return self.value
+        # kept in its type: as part of a text, a number becomes its digits
         alone = IN_BRACES.fullmatch(self.value)
         return values[alone[1]] if alone else IN_BRACES.sub(lambda name: str(values[name[1]]), self.value)
 
@@ -312,6 +321,7 @@ class Search(Table):
     @model_validator(mode="after")
     def _sound(self) -> Self:
         names = [variable.name for variable in self.variable]
+        # a constraint's name has its side: one metric may have a bound at either end
         for what, listed in (
             ("variable", names),
             ("objective", [objective.metric for objective in self.objective]),

@@ -39,12 +39,15 @@ def open_journal(path: Path) -> Any:
 
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
             """Append lines in a single write."""
+            # JSON text of these settings has no line break inside, so each line break ends a record
             lines = b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
             with _locked(lock):
+                # another writer may have been killed since this process opened the journal
                 _cut(path, _torn(path))
                 with path.open("ab") as file:
                     file.write(lines)
                     file.flush()
+                    # on the disk before the lock is released, so that a trial that was told survives a loss of power
                     os.fsync(file.fileno())
 
     backend = Journal(str(path), lock)
@@ -73,6 +76,7 @@ def _torn(path: Path) -> int:
             block = file.read(left - begin)
             if b"\n" in block:
                 return torn + len(block) - block.rindex(b"\n") - 1
+            # no end of a line in this block: all of it belongs to the torn line
             torn, left = torn + len(block), begin
         return torn
 
@@ -81,6 +85,7 @@ def _damaged_end(path: Path) -> int:
     """Return the number of bytes of a last line that is not JSON; raise ConfigError if an earlier line is damaged."""
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
+        # an end that is complete as a line may still be no JSON, as after a crash of the file system
         if not _is_whole(line):
             if number == len(lines):
                 return len(line)

@@ -29,6 +29,7 @@ LOST_S = 60.0
 #: User attributes of a study and of its trials.
 SEARCH, HOLDER, RESULTS = "search", "holder", "emu"
 #: Keys of a search that may be changed without invalidating its trials.
+#: more trials continue a search; the first of them stay the same
 _FREE = {"trials", "description"}
 
 
@@ -61,6 +62,7 @@ class Ledger:
         self._require_own()
 
     def _require_own(self) -> None:
+        # as text, because the storage keeps texts; the first process stores it
         own = json.dumps(self.search.model_dump(mode="json", exclude=_FREE), sort_keys=True)
         stored = self._storage.attribute(SEARCH, own)
         if stored != own:
@@ -76,6 +78,7 @@ class Ledger:
 
     def trials(self) -> list[Any]:
         """Return the trials of the search, by number, as objects of Optuna."""
+        # the storage may have more, if the file asked for more before
         return self._storage.trials()[: self.search.trials]
 
     def past(self, trials: Sequence[Any]) -> list[Past]:
@@ -111,11 +114,13 @@ class Ledger:
         for trial in trials:
             if trial.number in self._held or trial.state.is_finished():
                 continue
+            # its values depend on results that are not there yet
             if not all(ended[: self.design.waits_for(trial.number)]):
                 return None  # later trials wait for at least as many
             if self._claim(trial):
                 return trial.number, self._drawn(trial, trials)
         if len(trials) < self.search.trials:
+            # then taken like any other, because another process may be faster
             self._storage.add()
             return self.take()
         return None
@@ -127,6 +132,7 @@ class Ledger:
         if not self._storage.begin(trial):
             return False
         self._held.add(trial.number)
+        # before values are drawn: drawing may take long
         self._write_lease(trial.number, 0)
         return True
 
@@ -141,6 +147,7 @@ class Ledger:
     def _drawn(self, trial: Any, trials: Sequence[Any]) -> Values:
         values = self.design.values(trial.number, self.past(trials))
         for variable in self.search.variable:
+            # a lost trial may have some already: the same values, because they are a function of its number
             if variable.name not in trial.params:
                 spread, value = distribution(variable), values[variable.name]
                 self._storage.set_parameter(trial.number, variable.name, spread, value)
@@ -153,7 +160,9 @@ class Ledger:
         self._renewed_at = time.monotonic()
         lost: list[int] = []
         for number in sorted(self._held):
+            # asked of the storage, which another process may have written since
             if self._is_ours(number):
+                # seconds of a monotonic clock: any number that grows will do
                 self._write_lease(number, round(self._renewed_at))
             else:
                 self._held.remove(number)
@@ -171,6 +180,7 @@ class Ledger:
     def _end(
         self, number: int, results: dict[str, Any], values: Sequence[float] | None, violations: Mapping[str, float]
     ) -> None:
+        # a trial that was taken over is the other process's to end
         if self._is_ours(number):
             self._storage.end(number, {RESULTS: results}, values, violations)
         self._held.discard(number)
@@ -186,6 +196,7 @@ class Ledger:
         if number not in self._held:
             return False
         trial = self._storage.trial(number)
+        # by token: after a restart, another process may have this process's number
         return not trial.state.is_finished() and trial.user_attrs.get(HOLDER, {}).get("token") == self._token
 
     def _write_lease(self, number: int, count: int) -> None:

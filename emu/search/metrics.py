@@ -85,6 +85,7 @@ class Metrics:
         """
         self.search = search
         first = space.setup(search.starts())
+        # a run before its first step: it has the names of all metrics
         loop = Loop(Workbench.of(first.recipe, first.recipe.machine(first.device)))
         runs = [*loop.log.metrics(), *([SIMULATED_SECONDS] if can_be_timed(first.device) else [])]
         known = [*of_shapes(first), *runs, *(f"{name}{DIFFERENCE}" for name in runs)]
@@ -119,10 +120,12 @@ class Metrics:
             ConfigError: a metric is not a finite number after a run, such as a loss that is NaN.
         """
         samples = {name: self._samples(name, shapes, runs, baseline) for name in dict.fromkeys(self.names)}
+        # a metric of runs has no values before the first run
         means = {name: mean(values) for name, values in samples.items() if values}
         constraints = [(constraint, samples[constraint.metric]) for constraint in self.search.constraint]
         violations = {bound.name: _violation(bound, _judged(bound, numbers)) for bound, numbers in constraints}
         pruned = ""
+        # after the last seed there is nothing left to save
         if len(runs) < len(self.search.seeds):
             reasons = [_reason_to_prune(bound, numbers) for bound, numbers in constraints]
             pruned = next((reason for reason in reasons if reason), "")
@@ -141,6 +144,7 @@ class Metrics:
             return [shapes[name]]
         numbers: list[float] = []
         for seed, metrics in runs.items():
+            # a metric of the run itself, or its difference from the baseline's with the same seed
             own = name.removesuffix(DIFFERENCE)
             value = metrics.get(own, math.nan) - (baseline[seed].get(own, math.nan) if own != name else 0.0)
             if not math.isfinite(value):
@@ -170,6 +174,7 @@ def _half(samples: Sequence[float], confidence: float) -> float:
 
 def _judged(bound: Constraint, samples: Sequence[float]) -> float:
     """Return the value that must hold the bound: the mean, or the end of its interval that is nearer to the bound."""
+    # a spread needs two samples; metrics of shapes have no spread
     if bound.confidence is None or bound.metric in OF_SHAPES or len(samples) < 2:
         return mean(samples)
     half = _half(samples, bound.confidence)
@@ -182,6 +187,7 @@ def _reason_to_prune(bound: Constraint, samples: Sequence[float]) -> str:
     state = f"{bound.metric} is {mean(samples):.6g} {_bound(bound)} after {len(samples)} of the seeds"
     if bound.prune_margin is not None and missed > bound.prune_margin:
         return f"{state}, missed by more than prune_margin"
+    # even the end of the interval that is nearer to the bound misses it
     sure = bound.confidence or _SURE
     if len(samples) > 1 and missed - _half(samples, sure) > 0:
         return f"{state}, and its interval of {sure:.0%} lies beyond"

@@ -13,6 +13,7 @@ from emu.search.ledger import RESULTS, Ledger
 from emu.training.folders.run_folder import RunFolder
 from emu.training.folders.study_folder import StudyFolder
 
+# Optuna's states; trials that this search prunes are COMPLETE, with results of fewer seeds
 _STATES = {"COMPLETE": "finished", "RUNNING": "running", "WAITING": "waiting", "FAIL": "failed", "PRUNED": "failed"}
 
 
@@ -41,6 +42,7 @@ def _plain(trial: Any) -> dict[str, Any]:
     results: dict[str, Any] = trial.user_attrs.get(RESULTS, {})
     return {
         "number": trial.number,
+        # a trial that repeats values is stored as failed, but nothing is wrong with them
         "state": REPEATED if "repeats" in results else _STATES[trial.state.name],
         "values": trial.params,
         "objectives": trial.values,

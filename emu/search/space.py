@@ -23,6 +23,7 @@ from emu.training import Recipe, load_recipe
 from emu.training.layer_globs import require_parameters
 from emu.training.workbench.build import build_network
 
+# a key, then perhaps a glob in brackets, which may have brackets of its own: conv[12]*
 _PART = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?:\[(?P<layers>(?:[^\[\]]|\[[^\[\]]+\])+)\])?")
 SEED = "training.seed"
 DEVICE, RECIPE, PRECISION, LAYERS = "device", "recipe", "precision", "layers"
@@ -109,6 +110,7 @@ class Space:
         for assignment, keys in self._assignments:
             for key, parts in zip(assignment.keys, keys, strict=True):
                 _require_sound(key, parts, network)
+        # every key must take every choice, and both ends of every range, before anything runs
         first, *_ = [self.setup(values) for values in self._alone()]  # all are checked
         self._unchanged = first.changes
 
@@ -129,11 +131,13 @@ class Space:
         """
         recipe, device, precision, changes = cast("tuple[dict[str, Any], ...]", ({}, {}, {}, {}))
         for assignment, keys in self._assignments:
+            # a later [[set]] of the same key wins
             value = assignment.filled(values)
             for key, parts in zip(assignment.keys, keys, strict=True):
                 changes[key] = value
                 if parts[0].key == RECIPE:
                     recipe[_dotted(parts)] = value
+                # as a table of its own: laid over the device's like a recipe's, so globs add exceptions
                 elif parts[1].key == PRECISION:
                     _put(precision, parts[2:], value)
                 else:
@@ -141,7 +145,8 @@ class Space:
         return Setup(self._recipe_with(recipe), self._device_with(device, precision, changes), changes)
 
     def changed(self, setup: Setup) -> dict[str, Value]:
-        """Return key -> value of what a trial has otherwise than the device as it is."""
+        """Return key -> value of what differs in a trial from the device as it is."""
+        # `_unchanged` has the same keys: every [[set]] applies to every trial
         return {key: value for key, value in setup.changes.items() if value != self._unchanged[key]}
 
     def _recipe_with(self, settings: Mapping[str, Any]) -> Recipe:
@@ -156,6 +161,7 @@ class Space:
         device = self._device
         origin = f"[[set]] of {self._file}"
         if settings:
+            # only what the device's file gives: its defaults follow the changed keys
             data = apply_settings(device.model_dump(mode="json", exclude_unset=True), settings)
             device = checked(Device, data, file=origin)
         if precision:
@@ -163,6 +169,7 @@ class Space:
             device = device.with_precision(table, origin=origin)
         if not settings and not precision:
             return device
+        # the order of [[set]] does not matter
         text = json.dumps([settings, precision], sort_keys=True)
         digits = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
         # what the search has changed is not the base's description any more
@@ -177,6 +184,7 @@ def _require_sound(key: str, parts: list[_Part], network: Network) -> None:
     if key == f"{RECIPE}.{SEED}":
         raise ConfigError(f"`{SEED}` must be given by `seeds` of the search, got it in a [[set]]; remove it there")
     for depth, part in enumerate(parts):
+        # a glob at device.precision.layers, and nowhere else
         takes_glob = parts[0].key == DEVICE and depth == 2 and parts[1].key == PRECISION and part.key == LAYERS
         if takes_glob != (part.layers is not None) or (takes_glob and len(parts) < 4):
             raise ConfigError(
@@ -217,4 +225,5 @@ def _put(table: dict[str, Any], parts: list[_Part], value: Value) -> None:
         if own is None:
             items.append(own := {"match": part.layers})
         table = own
+    # the innermost table
     table[parts[-1].key] = value

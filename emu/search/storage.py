@@ -54,6 +54,7 @@ class Storage:
                 if address is None
                 else _database(address)
             )
+            # `load_if_exists`: whoever comes first makes it
             self._study = optuna.create_study(
                 storage=self._trials,
                 study_name=search.name,
@@ -67,6 +68,7 @@ class Storage:
     def attribute(self, name: str, default: str) -> str:
         """Return an attribute of the study; set it to `default` if there is none."""
         with self._reaching():
+            # two processes may both find none: then the text that is stored last stays
             stored = self._study.user_attrs.get(name)
             if stored is None:
                 self._study.set_user_attr(name, default)
@@ -75,6 +77,7 @@ class Storage:
     def trials(self) -> list[Any]:
         """Return all trials, by number, as objects of Optuna."""
         with self._reaching():
+            # not copied, because callers only read them
             return cast("list[Any]", self._study.get_trials(deepcopy=False))
 
     def trial(self, number: int) -> Any:
@@ -98,6 +101,8 @@ class Storage:
                 own = self._id(trial.number)
                 # Optuna lets a single process change a trial from waiting to running, so a lost one waits first
                 if trial.state == state("RUNNING"):
+                    # its lease has changed since it was read: the holder counts again, or
+                    # another process has taken the trial
                     if self._trials.get_trial(own).user_attrs != trial.user_attrs:
                         return False
                     self._trials.set_trial_state_values(own, state("WAITING"))
@@ -144,9 +149,11 @@ class Storage:
         """
         with self._reaching(), suppress(_optuna().exceptions.UpdateFinishedTrialError):
             own = self._id(number)
+            # before the state: an ended trial takes no attribute
             for name, value in attributes.items():
                 self._trials.set_trial_user_attr(own, name, value)
             for name, violation in violations.items():
+                # where `trial.constraints` of this version of Optuna reads them
                 self._trials.set_trial_system_attr(own, f"constraints:{name}", violation)
             if values is None:
                 self._trials.set_trial_state_values(own, state("FAIL"))
@@ -168,6 +175,7 @@ class Storage:
             if len({trial.values[index] for trial in finished}) < 2:
                 continue
 
+            # defaults bind index and sign now, while the loop goes on; the importance is of low values
             def less_is_better(
                 trial: Any, index: int = index, sign: int = -1 if objective.direction == "maximize" else 1
             ) -> float:
@@ -196,6 +204,7 @@ class Storage:
             ) from None
         except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
             cause: BaseException = error
+            # the first cause, such as a connection that was refused, says more than what wraps it
             while cause.__cause__ is not None:
                 cause = cause.__cause__
             reason = " ".join(str(getattr(cause, "orig", None) or cause).split())
@@ -233,6 +242,7 @@ def _database(address: str) -> Any:
     import sqlalchemy.exc
 
     optuna = _optuna()
+    # the try after the loop raises its error
     for _ in range(MAKING):
         began = time.monotonic()
         try:
@@ -265,8 +275,10 @@ def _impatient(address: str) -> dict[str, Any]:
     """Return options that limit the wait for a database that does not answer."""
     kind = _kind(address)
     if kind in ("postgresql", "mysql", "mariadb"):
+        # `pool_pre_ping`: a connection that the server has closed meanwhile is replaced before it is used
         return {"connect_args": {"connect_timeout": CONNECT_S}, "pool_pre_ping": True}
     if kind == "sqlite" and "timeout=" not in address:
+        # a URL that has a timeout of its own keeps it
         return {"connect_args": {"timeout": CONNECT_S}}
     return {}
 

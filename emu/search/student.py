@@ -18,9 +18,11 @@ def within(t: float, freedom: int) -> float:
         t: 0 or more.
         freedom: degrees of freedom, 1 or more.
     """
+    # theta of 26.7.3 and 26.7.4, whose sums end: no series is cut off
     angle = math.atan(t / math.sqrt(freedom))
     cosine, sine = math.cos(angle), math.sin(angle)
     odd = freedom % 2
+    # odd: cos + 2/3 cos**3 + 2*4/(3*5) cos**5 + ...; even: 1 + 1/2 cos**2 + 1*3/(2*4) cos**4 + ...
     term = cosine if odd else 1.0
     total = term if freedom > 1 else 0.0
     for k in range(3 if odd else 2, freedom - 1, 2):
@@ -40,11 +42,14 @@ def quantile(probability: float, freedom: int) -> float:
         >>> f"{quantile(0.95, 2):.3f} {quantile(0.95, 10):.3f} {quantile(0.975, 4):.3f}"
         '2.920 1.812 2.776'
     """
+    # (within(t) + 1) / 2 is the probability of a value of at most t; the quantile lies in
+    # low .. high once the loop ends
     low, high = 0.0, 1.0
     while (within(high, freedom) + 1) / 2 < probability:
         high *= 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
+        # neighbouring numbers: nothing lies between them
         if middle in (low, high):
             break
         low, high = (middle, high) if (within(middle, freedom) + 1) / 2 < probability else (low, middle)

@@ -55,6 +55,7 @@ class SimulatedStep:
 
     def row(self) -> dict[str, Any]:
         """Return plain data (JSON)."""
+        # events are a trace, not a number of the step
         parts = {field.name: getattr(self.time, field.name) for field in fields(self.time) if field.name != "events"}
         return {
             "nodes": self.nodes,
@@ -127,12 +128,14 @@ def simulate(
     recipe, device = load_recipe(recipe), load_device(device)
     _require_positive("nodes", nodes)
     _require_positive("batches", batches)
+    # a copy that stays flat: each step lays other nodes and bits over it
     settings = dict(overrides or {})
     given = recipe.cluster
     if not nodes:
         chosen = settings.get("cluster.nodes", given.nodes if given else None)
         named = given is not None and bool(given.workers or given.owners or max(given.controllers))
         named = named or any(f"cluster.{key}" in settings for key in ("workers", "owners", "controllers"))
+        # with a node alone first, for comparison
         whole = (chosen,) if named else (1, chosen)  # a table that names nodes cannot describe one node alone
         nodes = whole if isinstance(chosen, int) and chosen > 1 else _powers_of_two(device)
     batches = tuple(batches) or (recipe.training.batch,)
@@ -141,9 +144,11 @@ def simulate(
     run = _Simulation(recipe, device, machine, settings)
     steps: list[SimulatedStep] = []
     for batch, width in product(batches, bits):
+        # the speed-up counts from one device with the same whole batch; bits do not matter to it
         baseline = play(run.alone(batch)).step_ps
         steps += [run.step(count, batch, width, baseline) for count in nodes]
     last = steps[-1]
+    # played once more: events are kept for the last step alone, because keeping them makes all nodes be played
     events = run.time(last.nodes, last.batch, last.bits, keeps_events=True).events if keeps_events else ()
     return SimulatedCluster(recipe.name, device.name, run.parameters, tuple(steps), events)
 
@@ -153,9 +158,12 @@ class _Simulation:
 
     def __init__(self, recipe: Recipe, device: Device, machine: Machine, settings: Mapping[str, Any]) -> None:
         self._recipe, self._device, self._machine, self._settings = recipe, device, machine, settings
+        # without [cluster]: some of its keys, alone, are no valid table; `_table` adds the number of nodes
         others = {key: value for key, value in settings.items() if not key.startswith("cluster.")}
         self._others = recipe.with_settings(others) if others else recipe
+        # read once for all steps; None if demands do not depend on data
         self._data = sparse_data(self._others)
+        # set by each `_share`: the same for all, since no number of nodes changes the network
         self.parameters = 0
 
     def alone(self, batch: int) -> StepSchedule:
@@ -171,6 +179,7 @@ class _Simulation:
             # the order in which messages meet may make nodes slower that only exchange; they could wait as others do
             silent = min(play(plan.without_computing()).step_ps, time.step_ps)
             bound = baseline_ps / silent if silent else None
+        # `part` has an entry for each device of all nodes
         return SimulatedStep(nodes, len(plan.teams.part) // nodes, batch, bits, time, baseline_ps / time.step_ps, bound)
 
     def time(self, nodes: int, batch: int, bits: int, *, keeps_events: bool = False) -> StepTime:
@@ -186,9 +195,11 @@ class _Simulation:
                 f"a batch must be a multiple of the {teams.replicas} models that share it, got {batch} for {nodes} "
                 "nodes; choose another batch, or another number of nodes"
             )
+        # one device: no fabric is needed, so the device may lack a crossbar
         if len(teams.part) == 1:
             return self.alone(batch)
         fabric = fabric_of(table, self._device)
+        # a model's part of the batch
         share = self._share(batch // teams.replicas, table)
         return schedule_of(table, self._machine, fabric, share)
 
@@ -218,6 +229,8 @@ def _powers_of_two(device: Device) -> tuple[int, ...]:
     """Return 1, 2, 4, ... nodes, up to the number in a device's topology, which is included."""
     most = int(device.topology.nodes.value) if device.topology else 1
     if device.topology is None and device.crossbar is not None:
+        # without a topology, the ports of the crossbar bound the nodes
         most = Fabric.of(device).nodes
+    # the last of them, 2**(bit_length - 1), is the largest power of two that is at most `most`
     powers = tuple(1 << i for i in range(most.bit_length()))
     return powers if powers[-1] == most else (*powers, most)

@@ -163,11 +163,13 @@ class Cost(Drawn):
     @property
     def is_of_inference(self) -> bool:
         """Whether `rows` are those of an inference of one example; if not, they are those of a step."""
+        # exact sums, so `==` decides; if both totals are equal, rows count as those of a step
         whole = sum((row.energy_pj for row in self.rows), Fraction(0))
         return whole == self.inference_pj != self.step_pj
 
     def area_shares(self) -> dict[str, float]:
         """Return the share of each part of the datapath in the area; empty if the table gives no areas."""
+        # a table with areas of 0 has no shares; 1 only avoids the division by 0
         whole = self.area_um2 or Fraction(1)
         areas = {unit: sum((row.area_um2 for row in self.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
         return {unit: float(own / whole) for unit, own in areas.items() if own}
@@ -193,6 +195,7 @@ class Cost(Drawn):
 
     def described(self) -> dict[str, Any]:
         """Return the entry of `run.json`: totals, energy by layer, part and kind, area by unit and part."""
+        # run.json adds up the roles of a layer
         spent: dict[tuple[str, str, str], list[EnergyRow]] = {}
         for row in self.rows:
             spent.setdefault((row.layer, row.unit, row.kind), []).append(row)
@@ -242,9 +245,12 @@ def cost_of(
     costs = _Costs(device, prices)
     size = recipe.training.batch if batch is None else as_integer("batch", batch, 1, error=ConfigError)
     work = work_of(recipe, device, size, data=data)
+    # one node: nothing arrives from an exchange, so `work.arrived` is empty here
     step = [costs.spent(demand) for demand in (*work.computed, *work.update)]
+    # both are computed, because a Cost has both totals; `inference` chooses the rows and the units that have an area
     forward = [costs.spent(demand) for demand in inference_of(recipe, device, 1, data)]
     chosen = forward if inference else step
+    # a unit that the chosen operations do not use has no area here
     areas = costs.areas(chosen)
     return Cost(
         recipe.name, device.name, prices.name, costs.level, size, _energy_pj(step), _energy_pj(forward),
@@ -287,6 +293,7 @@ class _Costs:
 
     def spent(self, demand: Demand) -> _Spent:
         """Return the energy of an operation."""
+        # the memory is a part beside those of the datapath: it is priced by bytes, not by uses
         uses, moved = self._uses(demand), memory_bytes(demand)
         return _Spent(demand, uses, {**energy_pj(uses, self._prices), MEMORY: moved * self._byte_pj}, moved)
 
@@ -299,10 +306,13 @@ class _Costs:
         areas: list[tuple[str, str, int, Fraction]] = []
         for unit, uses in by_unit.items():
             lane = lane_area_um2(uses, self._prices)
+            # one price that is missing makes the whole area unknown
             if lane is None:
                 return None
             lanes = self._lanes(unit)
+            # a lane can do every operation of its unit: each part is as large as its largest use
             areas += [(unit, part, lanes, lanes * area) for part, area in lane.items()]
+        # one register for the device, whatever the number of lanes
         register = self._prices.table.register(statistics_bits(self._device), "area_um2")
         if register is None:
             return None
@@ -313,6 +323,7 @@ class _Costs:
 
     def _uses(self, demand: Demand) -> list[Use]:
         policy, layer, role = self._policy, demand.layer, demand.role
+        # the formats of a product's factors decide its unit; an addend, the third operand, does not
         factors = [fmt for fmt, _ in demand.operands[:2] if fmt is not None] if demand.multiply_adds else []
         # a dynamic format gets the point with which its demand was made; other formats have their own or need none
         point = getattr(demand.result_format, "frac_bits", 0)
@@ -326,9 +337,11 @@ class _Costs:
         return uses_of(demand, path)
 
     def _unit_of(self, demand: Demand) -> str:
+        # no clock, or no unit with lanes: there is no choice of units
         return ONE_LANE if self._machine is None else self._machine.unit_of(demand)
 
     def _lanes(self, unit: str) -> int:
+        # a host, a unit without lanes and a device that names no unit count as one lane
         known = self._device.compute.units.get(unit)
         lanes = known.lanes if known and known.kind != HOST else None
         return 1 if lanes is None else int(lanes.value)

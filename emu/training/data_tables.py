@@ -47,11 +47,13 @@ class DataTable(Table):
                 f"{kind!r}, got {list(shape)}; change it, or `kind` of [data]"
             )
         for layer in every(layers):
+            # tokens are indices into a table of rows: no layer before it, and no other data, gives such indices
             if layer.token_count is not None and (kind != "text" or layer is not layers[0]):
                 raise ConfigError(
                     f"layer {layer.name!r} ({layer.type_name}) must be the first and read text, got data of kind "
                     f"{kind!r} and {layers[0].name!r} in the first place; remove it, or change `kind` of [data]"
                 )
+        # only the first layer reads the batch itself
         if self.is_sparse and not layers[0].accepts_sparse:
             raise ConfigError(
                 f"for data of kind {kind!r} a network must begin with a layer of type sparse_linear, or of type "
@@ -92,7 +94,7 @@ class Text(DataTable):
     Attributes:
         source: `alice` (bundled), or the path of a text file; a relative path starts at the current folder.
         test_share: share of the text, its end, held out for testing.
-        stride: bytes from the begin of a training sequence to the begin of the next.
+        stride: bytes from the start of a training sequence to the start of the next.
     """
 
     kind: Literal["text"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -105,6 +107,7 @@ class Text(DataTable):
         """Raise ConfigError unless the network reads bytes first, and gives a value for each of their 256 values."""
         super().check_network(shape, classes, layers)
         tokens = layers[0].token_count
+        # inputs and labels are both bytes: each is a token, and each is a class
         if (tokens, classes) != (BYTES, BYTES):
             raise ConfigError(
                 f"a network that reads text must begin with an embedding of {BYTES} tokens and have {BYTES} `classes`, "
@@ -197,6 +200,7 @@ class Ngrams(DataTable):
 
 def _with_kind(data: object) -> object:
     """Return a `[data]` table with its kind: images, if it names none."""
+    # before validation: the union chooses its table by `kind`, so the default of `Images.kind` would come too late
     return {"kind": "images", **cast("dict[str, object]", data)} if isinstance(data, dict) else data
 
 

@@ -126,10 +126,12 @@ class Trained:
         Raises:
             ConfigError: the network's functions cannot be computed in its formats, or weights do not fit.
         """
+        # not the device of `self`: a device that differs from it in formats may be evaluated with the same weights
         policy = Policy(device.precision)
         require_functions(self.network, policy.at(self.last))
         model = self._model(policy, backend)
         if device.has_open_points:
+            # of `self.device`: a run's points fit only the device that it was trained on
             model.points = _points(self.path, self.device, policy)
         if device.has_delayed_scales:
             model.scales = _scales(self.path, self.device)
@@ -138,6 +140,7 @@ class Trained:
             "seed": self.recipe.training.seed,
             "backend": load(backend).name,
             "counters": counters,
+            # formats and points are those after this step, as in an evaluation during training
             "after": self.last,
             "finds_points": model.points is not None and not model.points.of and not model.points.in_float(self.last),
             "answers": answers,
@@ -147,12 +150,15 @@ class Trained:
 
     def _model(self, policy: Policy, backend: str) -> Model:
         """Return the network with the weights, written into the formats of a policy."""
+        # no update is made: plain gradient descent keeps no arrays beside the parameters
         model = Model.initial(self.network, policy, GradientDescent(), self.recipe.training.seed, backend)
         of_run = _policy_of_run(self.path)
         for state in model.states:
+            # wide formats are stored as raws: then `source` says so, and the numbers are converted from its raws
             values = _fitting(self.arrays, state.name, state.master.shape, self.path)
             source = of_run and of_run.stage(state.layer, "master").format
             state.master = written(values, state.master.format, source, backend=backend)
+        # running moments of normalisation, which belong to the network like parameters
         for name, value in model.moments.items():
             moments = _fitting(self.arrays, name, value.shape, self.path)  # of functions, whose formats hold values
             model.moments[name] = written(moments, value.format, backend="reference")
@@ -168,6 +174,7 @@ def _setup(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Re
     is_given = recipe is not None or device is not None
     if (path / RUN).is_file():
         own_recipe, own_device = RunFolder(path).read_setup()
+        # what the caller gives wins over the run's own
         recipe, device = recipe or own_recipe, device or own_device
     if recipe is None or device is None:
         raise ConfigError(
@@ -181,6 +188,7 @@ def _setup(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Re
 def _last_step(path: Path, recipe: Recipe) -> int:
     """Return the training step whose formats are used for the weights: the run's last one, or the recipe's."""
     if (path / RUN).is_file():
+        # steps count from 0, so the last of n is n - 1; a run without a step has the formats of the first
         return max(RunFolder(path).read_result().steps - 1, 0)
     return (recipe.training.steps or 1 << 62) - 1  # of a recipe in epochs: later than any change of formats
 
@@ -222,6 +230,7 @@ def read_weights(path: Path) -> dict[str, Array]:
     """
     if path.is_dir():
         arrays, _ = RunFolder(path).load_checkpoint()
+        # the optimiser's slots have other prefixes, and are left out
         kinds = (PREFIX, MOMENTS)
         return {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(kinds)}
     if not path.is_file():
@@ -232,6 +241,7 @@ def read_weights(path: Path) -> dict[str, Array]:
     if path.suffix == ".npz":
         try:
             with path.open("rb") as file:
+                # an .npy under the name .npz is loaded as one array
                 content: Any = np.load(file, allow_pickle=False)
                 if isinstance(content, np.ndarray):
                     raise ValueError("a single array")
@@ -264,4 +274,5 @@ def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: 
         raise ConfigError(
             f"array {name!r} must be finite, got {array[index]} at index {index} in {path}; train again, or clean it"
         )
+    # float64 holds every float of up to 64 bits; integers stay, because raws may exceed 2**53
     return array if array.dtype.kind in "iu" else array.astype(np.float64)

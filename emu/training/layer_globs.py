@@ -1,4 +1,4 @@
-"""Tables for some layers that would change nothing are refused, and the layers named that were perhaps meant."""
+"""Refuse tables for layers on which they would change nothing, and name the layers that were perhaps meant."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ def require_parameters(glob: str, role: str, layers: Sequence[Layer], where: str
     """Raise ConfigError if a role of parameters is set for layers none of which has them.
 
     Args:
-        glob: of the layers.
-        role: the role that is set; those of no parameters are always right.
-        layers: of the network.
-        where: the key or table.
+        glob: pattern of the names of layers.
+        role: the role that is set; a role that is not one of parameters is always accepted.
+        layers: layers of the network.
+        where: key or table, for the message.
     """
     if role not in PARAMETER_ROLES:
         return
+    # a layer may have a weight and no bias, but a gradient, update or master belongs to either
     of_one_kind = role in ("weight", "bias")
     parts = {layer.name: [parameter.part for parameter in layer.parameters()] for layer in every(layers)}
     having = [name for name, own in parts.items() if (role in own if of_one_kind else own)]
+    # `every` includes layers inside others: `block` matches the outer layer alone, `block.*` what is inside
     matching = [name for name in parts if fnmatchcase(name, glob)]
     if set(matching) & set(having):
         return
     none = f"{', '.join(matching) or glob} {'has' if len(matching) < 2 else 'have'} none"
+    # if layers inside a matching layer have such a parameter, they were perhaps meant
     inside = [outer for outer in matching if any(name.startswith(f"{outer}.") for name in having)]
     hint = f"did you mean {inside[0]}.*?" if inside else f"those that have one are {', '.join(having)}"
     raise ConfigError(

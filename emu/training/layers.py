@@ -50,23 +50,27 @@ class LayerTable(Table):
         takes = self.kind.takes
         if takes is not None and not takes.fits(shape):
             raise misfit(self.name, self.type, takes, shape, takes.remedy)
+        # extents, such as in_features, come from the input's shape; keys come from the table
         values: dict[str, Any] = dict(extents_of(self.kind, shape))
         for item, key in keys_of(self.kind).items():
             name = key.name or item
             value: Any = getattr(self, name)
             if name in self.lists:
                 value = build_layers(value, shape)
+            # a key that is left out may stand for an earlier key, which is in `values` already
             values[item] = values[key.like] if key.like and value is None else value
         return self.kind(self.name, **values)
 
 
 def _field_of(key: Key, hint: Any, default: Any) -> tuple[Any, Any]:
     """Return pydantic's field for a key: its type, then default and limits."""
+    # the union of all tables does not exist yet; `model_rebuild` below resolves the name
     of_type = Items[ForwardRef("AnyLayer")] if hint == _LISTED else key.type or hint
     if key.like:
         of_type, default = of_type | None, None
     options: dict[str, Any] = dict(key.limits)
     if key.is_shown_if_set:
+        # at its default the key is left out of run.json, and so of the hash of a run
         options["exclude_if"] = default.__eq__
     return of_type, Field(default, **options)
 
@@ -74,6 +78,7 @@ def _field_of(key: Key, hint: Any, default: Any) -> tuple[Any, Any]:
 def _table_of(kind: type[nn.Layer]) -> type[LayerTable]:
     """Return the table of a class."""
     hints, lists = get_type_hints(kind), list[str]()
+    # `...` is pydantic's mark of a key that must be given
     defaults = {item.name: ... if item.default is MISSING else item.default for item in fields(kind)}
     # in the order of the fields, with `type` before the first that is not inherited: the order of keys in run.json
     inherited, own = dict[str, Any](), dict[str, Any](type=(Literal[kind.type_names], ...))
@@ -98,6 +103,7 @@ globals().update({table.__name__: table for table in TABLES})
 if TYPE_CHECKING:
     AnyLayer: TypeAlias = LayerTable
 else:
+    # pydantic reads `type` first, and checks one table only
     AnyLayer = Annotated[Union[TABLES], Field(discriminator="type")]  # noqa: UP007 - made from a list
     for _table in TABLES:
         _table.model_rebuild()
@@ -137,6 +143,7 @@ def _named(tables: Sequence[AnyLayer], prefix: str, taken: dict[str, str]) -> tu
     counts: dict[str, int] = {}
     for table in tables:
         counts[table.type] = counts.get(table.type, 0) + 1
+        # a recipe that was written back has full names, so the prefix may be there already
         own = (table.name or f"{table.type}{counts[table.type]}").removeprefix(prefix)
         name = prefix + own
         if "." in own:

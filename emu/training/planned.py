@@ -33,4 +33,5 @@ class PlannedRun:
 
 def described(recipe: Recipe, machine: Device) -> tuple[Any, Any]:
     """Return recipe and device as `run.json` has them."""
+    # through JSON, because it is compared with what was read from JSON: tuples are lists on both sides
     return json.loads(recipe.model_dump_json()), json.loads(recipe.machine(machine).model_dump_json())

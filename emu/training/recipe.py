@@ -74,6 +74,7 @@ def _is_empty(items: Sequence[object]) -> bool:
 def _source_of(path: str) -> Source:
     """Return an ONNX file, read once as long as it stays as it is."""
     file = Path(path)
+    # part of the cache's key: a file that was edited is read again
     state = file.stat() if file.is_file() else None
     return _read_source(file, state and (state.st_mtime_ns, state.st_size))
 
@@ -116,6 +117,7 @@ class Network(Table):
     @model_validator(mode="before")
     @classmethod
     def _of_graph(cls, data: Any) -> Any:
+        # before the fields are checked: a graph fills in `input` and `classes`, which are required
         table = dict(cast("Mapping[str, Any]", data)) if isinstance(data, Mapping) else {}
         if not isinstance(table.get("graph"), str):
             return cast(object, data)
@@ -128,6 +130,7 @@ class Network(Table):
                 f"{source.sha256} in place of {table['graph_sha256']}; restore the file"
             )
         wired = source.wired()
+        # the first axis of a graph's input is the batch
         own: dict[str, Any] = {"input": list(wired.shapes[0][1:]), "classes": wired.result[-1] if wired.result else 0}
         for key, value in own.items():
             given: Any = table.setdefault(key, value)
@@ -135,6 +138,7 @@ class Network(Table):
                 raise ConfigError(
                     f"`{key}` of [network] must be {value}, which {source.path} says, got {given}; remove it"
                 )
+        # resolved, so that a run can be resumed from another folder; the hash refuses a changed file then
         return {**table, "graph": str(source.path.resolve()), "graph_sha256": source.sha256}
 
     @model_validator(mode="after")
@@ -146,7 +150,9 @@ class Network(Table):
             raise ConfigError(
                 "[network] must have `layers`, or an ONNX file as `graph`, got neither; add [[network.layers]]"
             )
+        # tables are frozen; names are filled in before anybody can see this table
         object.__setattr__(self, "layers", named(self.layers, RESERVED_NAMES))
+        # (classes,), or (length, classes) for a sequence
         last, shape = self.layers[-1], self.shapes()[-1]
         if shape[-1] != self.classes or len(shape) > 2:
             raise ConfigError(
@@ -182,6 +188,7 @@ class _OptimiserTable(Table):
 
     moves_parts: ClassVar[bool] = True
     decays_gradient: ClassVar[bool] = True
+    # while it is false, it is left out of run.json, and so of the hash of a run
     fused: bool = Field(default=False, exclude_if=lambda fused: not fused)
 
     @property
@@ -291,6 +298,7 @@ class Muon(_OptimiserTable):
 
     @override
     def built(self) -> optim.Optimiser:
+        # for all that is no matrix, and for matrices of `adam_layers`
         adam = optim.Adam(self.beta1, self.beta2, self.eps, self.weight_decay)
         own = (self.learning_rate, self.momentum, self.weight_decay, self.iterations)
         return optim.Muon(*own, self.adam_layers, self.adam_learning_rate, adam)
@@ -326,6 +334,7 @@ class Step(Table):
 
     @model_validator(mode="after")
     def _ascending(self) -> Step:
+        # strictly: a milestone that is listed twice would multiply twice
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ConfigError(f"`milestones` must ascend, got {list(self.milestones)}; sort them")
         return self
@@ -375,6 +384,7 @@ class Training(Table):
 
     @model_validator(mode="after")
     def _has_length(self) -> Training:
+        # both or neither
         if (self.steps is None) == (self.epochs is None):
             got = f"steps = {self.steps} and epochs = {self.epochs}" if self.steps else "neither"
             raise ConfigError(f"exactly one of `steps` and `epochs` must be given, got {got}; keep one of them")
@@ -389,6 +399,7 @@ class SystemTables(Table):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
+        # in place of the check of `Table`, which knows the fields only: any key may be that of a system
         for key, table in cast("Mapping[str, Any]", data).items() if isinstance(data, Mapping) else ():
             if not isinstance(table, Mapping):
                 raise ConfigError(f"`systems.{key}` must be a table, got {table!r}; write [systems.{key}]")
@@ -397,6 +408,7 @@ class SystemTables(Table):
     @property
     def by_key(self) -> Mapping[str, Mapping[str, Any]]:
         """Tables as TOML has them."""
+        # the table has no fields of its own: pydantic keeps all keys here
         return self.model_extra or {}
 
 
@@ -434,9 +446,12 @@ class Recipe(Table):
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:
         compensation = self.loss_scaling.compensation
+        # S is divided out of the gradients before clipping or decay meets them
         if "gradient" in compensation:
             return self
+        # decay that is added to a gradient which carries S must carry S as well
         decays = self.training.optimiser.decays_gradient and self.training.optimiser.weight_decay > 0
+        # what meets gradients before the update, and so meets S as long as it is in them
         for target, used, key in (
             ("clip_threshold", self.training.clip_norm is not None, "training.clip_norm"),
             ("clip_threshold", self.clipping is not None, "clipping"),
@@ -473,7 +488,9 @@ class Recipe(Table):
     @model_validator(mode="after")
     def _globs_match(self) -> Recipe:
         layers = self.network.built()
+        # results, not layers: a layer with layers inside it writes several
         names = [*(name for layer in layers for name in layer.results()), *RESERVED_NAMES]
+        # such a layer writes nothing, so no format of it is ever used
         moving = {layer.name for layer in every(layers) if layer.only_moves}
         for tables in self.precision.layers:
             if not any(fnmatchcase(name, tables.match) for name in names):
@@ -509,6 +526,7 @@ class Recipe(Table):
 
     def decisive(self) -> dict[str, Any]:
         """Return, as plain data (JSON), what decides the bits of a run."""
+        # transport and patience change no bit; a graph counts by its hash, not by its path
         return self.model_dump(mode="json", exclude={"cluster": {"transport", "timeout_s"}, "network": {"graph"}})
 
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:
@@ -523,6 +541,7 @@ class Recipe(Table):
         Raises:
             ConfigError: a key or value breaks a rule.
         """
+        # only what was given: a default of one optimiser or policy would be an unknown key of another
         data = self.model_dump(mode="json", exclude_unset=True)
         return _checked(data, settings, file=file or f"model {self.name}")
 
@@ -546,6 +565,7 @@ def load_recipe(name_or_path: str | Path | Recipe, sets: Sequence[str] = ()) -> 
         >>> load_recipe("lenet", ["training.steps=20"]).training.steps
         20
     """
+    # of a key that is given twice, dict keeps the last value
     settings = dict(parse_setting(text) for text in sets)
     if isinstance(name_or_path, Recipe):
         return name_or_path.with_settings(settings) if settings else name_or_path
@@ -556,6 +576,7 @@ def load_recipe(name_or_path: str | Path | Recipe, sets: Sequence[str] = ()) -> 
 def _checked(data: Mapping[str, Any], settings: Mapping[str, Any], *, file: str) -> Recipe:
     merged = apply_settings(data, settings)
     training = merged.get("training")
+    # exactly one of the two may be there: setting one drops the file's other
     for given, other in (("steps", "epochs"), ("epochs", "steps")):
         if isinstance(training, dict) and f"training.{given}" in settings and f"training.{other}" not in settings:
             cast("dict[str, Any]", training).pop(other, None)

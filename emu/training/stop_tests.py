@@ -39,6 +39,7 @@ def in_words(name: str, tests: Mapping[str, Any]) -> str:
         return f"{improvement.get('of', 'train_loss')} improved by less than {improvement['below']:g} over {over}"
     if limit is None:
         return name
+    # errors and losses are to fall; accuracies, seconds and epochs are to rise
     return f"{name} {'at most' if name.endswith(('error', 'loss')) else 'at least'} {limit:g}"
 
 
@@ -67,8 +68,10 @@ class Improvement(Table):
             >>> Improvement(below=0.1, points=3).holds([0.9, 0.5, 0.45, 0.42])
             False
         """
+        # a gain over n points needs n + 1 values
         if len(measured) <= self.points:
             return False
+        # positive if the value fell, which is a gain for a loss and a loss for an accuracy
         gain = measured[-1 - self.points] - measured[-1]
         return not (gain if self.of.endswith("loss") else -gain) >= self.below  # `not >=`, because NaN is never >=
 
@@ -109,6 +112,7 @@ class StopTests(Table):
         if not tests:
             known = ", ".join(name for name in type(self).model_fields if name != "when")
             raise ConfigError(f"[training.stop] must have at least one test, got none; give one of {known}")
+        # never a bool: in strict mode pydantic takes none for an integer
         if isinstance(self.when, int) and not 1 <= self.when <= len(tests):
             raise ConfigError(
                 f"`when` of [training.stop] must be 'any', 'all', or 1..{len(tests)} of its tests, got {self.when}; "
@@ -132,6 +136,7 @@ class StopTests(Table):
 
     def is_met(self, holding: Sequence[str]) -> bool:
         """Return whether enough tests hold."""
+        # a number is not in the table, and stands for itself
         enough = {"any": 1, "all": len(self.names)}.get(str(self.when), self.when)
         return len(holding) >= int(enough)
 
@@ -141,7 +146,9 @@ class StopTests(Table):
         limit = getattr(self, name)
         if name in ("seconds", "simulated_seconds", "epochs"):
             return measured["epoch" if name == "epochs" else name] >= limit
+        # an error is tested by the accuracy that is measured
         column = name.replace("error", "accuracy")
+        # not measured yet: test metrics come at some log points only
         if not past[column]:
             return False
         newest = past[column][-1]

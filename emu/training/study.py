@@ -78,8 +78,10 @@ class Study(Drawn, Table):
     @model_validator(mode="after")
     def _cases_differ(self) -> Study:
         seen: set[str] = set()
+        # by model and name of a setting: the first `set`, which all others of this name must equal
         sets: dict[tuple[str, str], dict[str, Any]] = {}
         for case in self.cases():
+            # reports tell settings apart by name
             if case.setting.set != sets.setdefault((case.model, case.setting.name), case.setting.set):
                 raise ConfigError(
                     f"`name` of a setting must stand for one `set` per model, got two for {case.setting.name!r} of "
@@ -98,6 +100,7 @@ class Study(Drawn, Table):
 
     def cases(self) -> Iterator[Case]:
         """Yield all runs, seed by seed: so a study that is interrupted has complete comparisons for some seeds."""
+        # each seed once, in the order of first mention
         for seed in dict.fromkeys(seed for grid in self.grid for seed in grid.seeds):
             for grid in self.grid:
                 times = range(grid.seeds.count(seed))  # a seed that a grid lists twice is refused later
@@ -124,12 +127,14 @@ class Case:
     @property
     def key(self) -> str:
         """Name of the run in the study, and of its folder."""
+        # files of one name in two folders give the same key, which is refused as a run that is listed twice
         names = (Path(self.model).stem, Path(self.device).stem, self.setting.name)
         return f"{'-'.join(names)}-seed{self.seed}"
 
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe, with the setting laid over it, and the seed."""
+        # the seed comes last, so no setting replaces it
         return load_recipe(self.model).with_settings({**self.setting.set, "training.seed": self.seed})
 
     @cached_property
@@ -171,6 +176,7 @@ def load_study(path: Path) -> Study:
     """
     study = checked(Study, load_toml(path), file=str(path))
     for case in study.cases():
+        # these properties load and check the files: an error comes before the first run, not in the middle of the study
         assert case.recipe
         assert case.machine
     if study.baseline_setting is not None:

@@ -84,8 +84,10 @@ class Kind:
 
     def version(self, folder: Path) -> str:
         """Return a text that changes if a file changes on which the page depends, or a run's process dies."""
+        # names as well as stamps: a file that appears or goes changes the version
         files = sorted(path for pattern in self.sources for path in folder.glob(pattern))
         trained = [is_trained(each) for each in self.trained_in(folder)]
+        # hashes of texts differ from process to process: versions are compared within one server
         return f"{hash((*trained, *_stamps(files))):x}"
 
 
@@ -104,6 +106,7 @@ def _run(folder: Path) -> str:
 
 def _study(folder: Path) -> str:
     study = checked(Study, RunFolder(folder).read_json(STUDY), file=str(folder / STUDY))
+    # a reader makes no folders
     return study_page(study, StudyFolder(folder, make=False))
 
 
@@ -159,6 +162,7 @@ def kind_of(folder: Path) -> Kind | None:
         ConfigError: it is of no known kind.
     """
     for kind in KINDS:
+        # a study has runs in folders as well, so its marker is looked for before that of a folder of runs
         if any(folder.glob(kind.marker)):
             return kind
     if not folder.exists() or (folder.is_dir() and not any(map(_is_foreign, folder.iterdir()))):

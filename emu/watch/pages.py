@@ -80,12 +80,14 @@ class Pages:
             return None
         if path == f"/{FILE_NAME}":
             return self.kind.view(self.folder)
+        # the whole path: what follows a page's name is no page
         if match := _RUN.fullmatch(path):
             run = self._run(match["key"])
             return RUN_KIND.view(run) if run else None
         if match := _COMPARISON.fullmatch(path):
             runs = [self._run(key) for key in match["keys"].split("/")]
             known = [run for run in runs if run]
+            # one unknown run, no page: the comparison was asked for with it
             return comparison_view(known) if len(known) == len(runs) else None
         return None
 
@@ -96,7 +98,9 @@ class Pages:
         finished, and its address stays good.
         """
         for part in self.kind.runs_in if self.kind else ():
+            # `part` is empty in a folder of runs
             run = self.folder / part / key
+            # resolved, because a link could lead out of the folder
             if (run / RUN_KIND.marker).is_file() and run.resolve().is_relative_to(self.folder):
                 return run
         return None
@@ -128,6 +132,7 @@ class Pages:
         if view is None:
             return None
         with self._lock:  # Altair draws for one thread at a time
+            # the version before the page: files that change meanwhile give another version, and the page is made again
             version, known = view.version(), self._known.get(path)
             if known is not None and known.version == version:
                 return known
@@ -136,6 +141,7 @@ class Pages:
             except EmuError as error:
                 if known is None:
                     raise
+                # with the new version: it is not tried again until files change
                 made = Page(version, known.html, f"An older state is shown, for now: {error}")
             self._known[path] = made
             return made

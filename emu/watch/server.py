@@ -33,6 +33,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# only this server's own frame may show a page
 _POLICY_BELOW = "frame-ancestors 'self'"
 
 
@@ -56,6 +57,7 @@ class WatchServer(ThreadingHTTPServer):
             ConfigError: the folder cannot be watched, or the port is not free.
         """
         self.pages = Pages(folder)
+        # checked here: the socket would raise an OverflowError
         if not 0 <= port <= 65535:
             raise ConfigError(f"--port must be 0..65535, got {port}; leave it out for one that is free")
         try:
@@ -78,6 +80,7 @@ class WatchServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: WatchServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    # connections stay open between the requests of each second
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -89,6 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def __getattr__(self, name: str) -> Any:
+        # the base class answers 501 with a page of its own if it finds no such method
         if name.startswith("do_"):  # every other method
             return self._refuse_method
         raise AttributeError(name)
@@ -98,6 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"emu watch only reads\n", Allow=_METHODS)
 
     def _answer(self) -> None:
+        # a foreign site whose name resolves to 127.0.0.1 could read pages through the user's browser;
+        # its requests have its own name
         if self.headers.get("Host") not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"emu watch answers to this computer alone\n")
             return
@@ -114,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _state(self, path: str) -> None:
         pages = self.server.pages
+        # before the version: something may begin in between, and is then shown at the next request
         waiting = pages.waiting()
         path = unquote(path)  # a browser names a page as it stands in the address
         version, state = pages.version(path), pages.state(path)
@@ -160,6 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (common | headers).items():
             self.send_header(name, value)
         self.end_headers()
+        # the length is that of the page, which a HEAD does not get
         if self.command != "HEAD":
             self.wfile.write(content)
 

@@ -42,6 +42,7 @@ class State:
 
 def state_of_run(folder: Path) -> State:
     """Return the progress of a run."""
+    # before run.json is read: a run may end in between
     has_process = is_trained(folder)
     info = with_status(read_object(folder / RUN), has_process)
     started, ended = _clock(info.get("started")), _clock(info.get("ended"))
@@ -63,9 +64,11 @@ def state_of_run(folder: Path) -> State:
 def state_of_study(folder: Path) -> State:
     """Return the progress of a study."""
     grids: Sequence[dict[str, Any]] = read_object(folder / STUDY).get("grid") or []
+    # as `Study.cases` counts them; the file has every key, defaults included
     planned = sum(
         len(grid["models"]) * len(grid["devices"]) * len(grid["seeds"]) * len(grid["settings"]) for grid in grids
     )
+    # a run appears in `runs` only when it is finished
     finished = len(list((folder / RUNS).glob(f"*/{RUN}")))
     failed = len(list((folder / FAILURES).glob("*.json")))
     return _many(folder, "runs", planned, finished + failed, failed)
@@ -95,12 +98,14 @@ def state_of_comparison(runs: Sequence[Path]) -> State:
 def _many(folder: Path, what: str, planned: int, ended: int, failed: int) -> State:
     says = f"{ended} of {planned} {what} have ended"
     says += f", {failed} of them failed" if failed else ""
+    # a planned number of 0 is not known, not reached
     if planned and ended >= planned:
         return State(f"{says}.", 1.0, True)
     running = held_in(folder / CLAIMS)
     if running:
         more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
         says += f". Training now: {', '.join(running[:_NAMED])}{more}"
+    # holders count while they work, so their files change every few seconds
     quiet = _quiet(folder, (f"{CLAIMS}/*.process", f"{RUNS}/*", f"{ATTEMPTS}/*/{RUN}"))
     return State(f"{says}.{quiet}", ended / planned if planned else None, False)
 
@@ -125,5 +130,6 @@ def _clock(text: object) -> str:
         then = datetime.fromisoformat(str(text))
     except ValueError:
         return ""
+    # a time without a zone counts as UTC
     here = (then if then.tzinfo else then.replace(tzinfo=UTC)).astimezone()
     return here.strftime("%H:%M" if here.date() == datetime.now(UTC).astimezone().date() else "%Y-%m-%d %H:%M")

@@ -65,6 +65,7 @@ class Batches:
         self.data, self.planned, self._seed = data, size, seed
         self.per_epoch = self.examples // size
         self.workers: int | None = None
+        # ascending by step; the last span has no end
         self._spans = [Span(0, 0, 0, size)]
         #: The latest epoch that was asked for, and the order of its examples; -1 before the first.
         self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
@@ -112,17 +113,21 @@ class Batches:
 
     def outputs(self, steps: range) -> int:
         """Return the number of outputs of some steps: examples, times the outputs of each."""
+        # the labels of one example: a single label of an image, a label for each token of a sequence
         return sum(self.size_at(step) for step in steps) * self.data.train_labels[:1].size
 
     def _span(self, step: int) -> Span:
+        # the last span that begins at this step or before it
         return self._spans[bisect_right(self._spans, step, key=lambda span: span.step) - 1]
 
     def position(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step, and how many examples of the epoch come before the step."""
         span = self._span(step)
+        # mini-batches of the span that still fit into the epoch in which it begins; the rest of that epoch is left out
         done, in_epoch = step - span.step, (self.examples - span.offset) // span.size
         if done < in_epoch:
             return span.epoch, span.offset + done * span.size
+        # all later epochs of the span begin at their first example
         epochs, in_last = divmod(done - in_epoch, self.examples // span.size)
         return span.epoch + 1 + epochs, in_last * span.size
 
@@ -150,6 +155,8 @@ class Batches:
     def _chosen(self, step: int) -> Array:
         """Return the indices of a step's examples."""
         epoch, offset = self.position(step)
+        # only one epoch's order is kept: steps ask for epochs in turn, and any epoch can be
+        # drawn again from seed and number
         if self._order[0] != epoch:
             keys = random_integers(
                 self.examples, 32, seed=self._seed, stream=stream_of("data", "order"), step=epoch, draw=0
@@ -161,6 +168,7 @@ class Batches:
     def resize(self, step: int, size: int) -> None:
         """Set the size of the mini-batches of a step and of all later steps."""
         if size != self.size_at(step):
+            # position before the spans change; a span that begins at this very step is replaced
             epoch, offset = self.position(step)
             self._spans = [*(span for span in self._spans if span.step < step), Span(step, epoch, offset, size)]
 
@@ -172,5 +180,6 @@ class Batches:
 
     def load(self, data: dict[str, Any]) -> None:
         """Take what `to_dict` returned."""
+        # JSON has turned each span into a list
         spans: Sequence[Sequence[int]] = data["spans"]
         self._spans, self.workers = [Span(*span) for span in spans], data["workers"]

@@ -21,7 +21,9 @@ def open_compressed(path: Path) -> BinaryIO:
         OSError: it cannot be opened. Damage raises an error only when the damaged part is read.
     """
     with path.open("rb") as file:
+        # XZ's are the longest of the three, so they are compared as a whole
         begin = file.read(len(_XZ))
+    # each library opens the file once more, because it needs the first bytes as well
     if begin.startswith(_GZIP):
         return cast(BinaryIO, gzip.open(path))
     if begin.startswith(_BZIP2):

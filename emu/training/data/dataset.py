@@ -40,7 +40,7 @@ class Dataset:
         test_labels: as `train_labels`.
         source: one sentence: origin of the data, and how they were changed.
         sha256: hash of shapes and values of all four, in the order above; for a sparse matrix: of shape, entries,
-            columns, and begins of rows.
+            columns, and starts of rows.
     """
 
     train_inputs: Inputs
@@ -86,12 +86,14 @@ def _load(spec: Data, input_shape: Sequence[int], classes: int) -> tuple[Arrays,
 
 
 def _images(spec: Images, input_shape: Sequence[int], classes: int) -> tuple[Arrays, str]:
+    # class numbers first: what is still out of range then is refused by `_check`
     sides = with_class_numbers([raw for raw in _read(spec.source) if raw is not None], classes)
     for raw in sides:
         _check(raw, classes)
         if spec.scale is None:
             require_scale(raw)
     sides = [channels_first(raw, input_shape[0]) for raw in sides]
+    # a data set without test images of its own gives some of its images away
     train, test = sides if len(sides) > 1 else split(sides[0], spec.test_images)
     (train_images, how), (test_images, _) = (_prepare(raw, spec, input_shape) for raw in (train, test))
     arrays = (train_images, train.labels.astype(np.int64), test_images, test.labels.astype(np.int64))
@@ -103,6 +105,8 @@ def _images(spec: Images, input_shape: Sequence[int], classes: int) -> tuple[Arr
 def _read(source: str) -> tuple[Raw, Raw | None]:
     if source == "digits":
         return read_digits(), None
+    # any other text is a path; the kind of a file follows from its ending, except IDX,
+    # which follows from its whole name
     path = Path(source)
     readers: dict[str, Callable[[Path], tuple[Raw, Raw | None]]] = {".npz": read_npz, ".npy": read_npy}
     if path.is_dir():
@@ -135,6 +139,7 @@ def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
             f"`test_images` must be below the number of images, got {test_images} of {count} in {raw.path}; "
             "choose fewer"
         )
+    # chosen from checked labels: `_images` calls this after `_check`
     chosen = held_out(raw.labels, test_images)
     return raw.select(~chosen), raw.select(chosen)
 
@@ -156,6 +161,7 @@ def _check(raw: Raw, classes: int) -> None:
         raise ConfigError(f"a data file must hold at least one image, got none in {raw.path}; check the file")
     if raw.images.dtype.kind not in "uif":
         raise ConfigError(f"images must be real numbers, got dtype {raw.images.dtype} in {raw.path}; convert them")
+    # a float64 beyond float32 becomes an infinity here, and is refused as such
     with np.errstate(over="ignore"):
         finite = np.isfinite(raw.images.astype(np.float32))
     if not finite.all():
@@ -181,18 +187,24 @@ def _bad_shape(raw: Raw) -> ConfigError:
 
 
 def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    # argmax of a mask is its first True
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
 
 
 def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArray[np.float32], str]:
     """Return images in the network's input shape, and a description of how they were changed."""
     channels, rows, columns = input_shape
+    # (N, rows, columns) is one channel: (N, 1, rows, columns)
     images = raw.images.reshape(len(raw.images), 1, *raw.images.shape[1:]) if raw.images.ndim == 3 else raw.images
+    # (N, features): flat images, if there are as many numbers as the input has
     if images.ndim == 2 and images.shape[1] == channels * rows * columns:
         images = images.reshape(-1, channels, rows, columns)
     if images.ndim != 4:
         raise _bad_shape(raw)
+    # the largest whole factor that fits in both directions, and 1 for images that are too
+    # large, which are refused below
     upsample = spec.upsample or max(min(rows // images.shape[2], columns // images.shape[3]), 1)
+    # from the rows alone; `reached` shows whether columns get as many
     pad = max((rows - upsample * images.shape[2]) // 2, 0) if spec.pad is None else spec.pad
     reached = (images.shape[1], *(upsample * extent + 2 * pad for extent in images.shape[2:]))
     if reached != tuple(input_shape):
@@ -202,6 +214,7 @@ def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArra
             "`input` of [network]"
         )
     scale = raw.scale if spec.scale is None else spec.scale
+    # divided before pixels are repeated: the same bits from fewer divisions
     images = images.astype(np.float32) / np.float32(scale)
     images = images.repeat(upsample, axis=2).repeat(upsample, axis=3)
     images = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
@@ -212,9 +225,11 @@ def _sha256(given: Sequence[Inputs]) -> str:
     digest = hashlib.sha256()
     for item in given:
         arrays = [item] if isinstance(item, np.ndarray) else [item.data, item.indices, item.indptr]
+        # the shape of a sparse matrix does not follow from its three arrays: columns at the end may have no entries
         if isinstance(item, CSR):
             digest.update(f"sparse{item.shape}".encode())
         for array in arrays:
+            # dtype and shape too: equal bytes may be other numbers, or the same numbers in other rows
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(cast(Any, np.ascontiguousarray(array)))
     return digest.hexdigest()

@@ -32,6 +32,7 @@ IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 #: Largest pixel of the bundled digits, and of 8-bit images.
 DIGITS_SCALE, BYTE_SCALE = 16.0, 255.0
 #: Names of the files of a data set: MNIST's, or EMNIST's, which begin with the name of the set.
+#: e.g. emnist-letters-train-images-idx3-ubyte.gz: set `emnist-letters-`, side `train`, kind `images`
 _IDX_NAME = re.compile(r"(?P<set>.*?)(?P<side>train|t10k|test)-(?P<kind>images|labels)[-.]idx\d-ubyte(\.\w+)?")
 #: Names of arrays in an archive, inputs and labels: Keras', and MedMNIST's.
 _ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("train_images", "train_labels", "test_images", "test_labels"))
@@ -75,10 +76,12 @@ def read_digits() -> Raw:
 
     Source: scikit-learn `load_digits`, the test set of UCI "Optical Recognition of Handwritten Digits", CC BY 4.0.
     """
+    # find_spec finds the package's folder without importing the package
     spec = find_spec("sklearn")
     package = Path(spec.origin).parent if spec and spec.origin else Path()
     path = package / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(path, delimiter=",", dtype=np.int64) if path.is_file() else _digits_from_library()
+    # a row of the table: 64 pixels, row by row, and the digit
     images, labels = table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1]
     name = "scikit-learn digits"
     return Raw(images, labels, name, name, name, DIGITS_SCALE)
@@ -99,12 +102,14 @@ def read_folder(folder: Path) -> tuple[Raw, Raw | None]:
     archives = sorted(folder.glob("*.npz"))
     if not sets and len(archives) == 1:
         return read_npz(archives[0])
+    # MNIST's own names, which have no prefix, win over all other sets in the folder
     choices = [str(path.name) for path in archives] if not sets else [f"{name}train-images..." for name in sets]
     if len(choices) > 1 and "" not in sets:
         raise ConfigError(
             f"a folder of data must hold one data set, got {', '.join(choices)} in {folder}; name the file of training "
             "images as `source` of [data]"
         )
+    # without any set, the empty prefix gives the error that names the missing files
     return _idx_set(folder, "" if "" in sets or not sets else next(iter(sets)))
 
 
@@ -133,6 +138,7 @@ def _idx_set(folder: Path, name: str) -> tuple[Raw, Raw | None]:
     test = "t10k" if any(side == "t10k" for side, _ in paths) else "test"
     sides: list[Raw] = []
     for side in ("train", test):
+        # without any file of the test side there is no test set; if one of its two files is there, the other must be
         if side == test and not any(other == test for other, _ in paths):
             return sides[0], None
         for kind in ("images-idx3", "labels-idx1"):
@@ -169,7 +175,7 @@ def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
 
 def _idx_array(file: BinaryIO, path: Path, dimensions: Sequence[int]) -> Array:
     magic = file.read(4)
-    # 0, 0, type of elements, number of dimensions
+    # the magic number: 0, 0, type of elements, number of dimensions
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in IDX_TYPES or magic[3] not in dimensions:
         allowed = " or ".join(f"0x000008{n:02x}" for n in dimensions)
         raise ConfigError(
@@ -180,7 +186,9 @@ def _idx_array(file: BinaryIO, path: Path, dimensions: Sequence[int]) -> Array:
     header = file.read(4 * magic[3])
     shape = tuple(int.from_bytes(header[4 * i : 4 * i + 4], "big") for i in range(len(header) // 4))
     dtype = np.dtype(IDX_TYPES[magic[2]])
+    # None if the file ends within its header
     size = math.prod(shape) * dtype.itemsize if len(shape) == magic[3] else None
+    # to the end of the file, so that a file that is too long is refused as well
     content = file.read() if size is not None else b""
     if size != len(content):
         expected = f"{size} bytes for shape {shape}" if size is not None else f"a header of {4 * magic[3]} bytes"
@@ -198,12 +206,15 @@ def read_npz(path: Path) -> tuple[Raw, Raw | None]:
         ConfigError: an array is missing, the file is damaged, or it holds pickled objects.
     """
     try:
+        # np.load goes by content: it would return an .npy that is named .npz as a plain array, which has no `files`
         if not zipfile.is_zipfile(path):
             raise zipfile.BadZipFile("not a zip archive, or cut off")
         with np.load(path, allow_pickle=False) as archive:
+            # read while the archive is open: it decompresses an array only when it is asked for
             arrays: dict[str, Array] = {name: np.asarray(archive[name]) for name in archive.files}
     except UNREADABLE_ARRAYS as error:
         raise unreadable(path, "an .npz archive of plain arrays", error) from None
+    # False and True are the indices 0 and 1: MedMNIST's names count only if Keras' are not there
     names = _ARRAYS["x_train" not in arrays and "train_images" in arrays]
     tested = names[2] in arrays or names[3] in arrays
     for name in names[: 4 if tested else 2]:

@@ -31,8 +31,10 @@ def with_class_numbers(sides: list[Raw], classes: int) -> list[Raw]:
     """
     sides = [_flat(_whole(raw)) for raw in sides]
     numbers = [raw.labels for raw in sides if raw.labels.ndim == 1 and raw.labels.size]
+    # labels of another form stay as they are, for `_check` of `dataset.py` to refuse
     if len(numbers) < len(sides) or any(labels.dtype.kind not in "ui" for labels in numbers):
         return sides
+    # a label equal to `classes` shows that labels count from 1; labels 1..classes-1 alone may count from 0 as well
     if (min(int(x.min()) for x in numbers), max(int(x.max()) for x in numbers)) != (1, classes):
         return sides
     return [replace(raw, labels=raw.labels.astype(np.int64) - 1, notes=(*raw.notes, shifted(classes))) for raw in sides]
@@ -66,6 +68,7 @@ def _flat(raw: Raw) -> Raw:
         return raw
     if labels.shape[1] == 1:
         return replace(raw, labels=labels[:, 0], notes=(*raw.notes, "labels of shape (N, 1) flattened"))
+    # other numbers in several columns are refused by `_check`, which names the shape
     if labels.shape[1] > 1 and labels.size and labels.min() >= 0 and labels.max() <= 1:
         one_hot = (labels.sum(axis=1) == 1).all()
         kind = "one-hot rows" if one_hot else "several labels for an image"
@@ -79,6 +82,7 @@ def _flat(raw: Raw) -> Raw:
 def channels_first(raw: Raw, channels: int) -> Raw:
     """Return images (N, rows, columns, channels) as (N, channels, rows, columns); others unchanged."""
     images = raw.images
+    # if both axes could be channels, the first is taken
     if images.ndim != 4 or images.shape[1] == channels or images.shape[3] != channels:
         return raw
     return replace(raw, images=np.moveaxis(images, 3, 1), notes=(*raw.notes, "channels moved from the last axis"))
@@ -96,6 +100,7 @@ def require_scale(raw: Raw) -> None:
     if images.dtype == np.uint8 or raw.scale != 1 or not images.size:
         return
     least, most = images.min(), images.max()
+    # integers of 0 and 1 alone, such as masks, need no scale
     if images.dtype.kind in "ui":
         sign = "signed " if images.dtype.kind == "i" else ""
         pixels, is_unknown = f"{sign}{8 * images.dtype.itemsize}-bit integers", bool(most > 1)

@@ -51,6 +51,7 @@ def fnv1a(bytes_: Array) -> NDArray[np.uint64]:
         >>> hex(int(fnv1a(np.frombuffer(b"foobar", np.uint8))))
         '0x85944171f73967e8'
     """
+    # FNV-1a: exclusive or with the byte first, then the product
     state = np.full(bytes_.shape[:-1], FNV_OFFSET, np.uint64)
     with np.errstate(over="ignore"):  # the product is modulo 2**64; NumPy warns about scalars only
         for index in range(bytes_.shape[-1]):
@@ -74,6 +75,8 @@ def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int6
     for n in range(1, longest + 1):
         for distance in range(1, reach - n + 2):
             end = reach - distance + 1
+            # length and distance are hashed as well, so the same bytes elsewhere in the window are another n-gram. Both
+            # fit a byte, because `reach` is at most 255
             keys = np.empty((count, n + 2), np.uint8)
             keys[:, 0], keys[:, 1], keys[:, 2:] = n, distance, windows[:, end - n : end]
             hashed.append((fnv1a(keys) % np.uint64(columns)).astype(np.int64))
@@ -81,18 +84,24 @@ def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int6
 
 
 def _examples(text: Bytes, spec: Ngrams, columns: int) -> tuple[CSR, Labels]:
+    # (examples, reach + 1): what an example reads, and its label at the end
     windows = np.lib.stride_tricks.sliding_window_view(text, spec.reach + 1)[:: spec.stride]
     data: list[Array] = []
     indices: list[Array] = []
     counts: list[Array] = []
     dtype = np.int32 if columns < 2**31 else np.int64
     for begin in range(0, len(windows), BLOCK):
+        # (examples of the block, n-grams): equal columns are neighbours now; n-grams whose
+        # hashes collide are counted together
         ascending = np.sort(ngram_columns(windows[begin : begin + BLOCK, :-1], spec.longest, columns), axis=1)
         is_first = np.ones(ascending.shape, bool)
         is_first[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+        # from the first of a column to the first of the next: how often the column occurs. Each row begins with a
+        # first, so no count crosses rows
         data.append(np.diff(np.flatnonzero(is_first), append=ascending.size).astype(np.float32))
         indices.append(ascending[is_first].astype(dtype))
         counts.append(is_first.sum(axis=1))
     starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
+    # unchecked: counts are integers of at most 255 * 256 / 2, which fp32 holds exactly
     matrix = CSR.of(np.concatenate(data), np.concatenate(indices), starts, (len(windows), columns), "fp32", check=False)
     return matrix, windows[:, -1].astype(np.int64)

@@ -35,6 +35,7 @@ def text_sequences(spec: Text, length: int) -> tuple[Arrays, str]:
         ConfigError: the file is missing, or too short for a sequence on either side.
     """
     parts, title = text_parts(spec.source, spec.test_share, length, "the network's input")
+    # training sequences may overlap; test sequences do not, so each byte is predicted at most once
     strides = (spec.stride, length)
     sides = [_windows(part.astype(np.int64), length, by) for part, by in zip(parts, strides, strict=True)]
     (train, train_next), (test, test_next) = sides
@@ -79,7 +80,9 @@ def _text_file(source: str) -> tuple[Path, str]:
 
 
 def _windows(text: Array, length: int, stride: int) -> tuple[Array, Array]:
+    # (sequences, length + 1): inputs are all but the last byte, labels all but the first
     windows = np.lib.stride_tricks.sliding_window_view(text, length + 1)[::stride]
+    # copies, because rows of the view share memory with each other
     return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
 
 
@@ -97,6 +100,7 @@ def synthetic_frames(spec: Frames, features: int, classes: int) -> tuple[Arrays,
     centres = _normal((classes, features), "points", spec.seed)
     sides: list[Array] = []
     for name, count in (("train", spec.count), ("test", spec.test_count)):
+        # labels and noise have streams of their own: more frames to train do not change the test frames
         drawn = random_integers(count, 32, seed=spec.seed, stream=stream_of(name, "labels"), step=0, draw=0)
         labels = drawn.astype(np.int64) % classes
         noise = _normal((count, features), name, spec.seed)

@@ -23,6 +23,7 @@ def held_out(labels: Labels, count: int) -> NDArray[np.bool_]:
         count: number of examples to hold out, fewer than there are.
     """
     total = len(labels)
+    # a hash needs no generator: the order is the same for every version of NumPy and Python
     rank = [hashlib.sha256(f"{SPLIT_KEY}/{i}".encode()).digest() for i in range(total)]
     classes, sizes = np.unique(labels, return_counts=True)
     exact = [int(size) * count for size in sizes]  # times `total`: integers, so that no share is rounded
@@ -30,6 +31,7 @@ def held_out(labels: Labels, count: int) -> NDArray[np.bool_]:
     # largest remainders first, so that the shares add up to `count`
     by_remainder = sorted(range(len(exact)), key=lambda c: (-(exact[c] % total), c))
     for c in by_remainder[: count - sum(quota)]:
+        # `count` is below `total`, so a class's share is below its size: rounded up, it is at most the whole class
         quota[c] += 1
     chosen = np.zeros(total, dtype=bool)
     for label, share in zip(classes, quota, strict=True):

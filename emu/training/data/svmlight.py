@@ -83,6 +83,7 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
     """
     path, more = Path(spec.source), [] if spec.test_source is None else [Path(spec.test_source)]
     files = [_Rules(file, columns, classes, 0 if spec.zero_based else 1) for file in (path, *more)]
+    # a matrix and labels for each file; labels still as the file has them
     (train, *tests), stored = zip(*map(_read, files), strict=True)
     labels, *test_labels = _class_numbers(stored, files)
     if tests:
@@ -98,6 +99,7 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
         tested = held_out(labels, count)
         arrays = (train[~tested], labels[~tested], train[tested], labels[tested])
     source = f"{path}: {len(arrays[0])} examples of {columns} columns to train, {len(arrays[2])} to test"
+    # the same condition as in `_class_numbers`, which has moved them
     count_from_one = max(int(of_file.max()) for of_file in stored) == classes
     return arrays, f"{source}; {shifted(classes)}" if count_from_one else source
 
@@ -130,6 +132,7 @@ def _read(rules: _Rules) -> tuple[CSR, Labels]:
     except ConfigError:
         raise
     except UNREADABLE_ARRAYS as error:
+        # errors of decompression are OSErrors too, but the system has no text for them
         if not isinstance(error, OSError) or error.strerror is None:
             raise unreadable(path, "a text in the format of SVMlight, maybe compressed", error) from None
         raise ConfigError(
@@ -151,6 +154,7 @@ def _class_numbers(stored: Sequence[Labels], files: Sequence[_Rules]) -> list[La
         ConfigError: a label is K, but another one is not in 1..K.
     """
     classes = files[0].classes
+    # nothing reaches `classes`: they count from 0, and -1 of two classes is class 0
     if max(int(labels.max()) for labels in stored) < classes:
         return [np.maximum(labels, 0) for labels in stored]
     if min(int(labels.min()) for labels in stored) != 1:
@@ -175,10 +179,13 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
 def _block(lines: list[bytes], begin: int, rules: _Rules) -> _Block:
     """Return labels, entries of each row, columns and values of some lines."""
     text = b"".join(lines)
+    # only the last line of a file may lack its end
     text = _COMMENT.sub(b"", text if text.endswith(b"\n") else text + b"\n")
     if not _LINES.fullmatch(text):
         raise _first_fault(lines, begin, rules)
+    # entries of each line that is not blank; a line without entries is an example of zeros
     counts = np.array([line.count(b":") for line in text.split(b"\n") if line.strip()], np.int64)
+    # float rounds each decimal correctly to float64
     numbers = np.fromiter(map(float, text.replace(b":", b" ").split()), np.float64)
     ends = np.cumsum(counts)
     # a line is a label and two numbers for each entry: before line i there are i labels and all earlier entries
@@ -193,6 +200,7 @@ def _block(lines: list[bytes], begin: int, rules: _Rules) -> _Block:
         and (labels <= rules.most_label).all()
         and (columns >= 0).all()
         and (columns < rules.columns).all()
+        # ascending within each line: the first entry of a line is not compared with the line before
         and (np.diff(columns, prepend=-1.0)[follows] > 0).all()
         and np.isfinite(data).all()
     )
@@ -214,6 +222,7 @@ def _first_fault(lines: Sequence[bytes], begin: int, rules: _Rules) -> ConfigErr
             index, (rule, got, remedy) = fault
             position = f"{rules.path}, line {number}, column {words[index].start() + 1}"
             return ConfigError(f"{rule}, got {_shown(got)} in {position}; {remedy}")
+    # the slow rules repeat those of the expression and of `_block`: what these refuse breaks a rule in some line
     raise AssertionError(f"lines {begin} and later of {rules.path} have no fault")
 
 
@@ -224,6 +233,7 @@ def _fault(words: list[bytes], rules: _Rules) -> tuple[int, tuple[str, bytes, st
     wrong = _fault_of_label(words[0], rules)
     if wrong is not None:
         return 0, wrong
+    # below every index, so the first entry always ascends
     before = -1.0
     for index, word in enumerate(words[1:], 1):
         wrong = _fault_of_entry(word, before, rules)

@@ -59,14 +59,17 @@ class Claim:
             OSError: the folder cannot be written.
         """
         self.lock.parent.mkdir(parents=True, exist_ok=True)
+        # an object of its own for each claim: within one process, two claims exclude each other as well
         lock = FileLock(self.lock)
         if not self._takes(lock):
             yield False
             return
         try:
+            # the holder's file is written before the block begins
             with counting(self._write, BEAT_S):
                 yield True
         finally:
+            # while the lock is still taken: after its release, the file may be another process's
             self.holder.unlink(missing_ok=True)
             if self.is_tidy:
                 with suppress(OSError):  # Windows keeps open files
@@ -82,16 +85,19 @@ class Claim:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
+            # no lock decides here: two processes that ask at the same moment may both be told that it is free
             return not self.is_held()
         return True
 
     def is_held(self) -> bool:
-        """Return whether a process that lives holds the claim, as far as its file says; nothing is written."""
+        """Return whether a living process holds the claim, as far as its file says; nothing is written."""
         try:
+            # by the age of the file: a reader that has just begun has no earlier count to compare with
             age_s = time.time() - self.holder.stat().st_mtime
         except OSError:
             return False
         holder = Holder.of_lines(self.read())
+        # the age alone decides for a holder on another computer, whose processes cannot be seen from here
         return age_s < LOST_S and not (holder and has_ended(holder.plain()))
 
     def read(self) -> str:
@@ -106,7 +112,8 @@ class Claim:
 
 
 def held_in(claims: Path) -> list[str]:
-    """Return the keys of the claims in a folder that processes which live hold, in alphabetical order."""
+    """Return the keys of the claims in a folder that living processes hold, in alphabetical order."""
+    # lock files stay in `claims` for good; only a holder's file says that somebody works
     keys = sorted(path.stem for path in claims.glob("*.process"))
     return [key for key in keys if Claim(claims, key).is_held()]
 
@@ -121,6 +128,7 @@ def training_alone(folder: Path) -> Generator[None]:
     claim = Claim.of_run(folder)
     with ExitStack() as stack:
         try:
+            # on a stack, because only the entry may raise this error: an OSError of the block itself passes through
             is_ours = stack.enter_context(claim.hold())
         except OSError as error:
             raise ConfigError(

@@ -31,6 +31,7 @@ class History:
     def add(self, table: str, **row: Any) -> None:
         """Add a row; columns that are not given are null."""
         for column, values in self._columns[table].items():
+            # every column grows by one, so that all stay of one length
             values.append(row.get(column))
 
     def add_counts(self, step: int, counters: CounterTable, counter_bits: int) -> None:
@@ -42,9 +43,11 @@ class History:
             counter_bits: width of the device's registers.
         """
         for (layer, role), counts in counters.items():
+            # nothing was written in this role since the last log point: no rows, rather than rows of 0
             if not counts.elements:
                 continue
             where = {"step": step, "layer": layer, "role": role}
+            # a table holds what the hardware's counters would show, which stop at their largest value
             register = counts.register.saturated(counter_bits)
             for kind, side in (("positive", register.positive), ("negative", register.negative)):
                 for exponent, count in sorted(side.items()):
@@ -60,6 +63,7 @@ class History:
     def _add_scales(self, where: dict[str, Any], counts: ScaleCounts) -> None:
         """Add the counts of blocks, in the order of `ScaleCounts`."""
         numbers = counts.to_dict()
+        # taken out first: what is left are single numbers, a row for each
         for exponent, count in numbers.pop("exponents"):
             self.add("scales", **where, kind="scale", exponent=exponent, count=count)
         for kind, count in numbers.items():
@@ -68,6 +72,7 @@ class History:
     def add_profile(self, step: int, profile: Profile) -> None:
         """Add the times that operations took in the interval that ends at `step`."""
         for row in profile.rows():
+            # an empty text in a row of the profile stands for "none", which is null in a table
             self.add("profile", step=step, **{name: None if value == "" else value for name, value in row.items()})
 
     def last(self, table: str, column: str) -> Any:
@@ -77,6 +82,7 @@ class History:
     def write(self, folder: RunFolder) -> None:
         """Write every table."""
         for name, columns in self._columns.items():
+            # an optional table without a row would only say that its system is not in use
             if columns["step"] or name not in OPTIONAL_TABLES:
                 folder.write_table(name, columns)
 
@@ -91,6 +97,7 @@ class Rates(NamedTuple):
 
 def rates(counters: CounterTable) -> Rates:
     """Return the shares of written elements by flag; 0 if none were written."""
+    # rates are of all elements written, of every role and layer together
     elements = sum(c.elements for _, c in counters.items())
     counted = [[getattr(c.flags, name) for name in Rates._fields] for _, c in counters.items()]
     return (

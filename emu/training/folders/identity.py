@@ -44,6 +44,7 @@ class Identity(NamedTuple):
         Raises:
             ConfigError: it belongs to another recipe, device, data or number of nodes.
         """
+        # the number of nodes is part of the identity, through the recipe; below it only chooses the message
         if state.get("identity") == self.identity:
             return
         nodes = state.get("nodes", self.nodes)

@@ -48,6 +48,7 @@ class Holder:
     def of_lines(cls, text: str) -> Holder | None:
         """Return the holder that such a text names; None for another text, such as one that is half written."""
         name, _, rest = text.partition("\n")
+        # from the right: a colon in the name of the computer does no harm
         computer, _, process = name.rpartition(":")
         count = rest.strip()
         if not (process.isdecimal() and count.isdecimal()):
@@ -61,6 +62,7 @@ class Holder:
 
 def has_ended(holder: Mapping[str, Any]) -> bool:
     """Return whether a holder, given as plain data, was a process of this computer and has ended."""
+    # a process of another computer counts as alive here; its count decides
     return holder.get("computer") == platform.node() and not _lives(holder.get("process"))
 
 
@@ -96,11 +98,14 @@ class Counts:
             key: run or trial that is leased.
             holder: text or table that contains the holder's count; any difference counts as a new count.
         """
+        # on this process's own clock: clocks of computers need not agree
         if key not in self._last or self._last[key][0] != holder:
+            # what is compared is the whole text or table: another holder with the same count is a change as well
             self._last[key] = holder, time.monotonic()
 
     def stands_still(self, key: Hashable) -> bool:
         """Return whether the count of a lease has stood still for longer than `patience_s`."""
+        # a lease that was never noted does not stand still: patience begins with the first look
         return key in self._last and time.monotonic() - self._last[key][1] > self._patience_s
 
     def forget(self, key: Hashable) -> None:
@@ -117,7 +122,9 @@ def counting(write: Callable[[int], None], every_s: float) -> Generator[None]:
         every_s: seconds between two counts.
     """
     done = threading.Event()
+    # in the caller's thread: its OSError is the caller's, and the lease is written before the block begins
     write(0)
+    # daemon: a process that ends while the block runs does not wait for it
     thread = threading.Thread(target=_count, args=(done, write, every_s), daemon=True)
     thread.start()
     try:
@@ -129,7 +136,9 @@ def counting(write: Callable[[int], None], every_s: float) -> Generator[None]:
 
 def _count(done: threading.Event, write: Callable[[int], None], every_s: float) -> None:
     number = 0
+    # `wait` returns at once when the block ends, so leaving costs no whole interval
     while not done.wait(every_s):
         number += 1
+        # a write that fails is made up for by the next; only many in a row make the holder look lost
         with suppress(OSError):
             write(number)

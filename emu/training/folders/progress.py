@@ -39,6 +39,7 @@ class RunProgress:
     @property
     def left_s(self) -> float | None:
         """Seconds that the rest takes at the speed so far; None before the first log point."""
+        # no speed before the first log point of this process, and nothing left after the last
         if not self.planned > self.done > self.began or self.spent_s <= 0:
             return None
         return self.spent_s / (self.done - self.began) * (self.planned - self.done)
@@ -64,7 +65,9 @@ def progress_of(folder: Path, info: Mapping[str, Any]) -> RunProgress:
     path = folder / METRICS
     try:
         steps: list[int] = read_parquet(path, ["step"]).column("step").to_pylist()
+        # run.json is written when the process begins, and again only at its end
         spent_s = path.stat().st_mtime - (folder / RUN).stat().st_mtime
+    # KeyError: the table has no column `step`
     except (*arrow_errors(), KeyError):  # not written yet, or being copied
         return RunProgress(began, began, planned, 0.0)
     return RunProgress(began, max([*steps, began]), planned, spent_s)

@@ -68,7 +68,7 @@ class RunFolder:
     def create(cls, path: str | Path) -> RunFolder:
         """Make a new folder, parents included; an empty one that exists is used.
 
-        Files that a process killed in its first write left half written do not count, and are left to `open`.
+        Half-written files that a killed process left behind do not count; `open` removes them.
 
         Raises:
             ConfigError: the folder exists and is not empty, or cannot be made or written.
@@ -81,6 +81,7 @@ class RunFolder:
                     f"with --out, or continue that run with --resume {folder.path}"
                 )
             folder.path.mkdir(parents=True, exist_ok=True)
+            # written before training begins: hours of steps must not end in a folder that cannot be written
             folder._probe()
         except OSError as error:
             raise ConfigError(
@@ -112,6 +113,7 @@ class RunFolder:
         """
         folder = cls.existing(path)
         try:
+            # called by the process that holds the run's claim, so no other training writes these files
             for unfinished in folder.path.glob(f"*{TEMPORARY}"):
                 unfinished.unlink()
             folder._probe()
@@ -157,6 +159,7 @@ class RunFolder:
         Raises:
             ConfigError: as `write_bytes`.
         """
+        # all columns, so that files of one table never differ in their columns
         assert set(columns) == set(TABLES[name]), (
             f"{name} must have the columns {list(TABLES[name])}, got {list(columns)}"
         )
@@ -180,6 +183,7 @@ class RunFolder:
             return {column: [] for column in TABLES[name]}
         try:
             table = read_parquet(path)
+            # columns that the file lacks stay null
             columns: dict[str, list[Any]] = {column: [None] * table.num_rows for column in TABLES[name]}
             for column in table.column_names:
                 kind = TABLES[name].get(column)
@@ -188,6 +192,7 @@ class RunFolder:
                 columns[column] = table.column(column).cast(kind).to_pylist()
             if up_to_step is None:
                 return columns
+            # the resumed run takes these steps again and writes their rows again
             kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]
             return {column: [values[row] for row in kept] for column, values in columns.items()}
         except (*arrow_errors(), TypeError) as error:
@@ -257,8 +262,10 @@ class RunFolder:
             ConfigError: the disk is full, or the file cannot be written; the old checkpoint is intact.
         """
         # reshaped, because ascontiguousarray makes an array of shape () one of shape (1,)
+        # safetensors writes an array's memory as it lies: a transposed array would come back with other numbers;
         contiguous = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
         text = json.dumps(state)  # keys keep their order: it is the order of rows in the tables
+        # the state is text within the label's text: its hash is of exactly these characters, and JSON keeps NaN
         label = {"format": CHECKPOINT_FORMAT, "sha256": _sha256(contiguous, text), "state": text}
         # a single entry: safetensors writes several in an order that changes from call to call
         self.write_bytes(CHECKPOINT, _safetensors().save(contiguous, {"emu": json.dumps(label)}))
@@ -271,11 +278,14 @@ class RunFolder:
         """
         path, remedy = self.path / CHECKPOINT, f"restore it from a backup, or {_NEW_RUN}"
         try:
+            # read once: header, tensors and hash are of the same version of the file
             content = path.read_bytes()
             length = int.from_bytes(content[:8], "little")
             # a safetensors file: length of the header in 8 bytes, header in JSON, tensors
+            # read by hand, because `safetensors.numpy.load` does not return the metadata
             label = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["emu"])
             arrays = cast("dict[str, Array]", _safetensors().load(content))
+            # before the hash: another layout may hash other things
             if label["format"] != CHECKPOINT_FORMAT:
                 raise _damaged(path, f"a checkpoint of the form {CHECKPOINT_FORMAT!r}", label["format"], remedy)
             sound = _sha256(arrays, label["state"]) == label["sha256"]
@@ -304,12 +314,13 @@ def is_unfinished(path: Path) -> bool:
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """Return whether a file is more than what stands in a folder before a run begins."""
+    """Return whether a file is of a run, not one that may be in the folder before the run begins."""
     return path.name not in CLAIM_FILES and not is_unfinished(path)
 
 
 def runs_in(folder: Path) -> list[Path]:
     """Return the folders of runs in a folder, by name."""
+    # a folder without run.json has not begun a run
     return sorted(path.parent for path in folder.glob(f"*/{RUN}"))
 
 
@@ -339,6 +350,7 @@ def _finite(data: object) -> object:
 
 
 def _unwritten(path: Path, error: OSError) -> ConfigError:
+    # the disk, the user's quota, or the largest file that the file system takes
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     remedy = "free some space" if full else "check the folder"
     old = f"the {path.name} saved before is intact; " if path.is_file() else ""
@@ -356,14 +368,18 @@ def _damaged(path: Path, kind: str, got: str, remedy: str) -> ConfigError:
 
 def _sha256(arrays: Mapping[str, Array], state: str) -> str:
     digest = hashlib.sha256(state.encode())
+    # sorted: safetensors returns tensors in an order of its own
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
+        # name, dtype and shape between the bytes of arrays, so that no two checkpoints have the same stream of bytes by
+        # accident; the shape of the given array, because `ascontiguousarray` makes () a (1,)
         digest.update(f"\n{name} {array.dtype.str} {np.shape(arrays[name])}\n".encode())
         digest.update(cast(Any, array.reshape(-1).view(np.uint8)))
     return digest.hexdigest()
 
 
 def _safetensors() -> Any:
+    # imported when a checkpoint is written or read: reading `run.json` needs no such package
     return import_module("safetensors.numpy")
 
 

@@ -18,7 +18,7 @@ KILLED = "its process was killed, or its computer went off"
 
 
 def is_trained(folder: Path) -> bool:
-    """Return whether a process that lives trains in a folder. Ask before `run.json` is read: a run may end between."""
+    """Return whether a living process trains in a folder. Ask before reading `run.json`: a run may end in between."""
     return Claim.of_run(folder).is_held()
 
 

@@ -29,6 +29,7 @@ def result_in(folder: Path, case: Planned) -> dict[str, Any] | None:
     if not (folder / RUN).is_file():
         return None
     info = RunFolder(folder).read_json()
+    # both sides are plain data as JSON has it
     if (info.get("recipe"), info.get("device")) != case.described:
         raise ConfigError(
             f"a study's folder must hold its own runs, got {folder}, whose recipe or device differs from the "
@@ -122,8 +123,10 @@ def kept_in(home: StudyFolder, ended: int, total: int, what: str) -> str:
         total: how many there are.
         what: "runs" or "trials".
     """
+    # a folder without a checkpoint would begin again from its first step: nothing of it is kept
     begun = len(list((home.path / ATTEMPTS).glob(f"*/{CHECKPOINT}")))
     runs = "runs that have" if begun > 1 else "run that has"
+    # "them": the runs or trials that have ended, which the sentence has named
     kept = ["them"] if ended else []
     kept += [f"the checkpoints of {begun} {runs} begun"] if begun else []
     keeps = f"keeps {', and '.join(kept)}" if kept else "has no checkpoint yet"

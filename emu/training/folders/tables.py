@@ -94,12 +94,14 @@ _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
     },
 }
 
+# a system declares its own tables, so a new system needs no line here
 _OF_SYSTEMS: dict[str, Mapping[str, str]] = {
     name: columns for system in SYSTEMS for name, columns in system.tables.items()
 }
 #: Table -> column -> Arrow type.
 TABLES: dict[str, Mapping[str, str]] = {**_OF_EVERY_RUN, **_OF_SYSTEMS}
 #: Tables whose file does not exist before their first row.
+#: others are written even while they are empty, so that a reader finds all columns
 OPTIONAL_TABLES = {"exponents", "scales", *_OF_SYSTEMS}
 #: Columns that a report can do without: an older run may lack them.
 _SPARE_COLUMNS: dict[str, frozenset[str]] = {

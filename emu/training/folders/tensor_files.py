@@ -40,8 +40,10 @@ def read_safetensors(path: Path) -> dict[str, Array]:
 def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
     fmt = FORMAT_DTYPES.get(dtype)
     if fmt is not None:
+        # files are little-endian, and `decode` takes codes in the computer's own order
         codes = np.frombuffer(data, np.dtype(fmt.code_dtype).newbyteorder("<"))
         return fmt.decode(codes.astype(fmt.code_dtype)).reshape(shape)
     if dtype in NUMPY_DTYPES:
         return np.frombuffer(data, NUMPY_DTYPES[dtype]).reshape(shape)
+    # one byte for any shape; the field's name carries the dtype to the message that refuses the array
     return np.broadcast_to(np.zeros((), [(dtype, "V1")]), shape)

@@ -84,6 +84,7 @@ def train(
         backend, network = options.get("backend") or "auto", options.get("network")
         loop = Loop(Workbench.of(recipe, recipe.machine(device), backend, network, ranks))
         run = begin(loop, out, options.get("progress"))
+    # outside of the block, and after the channel is closed: the report concerns rank 0 alone
     return _reported(run, ranks, write_report)
 
 
@@ -99,12 +100,15 @@ def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
         ConfigError: the folder cannot be used.
     """
     ranks = loop.bench.ranks
+    # before a folder is made: ranks that differ leave nothing behind
     ranks.require_same(_identities(loop))
     _ = loop.log.cost  # raises if the cost table lacks an entry, before a folder is made
+    # all ranks read the folder of rank 0, whatever they were given
     path = ranks.agree(str(out))
     if not ranks.is_first:
         return _run(loop, SilentFolder(path), progress)
     folder = RunFolder.create(path)
+    # after the folder exists, because the claim's files lie in it; `create` does not count them
     with training_alone(folder.path):
         return _run(loop, folder, progress)
 
@@ -122,8 +126,11 @@ def resume(path: str | Path, *, write_report: WriteReport | None = None, **optio
             trains in it.
     """
     require_options("resume", options, OPTIONS)
+    # the claim of rank 0 stands for all ranks
     if started()[0] > 0:
         return _resumed(SilentFolder(path), write_report, options)
+    # checked before the claim, which would write files into a folder that is no run; opened within it, because `open`
+    # removes files that another training may be writing
     folder = RunFolder.existing(path)
     with training_alone(folder.path):
         return _resumed(RunFolder.open(path), write_report, options)
@@ -132,6 +139,7 @@ def resume(path: str | Path, *, write_report: WriteReport | None = None, **optio
 def _resumed(folder: RunFolder, write_report: WriteReport | None, options: RunOptions) -> Run:
     """Continue the run of a folder that no other process trains in."""
     network = options.get("network")
+    # the recipe's tables are laid over this device already
     recipe, device = folder.read_setup()
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
@@ -154,9 +162,11 @@ def go_on(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Ru
     Raises:
         ConfigError: the checkpoint is damaged, or belongs to another recipe, device, data or number of nodes.
     """
+    # without a checkpoint, the run was killed before its first checkpoint: it begins again at step 0
     if folder.has_checkpoint:
         loop.checkpoint.restore(folder)
     loop.log.started = str(folder.read_json().get("started") or loop.log.started)
+    # after the checkpoint: what ranks have read of it is compared as well
     loop.bench.ranks.require_same(_identities(loop))
     return _run(loop, folder, progress)
 
@@ -169,6 +179,7 @@ def _identities(loop: Loop) -> dict[str, str]:
         "device": f"{bench.device.name!r} ({_hash(bench.device.model_dump(mode='json'))})",
         "network": _hash(repr(bench.network)),
         "data": bench.batches.data.sha256,
+        # the processor is left out: ranks may differ in it, because bits do not depend on it
         **{f"version of {name}": number for name, number in versions().items() if name != "machine"},
         "checkpoint": f"step {loop.steps.done}, weights {bench.model.sha256()}",
     }
@@ -185,6 +196,7 @@ def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
         ranks.note_run(folder.path / RUN)
     with _noting_why(folder if ranks.is_first else None):
         run = run_to_end(loop, folder, progress if ranks.is_first else None)
+    # every rank has made every update, so all must end in the same bits
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
     ranks.close()
     return run
@@ -195,6 +207,7 @@ def _noting_why(folder: RunFolder | None) -> Generator[None]:
     """If the block fails, record why in `run.json`."""
     try:
         yield
+    # an interrupt from the keyboard and SIGTERM are to be recorded as well
     except BaseException as error:
         if folder is not None:
             mark_stopped(folder.path / RUN, _why(error))

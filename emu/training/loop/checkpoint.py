@@ -47,12 +47,14 @@ class Checkpoint:
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays by name, which training may change in place, and plain data (JSON)."""
         bench = self._bench
+        # runners keep some counts by tensor: without them, the state would lack the end of the interval
         bench.runners.flush()
         state = {
             "step": self._steps.done,
             **self._log.to_dict(),
             "update": bench.update.to_dict(),
             "batches": bench.batches.to_dict(),
+            # after the log: a system's key must not be the name of another entry
             **{system.key: system.to_dict() for system in self._systems},
         }
         arrays = bench.model.arrays()
@@ -71,10 +73,12 @@ class Checkpoint:
         bench.update.load(state.get("update", {"applied": self._steps.done, "slot_scale": 1.0}))
         bench.batches.load(state.get("batches", bench.batches.to_dict()))
         for system in self._systems:
+            # None from a system that is not in use; nothing from a checkpoint older than the system
             if state.get(system.key) is not None:
                 system.load(state[system.key])
             own = f"{system.key}/"
             system.load_arrays({key.removeprefix(own): array for key, array in arrays.items() if key.startswith(own)})
+        # a run that a test ended stays over when it is resumed
         self._steps.are_stopped = any(system.is_over for system in self._systems)
 
     @contextmanager
@@ -85,11 +89,13 @@ class Checkpoint:
         # copies, because training changes arrays in place; the text is a deep copy of plain data
         arrays, text = {name: array.copy() for name, array in arrays.items()}, json.dumps(state)
         history, times = log.history, profile.snapshot()
+        # rows of undone steps go into a history that is dropped
         log.history = History()
         try:
             yield
         finally:
             self.load(arrays, json.loads(text))
+            # measured seconds are no part of `state`, which decides bits
             profile.put_back(times)
             log.history = history
 
@@ -110,6 +116,7 @@ class Checkpoint:
             ConfigError: the checkpoint is damaged, or belongs to another recipe, device, data or number of nodes.
         """
         arrays, state = folder.load_checkpoint()
+        # before anything is loaded: a checkpoint of another run changes nothing
         self.identity.require(state, folder.path)
         self.load(arrays, state)
         self._bench.runners.profile.load(state.get("profile", ()))  # older checkpoints have none

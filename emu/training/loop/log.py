@@ -53,6 +53,7 @@ class Log:
             systems: of the run; what they measured is written as well, and each may end the run.
         """
         self._bench, self._steps, self._systems = bench, steps, systems
+        # fixed for the run, even if other sizes of mini-batches change the number of planned steps later
         self.every = bench.recipe.training.log_every or max(LOG_STEPS, steps.planned // LOG_POINTS)
         self.history = History()
         self.losses: list[float] = []
@@ -84,18 +85,22 @@ class Log:
         """Add the rows of the interval that ends here, ask systems whether the run is over, begin the next interval."""
         steps, runners, history = self._steps, self._bench.runners, self.history
         runners.flush()
+        # from 1; the last step of a run is a log point even if it ends no interval of this length
         log_point = steps.done // self.every
         is_tested = log_point % LOG_POINTS_PER_TEST == 0 or steps.are_over
         row = self._interval_metrics() | self._test_metrics(is_tested)
+        # before the row is written: if a test ends the run here, the row still gets its results on the test set
         steps.are_stopped = self._tell_systems(row)
         if steps.are_stopped and not is_tested:  # the last row of a run has results on the test set
             is_tested, row = True, row | self._test_metrics(True)
         history.add("metrics", step=steps.done, **row, weights_sha256=self._bench.model.sha256())
         history.add_counts(steps.done, runners.counters, self._bench.policy.table.register.counter_bits)
         history.add_profile(steps.done, runners.profile)
+        # `interval` begins the next interval, so it is called once for each log point
         self._add_rows(system.interval() for system in self._systems)
         if is_tested:
             self._add_noise()
+        # last: the rows above are of the interval that ends
         self.total.merge(runners.counters)
         runners.counters.reset()
         runners.profile.reset()
@@ -106,6 +111,7 @@ class Log:
         return {
             "epoch": batches.progress(done) / batches.per_epoch,
             "train_loss": sum(self.losses) / len(self.losses),
+            # outputs, not examples: a sequence has an answer for each token
             "train_accuracy": sum(self.correct) / batches.outputs(range(done - len(self.losses), done)),
             "overflow_rate": shares.overflow,
             "underflow_rate": shares.underflow,
@@ -119,12 +125,14 @@ class Log:
     def evaluate(self) -> tuple[float, float]:
         """Return loss and accuracy on the test set."""
         data, seed, backend = self._bench.batches.data, self._bench.recipe.training.seed, self._bench.runners.backend
+        # `after`: formats and points are those of the step that was just taken
         return self._bench.model.evaluate(
             data.test_inputs, data.test_labels, seed=seed, backend=backend, after=self._steps.done - 1
         )
 
     def _tell_systems(self, row: dict[str, Any]) -> bool:
         """Tell systems what was measured; return whether one of them ends the run."""
+        # the row comes last: its names win over those of systems
         measured = {"seconds": self.seconds} | self.about() | row
         for system in self._systems:
             system.logged(measured)
@@ -132,6 +140,7 @@ class Log:
 
     def _add_noise(self) -> None:
         """Add signal-to-noise of the newest batch, and the exponents of float32's errors and gradients."""
+        # the batch of the step that was just taken, with the weights after it, at S of the next pass
         bench, step, scale = self._bench, self._steps.done - 1, self.scale
         where: dict[str, Any] = {"seed": bench.recipe.training.seed, "step": step, "backend": bench.runners.backend}
         noise = probe(bench.model, *bench.batches.batch(step), **where, scale=scale)
@@ -164,6 +173,7 @@ class Log:
 
     def registers(self) -> CounterTable:
         """Return registers and flags of the whole run so far."""
+        # a new table, because `total` must not count the interval in progress before it ends
         merged = CounterTable(self._bench.policy.register)
         merged.merge(self.total)
         merged.merge(self._bench.runners.counters)

@@ -44,6 +44,7 @@ class Loop:
         Raises:
             ConfigError: a system cannot work with recipe or device, or with what other systems do.
         """
+        # before systems are made: a table of an unknown system would else be ignored
         require_known(bench.recipe, SYSTEMS)
         self.bench = bench
         self.steps = Steps(bench.recipe.training, bench.batches)
@@ -53,16 +54,19 @@ class Loop:
         about = self.log.about()  # what all systems say of themselves: some need others
         for system in self.systems:
             system.require(about)
+        # after the systems: a runner takes points, scales and the table of counts as they are when it is made
         self.runner, self.updating = bench.runners.for_passes(), bench.runners.for_updates()
 
     def advance(self) -> tuple[float, float]:
         """Take the next step; return loss and accuracy of its mini-batch."""
         for system in self.systems:
             system.begin_step(self.steps.done, self.steps.left, self.trial)
+        # asked for after `begin_step`, which may change the size of this very batch
         return self._step(*self.bench.batches.batch(self.steps.done))
 
     def trial(self, batches: Sequence[Examples]) -> list[float]:
         """Take a step on each of these mini-batches, undo all of them, and return their losses."""
+        # steps of a trial call no `begin_step`: a trial begins no other trial
         with self.checkpoint.undone():
             return [self._step(*examples)[0] for examples in batches]
 
@@ -105,6 +109,7 @@ class Loop:
             return self.bench.model.run(runner, inputs[part], labels[part], backward=True, scale=scale)
 
         parts = (system.divided(over_part, len(inputs), self.steps.done) for system in self.systems)
+        # the first system that divides the batch decides how
         in_parts = next((attempt for attempt in parts if attempt), None)
         return in_parts or (lambda scale: over_part(scale, slice(None), self.runner))
 

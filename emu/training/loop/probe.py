@@ -55,15 +55,19 @@ def probe(
         backend: backend that computes.
         scale: S of the loss in both passes.
     """
+    # a slice of rows, of an array or of a sparse matrix
     images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]
     results: list[dict[tuple[str, str, str], list[Any]]] = []
     counters = CounterTable(lambda: StatisticsRegister(LOWEST, BINS))
     options: dict[str, Any] = {"seed": seed, "backend": backend}
     for inner in (
+        # only this pass is counted: the device's counts are those of training itself
         DatapathRunner(Policy(load_device("float32").precision), counters=counters, **options),
+        # points stay as they are: a probe must not change the run
         make_runner(model.policy.at(step), model.points, frozen_at=step, **options),
     ):
         inner.step = step
+        # results in the order of the passes, which apply the same operations
         recorder = RecordingRunner(inner)
         model.run(recorder, images, labels, backward=True, scale=scale)
         results.append(recorder.results)
@@ -80,6 +84,7 @@ def _exponents(counters: CounterTable, shift: int) -> Iterator[tuple[str, int | 
             if counted == role:
                 zeros += counts.register.none
                 for exponent, count in counts.register.histogram().items():
+                    # gradients and errors carry S: taking it out of an exponent is a subtraction
                     histogram[exponent - shift] = histogram.get(exponent - shift, 0) + count
         yield from ((role, exponent, count) for exponent, count in sorted(histogram.items()))
         yield role, None, zeros
@@ -103,9 +108,11 @@ def _array_of(result: Any) -> Array:
 
 
 def _ratio(truth: list[Array], measured: list[Array]) -> float | None:
+    # squares of float32 numbers, below 2**256, cannot overflow float64; differences from infinities can be NaN
     signal = sum(float(np.square(a).sum()) for a in truth)
     with np.errstate(invalid="ignore", over="ignore"):
         noise = sum(float(np.square(a - b).sum()) for a, b in zip(truth, measured, strict=True))
+    # equal numbers: the ratio would be infinite, which the table writes as null
     if noise == 0:
         return None
     if signal == 0 or not math.isfinite(signal) or not math.isfinite(noise):

@@ -32,11 +32,13 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
     """
     steps, log, counters = loop.steps, loop.log, loop.bench.runners.counters
     save_every = loop.bench.recipe.training.checkpoint_every or log.every
+    # before the first step: watchers know the run by this file, and its time is when the process began
     folder.write_json(RUN, described(loop, "running"))
     if progress:
         progress.start(steps.done, steps.planned)
     before = saved_at = time.perf_counter()
     surroundings = _around_first_step(loop)
+    # the first step is shown at once
     shown, shown_at = (0.0, 0.0), -math.inf
     while not steps.are_over:
         with surroundings:
@@ -47,7 +49,9 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
                 shown, shown_at = rates(counters)[:2], before
             progress.update(steps.done, loss, accuracy, *shown)
         now = time.perf_counter()
+        # log points and checkpoints follow `now`, so they count as time of the step after them
         log.seconds, before = log.seconds + now - before, now
+        # asked before `end_interval`, which may end the run
         is_logged = steps.done % log.every == 0 or steps.are_over
         if is_logged:
             log.end_interval()
@@ -58,7 +62,9 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
             saved_at = time.perf_counter()
     if progress:
         progress.finish()
+    # the last step has written its tables; a run that was resumed at its end takes no step, and writes them here
     log.write(folder)
+    # after the tables: "finished" promises that they are complete
     info = described(loop, "finished")
     folder.write_json(RUN, info)
     return Run(folder.path, info)

@@ -21,10 +21,13 @@ def learning_rate(base: float, schedule: Schedule, step: float, steps: int) -> f
     """
     done = step / steps
     if done < schedule.warmup:
+        # step + 1: the first step has a rate above 0
         return base * (step + 1) / (schedule.warmup * steps)
     if isinstance(schedule, Step):
+        # repeated products instead of a power, which is a function of the C library
         return base * math.prod([schedule.factor] * sum(done >= milestone for milestone in schedule.milestones))
     if isinstance(schedule, Cosine):
+        # 0..1 from the end of the warm-up to the end of the run
         progress = (done - schedule.warmup) / (1 - schedule.warmup)
         share = (1 + cosine(math.pi * progress)) / 2
         return base * (schedule.final_factor + (1 - schedule.final_factor) * share)
@@ -40,6 +43,7 @@ def cosine(x: float) -> float:
     """
     term = total = 1.0
     for k in range(1, COSINE_TERMS):
+        # (-1)**k x**(2 k) / (2 k)!, from the term before
         term = -term * x * x / ((2 * k - 1) * (2 * k))
         total += term
     return total

@@ -28,6 +28,7 @@ class Steps:
     @property
     def planned(self) -> int:
         """How many steps the run has. If its recipe counts epochs, this follows from the sizes of mini-batches."""
+        # exactly one of the two is given: `or 1` is never taken, and only satisfies the type checker
         return self._settings.steps or self._batches.steps(self._settings.epochs or 1)
 
     @property

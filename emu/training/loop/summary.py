@@ -54,9 +54,11 @@ def described(loop: Loop, status: str) -> dict[str, Any]:
         "steps": steps.done,
         "steps_planned": steps.planned,
         "seconds": round(log.seconds, 3),
+        # entries of systems, such as simulated_seconds, lie beside the others
         **log.about(),
         "parameters": sum(state.master.array.size for state in model.states),
         "layers": model.network.names,
+        # formats may change from step to step; these are those of the last step that was taken
         "formats": formats_of(model, bench.update.optimiser, max(steps.done - 1, 0)),
         "cost": log.cost,
         "history": {"log_every": log.every},
@@ -102,6 +104,7 @@ def _describe(mac: Mac, is_open: bool) -> str | dict[str, str]:
 
 
 def _word_of(mac: Mac) -> DynamicFixed:
+    # only the width and the kind of its word: the point of an open accumulator changes
     assert isinstance(mac.accumulator, Fixed)
     return DynamicFixed(mac.accumulator.width_bits, mac.accumulator.signed, mac.accumulator.sign_magnitude)
 
@@ -109,6 +112,7 @@ def _word_of(mac: Mac) -> DynamicFixed:
 def _written(model: Model, optimiser: Optimiser) -> dict[str, set[str]]:
     """Return the roles that each layer writes. Errors are not computed for layers before the first parameters."""
     tokens = model.network.layers[0].token_count
+    # tokens are integers, which no stage writes
     roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"} if tokens is None else set()}
     moved: dict[str, frozenset[str]] = {}
     for state in model.states:

@@ -56,6 +56,7 @@ class BatchSizes(System):
         parts, nodes = self._cluster.parts, len(self._cluster.layout().workers)
         self._table.require_fit(bench.recipe.training.batch, parts, bench.batches.examples)
         if self._table.parallelism:
+            # numbers of nodes among whose units every size, a multiple of `multiple`, can be divided evenly
             choices = [k for k in range(1, nodes + 1) if self._table.multiple % (k * self._cluster.units) == 0]
             self._factor = ParallelismFactor(choices, self._table.decay)
 
@@ -83,9 +84,11 @@ class BatchSizes(System):
         sizes = table.sizes(batches.size, batches.planned, batches.examples)
         if len(sizes) == 1:
             return
+        # the very examples that come next, so the trial reads ahead, and the run trains on them afterwards
         examples = batches.together(range(step, step + table.trial))
         criteria = {size: self._criterion(examples, size, trial) for size in sizes}
         kept = kept_size(criteria, batches.size, tolerance=table.tolerance)
+        # from this step on: the loop asks for its batch after `begin_step`
         batches.resize(step, kept)
         for size, criterion in criteria.items():
             self._rows.append(("search", {"size": size, "criterion": criterion, "kept": size == kept}))
@@ -95,9 +98,11 @@ class BatchSizes(System):
         inputs, labels = examples
         starts = range(0, len(inputs), size)
         parts = [(inputs[start : start + size], labels[start : start + size]) for start in starts]
+        # steps of a trial must not change how many nodes share a batch
         self._in_trial = True
         losses = trial(parts)
         self._in_trial = False
+        # NaN stands for a size whose training diverges
         if not all(map(math.isfinite, losses)):
             return math.nan
         # fsum rounds once: sizes with the same losses get the same criterion in every order of addition
@@ -109,6 +114,7 @@ class BatchSizes(System):
         """Return the rate for a mini-batch of another size: proportional to its examples, unless the rate is fixed."""
         if self._table is None or self._table.rate == "fixed":
             return rate
+        # by the examples of this mini-batch: the last of a trial may be smaller
         return rate * (examples / self._batches.planned)
 
     # ---- nodes ----
@@ -116,11 +122,13 @@ class BatchSizes(System):
     @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Choose how many nodes share the next mini-batch; not after a trial, nor after a step of one node alone."""
+        # times are computed only if somebody asks for them
         step_times = None if self._factor is None or self._in_trial else times()
         if self._factor is None or step_times is None:
             return
         before = self._factor.workers
         workers = self._factor.observe(step_times, self._batches.size_at(steps))
+        # the next step divides its batch among these nodes
         self._batches.workers = workers
         if workers != before:
             self._rows.append(("parallelism", {"workers": workers}))
@@ -130,6 +138,7 @@ class BatchSizes(System):
     @override
     def events(self) -> Iterator[Row]:
         """Yield trials, and changes of the number of nodes."""
+        # rows of `begin_step` belong to the step that it preceded: events are taken after that step
         yield from self._rows
         self._rows = []
 

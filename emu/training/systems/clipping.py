@@ -124,9 +124,11 @@ class Clipping(System):
         scaling = bench.recipe.loss_scaling
         self._in_gradient, self._role = leaves_gradients(scaling), gradient_role(scaling)
         self._layers: dict[str, list[ParameterState]] = {}
+        # layers from last to first, but the parts of a layer in their own order: clipping joins parts in that order
         for state in reversed(bench.model.states):
             self._layers.setdefault(state.layer, []).insert(0, state)
         self._require_floats(self._table)
+        # clipping happens once, after all repeats of a pass, so it is counted with the update
         self._updating, self._summed = bench.runners.for_updates(), Summed(bench)
 
     def _require_floats(self, table: ClippingTable) -> None:
@@ -135,6 +137,7 @@ class Clipping(System):
             formats |= {"master": state.master.format} if table.reads_masters else {}
             formats |= {_MOMENTUM: state.slots[_MOMENTUM].format} if table.reads_momentum else {}
             for role, fmt in formats.items():
+                # raws are scaled integers: clipping would compare them with thresholds that are real numbers
                 if fmt.carries_raws:
                     raise ConfigError(
                         f"every tensor that [clipping] reads must fit float64, got {fmt} of role `{role}` of "
@@ -148,29 +151,37 @@ class Clipping(System):
         """Clip the gradients of each processing unit; a skipped step does not change m and v of the rules."""
         if self._table is None or not result.is_applied:
             return result
+        # gradients without a unit's number: there is no cluster, or its warm start goes on
         if units_of(self._bench.model.states[0].name, result.gradients) == [None]:
             return self._clipped_of(result, self._table)
         # each process counts its own processing units; then all get the sum over all processes
         before, self._so_far = self._so_far, Total()
         with self._summed.over(self._updating):
             clipped = self._clipped_of(result, self._table)
+        # what all have counted before is the same on every rank; only this step's counts are exchanged
         of_ranks, self._so_far = self._bench.ranks.every(self._so_far.to_dict()), before
         for rank, counts in enumerate(of_ranks):
+            # rank 0 has the first processing unit
             self._so_far.add(counts, limits=rank == 0)
         return clipped
 
     def _clipped_of(self, result: Pass, table: ClippingTable) -> Pass:
         """Return a pass with clipped gradients, of the processing units of this process."""
+        # if S stays in the gradients until the update, thresholds carry it as well
         taken_out = self._in_gradient and result.scale != 1
+        # what the gradients are multiplied by when rules see them
         carried = result.share * (1.0 if self._in_gradient else result.scale)
         gradients, demands = dict(result.gradients), self._bench.runners.profile.demands
+        # from here on, demands are those of clipping
         begun, points = 0 if demands is None else len(demands), self._bench.model.points
         for layer, states in self._layers.items():
             for unit in units_of(states[0].name, result.gradients):
                 of_layer = {state.part: gradients[of_unit(state.name, unit)] for state in states}
                 if taken_out:
                     of_layer = {s.part: unscaled(s, of_layer[s.part], result.scale, self._updating) for s in states}
+                # unit 0 stands for a single unit without a number
                 clipped = self._clip(table, layer, unit or 0, of_layer, carried)
+                # the gradient is written a second time: its point was chosen at the first
                 with points.frozen() if points else nullcontext():
                     for state in states:
                         gradients[of_unit(state.name, unit)] = self._rewritten(state, of_layer[state.part], clipped)
@@ -187,6 +198,7 @@ class Clipping(System):
         masters = {s.part: _columns_in(gradients[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
         buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
         layer_gradients = LayerGradients(columns, carried, masters, buffers, self._bench.update.slot_scale)
+        # a memory for each rule, empty at the first step
         memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
         clipped, self._memories[unit, layer] = apply_rules(table.rules, layer_gradients, memories)
         self._count(layer, unit, layer_gradients, clipped)
@@ -196,6 +208,7 @@ class Clipping(System):
         if not clipped.counts[state.part]:
             return gradient
         columns = clipped.gradients[state.part]
+        # a gradient of some rows stays a gradient of these rows
         clipped_lines = Touched(gradient.rows, columns) if isinstance(gradient, RowsValue) else columns
         return written(state, clipped_lines, self._role, self._updating)
 
@@ -209,6 +222,7 @@ class Clipping(System):
             self._so_far.clipped += clipped.counts[part]
             self._so_far.nonfinite += nonfinite
             if unit == 0:
+                # divided by what gradients carry: thresholds of steps with different S can be compared
                 counts.high, counts.low = (
                     (_finite(limit / layer_gradients.carried) for limit in clipped.limits)
                     if clipped.limits
@@ -222,6 +236,7 @@ class Clipping(System):
         """Yield the counts of each tensor, in the order of clipping."""
         for (layer, part), counts in self._so_far.counts.items():
             yield "clipping", {"layer": layer, "part": part, **vars(counts)}
+        # the interval's counts; the totals of the run stay
         self._so_far.counts = {}
 
     @override
@@ -252,11 +267,13 @@ class Clipping(System):
             for index, memory in enumerate(memories)
             for name, array in memory.items()
         }
+        # on rank 0, which writes the checkpoint, the memories of all ranks' units
         return self._bench.ranks.collected(arrays) if self._table is not None else arrays
 
     def _is_here(self, unit: int) -> bool:
         """Return whether this process has a processing unit."""
         cluster = self._bench.recipe.cluster
+        # units are numbered over all nodes, so this is the unit's node
         return cluster is None or unit // cluster.units in self._bench.ranks.transport(cluster.nodes).local
 
     @override
@@ -265,6 +282,7 @@ class Clipping(System):
             return
         self._memories = {}
         for key, array in arrays.items():
+            # the layer comes last, and takes all slashes that are left
             unit, index, name, layer = key.split("/", 3)
             memories = self._memories.setdefault((int(unit), layer), [{} for _ in self._table.rules])
             memories[int(index)][name] = array
@@ -272,6 +290,7 @@ class Clipping(System):
 
 def _columns_in(gradient: Value, columns: Array) -> Array:
     """Return those columns of a parameter that its gradient has."""
+    # columns are rows of a parameter that is read by rows
     return columns[gradient.rows] if isinstance(gradient, RowsValue) else columns
 
 

@@ -44,6 +44,7 @@ def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
         name: name of the parameter.
         gradients: gradients of a pass.
     """
+    # sorted as numbers: as text, 10 would come before 2
     units = [other.removeprefix(name + _AT) for other in gradients if other.startswith(name + _AT)]
     return sorted(map(int, units)) or ([None] if name in gradients else [])
 
@@ -73,6 +74,7 @@ def written(
         lines: which numbers form a line, as for `columns_of`.
     """
     if isinstance(columns, Touched):
+        # only the rows that were touched are written and counted
         rows = RowsValue(runner.place(columns.lines), rows=columns.indices)
         return rows.holding(runner.run(Operation("quantize", (rows,), part=state.part), role, state.layer))
     array = runner.place(shaped(columns, state.master.array.shape, _lines_of(state, lines)))

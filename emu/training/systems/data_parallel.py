@@ -92,6 +92,7 @@ class DataParallel(System):
         # S leaves the gradients before they travel, or travels with them
         self._travels_unscaled = leaves_gradients(bench.recipe.loss_scaling)
         self._role = gradient_role(bench.recipe.loss_scaling)
+        # devices that have whole layers compute the bits of one device; stripes change the error's sums
         bench.model.stripes = self._table.model_parallel if self._table.model_split == "stripes" else 1
         size = register_bytes(bench.device.precision)
         self._joint = JointPoints(bench.ranks, own=self._table.points == "own", register_bytes=size)
@@ -107,8 +108,10 @@ class DataParallel(System):
         # gradients travel in float32 if it holds every value of their formats
         needs_float64 = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if needs_float64 else np.float32
+        # nodes of this process that compute gradients; others only own stripes or control layers
         self._nodes = [node for node in bench.ranks.transport(layout.nodes).local if node in layout.workers]
         self._exchange = self._new_exchange(self._table, layout)
+        # whether the step in progress has made an update from exchanged gradients
         self._has_update = False
         self._updating = bench.runners.for_updates()
         self._runners: list[StepRunner] = []
@@ -136,25 +139,33 @@ class DataParallel(System):
         self._step = step
         if self._exchange is None:
             return None
+        # in a warm start one node computes, and agrees with nobody
         self._joint.nodes = 1 if self._is_warm else len(self._workers)
         if self._is_warm:
             return None
+        # sizes of mini-batches are multiples of the parts
         size, runners, points = examples // self._parts, self._runners_of_units(), self._bench.model.points
 
         def passes_of_nodes(scale: float) -> Pass:
             share = self._share(scale)
+            # unit u of all nodes gets the u-th part of the batch, on whichever process it is
             tasks = [partial(on, share, slice(r.node * size, (r.node + 1) * size), r) for r in runners]
+            # only then an operation may run again, which nodes decide together: their passes meet at each operation
             redoes = points is not None and points.in_pretraining(step) and not points.in_float(step)
             watched = self._joint.passes(self._bench.runners.flush) if points is not None else nullcontext()
             with self._summed.over(self._runners[0]), watched:
                 passes = self._joint.run(tasks) if redoes else [task() for task in tasks]
+            # each unit's gradients under names of their own, still apart: clipping and exchange need them so
             gradients = joined({r.node: done.gradients for r, done in zip(runners, passes, strict=True)})
+            # `scale` is S without the share: the share is gone once contributions are added up
             return replace(self._mean_of(passes), gradients=gradients, scale=scale, share=1 / self._shares)
 
         return passes_of_nodes
 
     def _runners_of_units(self) -> list[StepRunner]:
         """Return a runner for each processing unit of this process that takes part in the step."""
+        # made at the first step that is divided: loss scaling, which comes later in the list,
+        # has placed its counters by then
         if not self._runners:
             assert self._table is not None
             units = [unit for node in self._nodes for unit in self._units_of(node)]
@@ -162,6 +173,7 @@ class DataParallel(System):
             for unit in units or [self._table.parts]:
                 self._runners.append(self._bench.runners.for_passes())
                 self._runners[-1].node = unit
+        # units of the first workers take part; all others rest in this step
         return [runner for runner in self._runners if runner.node < self._parts]
 
     def _units_of(self, node: int) -> range:
@@ -176,20 +188,25 @@ class DataParallel(System):
         """Exchange the contributions of nodes; a step given up sends nothing and keeps its residuals."""
         if self._exchange is None or self._is_warm:
             return result
+        # empty if the step was given up: nothing is sent, and residuals stay as they are
         arrived: dict[str, Columns] = {}
         scale = 1.0
         if result.is_applied:
+            # S of what travels: residuals of earlier steps are rescaled to it
             carried = 1.0 if self._travels_unscaled else result.scale
             arrived = self._exchange.exchange(self._contributions(result), self._step, carried, self._workers)
             if self._exchange.divides:  # every process makes the update of what controllers have
                 arrived = lines_from(self._bench.ranks.shared(arrays_of(arrived)))
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
+            # one step late: this step applies what the step before has sent
             arrived, self._in_flight = self._in_flight, arrived
             scale, self._in_flight_scale = self._in_flight_scale, scale
+        # a step that was given up; with double buffering, the step after it, and the first step of all
         if not arrived:
             return replace(result, gradients={}, is_applied=False)
         self._has_update = True
+        # written in the role's format, as hardware would when a sum arrives
         gradients = {
             state.name: written(state, arrived[state.name], self._role, self._updating, self._lines)
             for state in self._bench.model.states
@@ -206,6 +223,7 @@ class DataParallel(System):
             return
         self._has_update = False
         states = self._bench.model.states
+        # controllers have moved the masters of their layers; stripes return what every node has computed alike
         masters = self._exchange.returned({state.name: state.master for state in states})
         for state in states:
             state.master = masters[state.name]
@@ -237,6 +255,7 @@ class DataParallel(System):
         """Return S / shares, rounded into the format of the loss."""
         fmt = self._bench.policy.at(self._step).stage(LOSS_LAYER, "loss").format
         exact = scale / self._shares
+        # S / shares enters the backward pass as a number of the loss's format
         # by the reference: a single number needs no compiled kernel
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
@@ -247,16 +266,19 @@ class DataParallel(System):
 
     def _mean_of(self, passes: list[Pass]) -> Pass:
         """Return the pass of all nodes: means of losses and of running moments, added in the order of nodes."""
+        # plain data for JSON: `Value` and arrays cannot travel
         of_rank = [
             (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
             for p in passes
         ]
+        # by rank, and within a rank by unit: the order of units over all nodes
         parts = [part for rank in self._bench.ranks.every(of_rank) for part in rank]
         moments: dict[str, Value] = {}
         for name, first in parts[0][2].items():
             total = np.array(first)  # float64, added in the order of parts: all ranks get the same bits
             for part in parts[1:]:
                 total = total + np.array(part[2][name])
+            # by the reference: few numbers need no compiled kernel
             moments[name] = written_into(
                 total / len(parts), self._bench.model.moments[name].format, backend="reference"
             )
@@ -268,6 +290,7 @@ class DataParallel(System):
         with self._summed.over(self._updating):
             for state in self._bench.model.states:
                 for node, gradients in by_node.items():
+                    # in the order of units: a sum of floats depends on it
                     first, *others = (self._columns_of(state, result, unit) for unit in self._units_of(node))
                     for other in others:
                         first = added(first, other)
@@ -279,6 +302,7 @@ class DataParallel(System):
         value = result.gradients[of_unit(state.name, unit)]
         if result.scale != 1 and self._travels_unscaled:
             value = unscaled(state, value, result.scale, self._updating)
+        # exact: `_dtype` holds every value of the format
         columns = columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
         return Touched(value.rows, columns) if isinstance(value, RowsValue) else columns
 
@@ -323,6 +347,7 @@ class DataParallel(System):
         """Return residuals and all other state of nodes and owners, and gradients in flight."""
         if self._exchange is None:
             return {}
+        # gradients in flight are the same on all ranks, so rank 0 has them already
         arrays = self._bench.ranks.collected(self._exchange.arrays())
         return arrays | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._in_flight).items()}
 

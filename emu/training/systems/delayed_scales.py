@@ -31,6 +31,7 @@ class DelayedScaling(System):
             return attempt
 
         def noted(scale: float) -> Pass:
+            # a pass that runs again casts anew: what the first pass noted must not count
             scales.begin_pass()
             return attempt(scale)
 
@@ -40,6 +41,7 @@ class DelayedScaling(System):
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Choose the scales of the next step."""
         if self._scales is not None:
+            # the largest magnitudes of all processes: scales stay equal on all ranks
             self._scales.end_step(self._ranks.every)
 
     @override

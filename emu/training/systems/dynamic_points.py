@@ -40,9 +40,11 @@ class DynamicPoints(System):
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Begin every pass of a step at the same points, and finish its counts before any system reads them."""
         points, flush = self._points, self._runners.flush
+        # a pass that never runs again needs no copy of the points
         if points is None or not repeated:
             return attempt
         flush()
+        # plain data, so passes cannot change it
         before = points.to_dict()
 
         def restored(scale: float) -> Pass:
@@ -57,8 +59,10 @@ class DynamicPoints(System):
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Set every point, if the interval between two settings is over."""
         if self._points is not None and self._points.is_due(steps):
+            # counts by tensor are still at the runners
             self._runners.flush()
             for tensor in self._points.set_all(steps):
+                # asked once for each point: it charges the bytes of the registers that are added up
                 together = self._points.agreement.on_point_set(tensor)
                 note_decision(self._runners.profile, tensor, together=together)
 

@@ -45,7 +45,9 @@ class JointPoints(Agreement):
         """
         self.nodes, self.count_bytes = 1, 0
         self._ranks, self._own, self._register_bytes = ranks, own, register_bytes
+        # tensors that nodes write from their own examples: registers of these must travel
         self._counted_per_node: set[Tensor] = set()
+        # only inside `passes`; updates are computed by one node for all
         self._in_passes = False
         self._lockstep: Lockstep[StatisticsRegister] = Lockstep(self._of_ranks)
         self._in_lockstep = False
@@ -67,12 +69,14 @@ class JointPoints(Agreement):
         of_rank = None if register is None else register.to_dict()
         every: list[dict[str, Any] | None] = self._ranks.every(of_rank)
         registers = [StatisticsRegister.from_dict(data) for data in every if data is not None]
+        # None from every rank: all have finished their passes, and nothing was decided
         if registers:
             self._charge()
         return registers
 
     def _charge(self) -> None:
         """Count the bytes of one joint decision: every node but the first sends a register, and gets the sum back."""
+        # the first node adds up: its own register does not travel
         self.count_bytes += 2 * (self.nodes - 1) * self._register_bytes
 
     @contextmanager
@@ -82,6 +86,7 @@ class JointPoints(Agreement):
         Args:
             flush: adds the counts that runners keep by tensor to those of the interval.
         """
+        # counts of operations before the block must not be taken for counts inside
         flush()
         self._in_passes, known = True, frozenset(self._counted_per_node)
         try:
@@ -89,6 +94,7 @@ class JointPoints(Agreement):
             flush()
         finally:
             self._in_passes = False
+        # a rank may have written tensors that another has not, such as a rank without workers
         for rank in self._ranks.every([list(tensor) for tensor in sorted(self._counted_per_node - known)]):
             self._counted_per_node.update(Tensor(*names) for names in rank)
 
@@ -104,6 +110,7 @@ class JointPoints(Agreement):
         finally:
             self._in_lockstep = False
         # other ranks may still have operations to decide, and need this one to take part in every swap
+        # until every rank gives None; each swap answers one decision of the ranks that still work
         while self._swap(None):
             pass
         return results
@@ -115,6 +122,7 @@ class JointPoints(Agreement):
     def key_of_point(self, tensor: Tensor, node: int) -> Tensor:
         """Return the key of the point with which a node writes a tensor: its own, or the one of all nodes."""
         if self._is_own(tensor):
+            # points of a node's own are kept beside those of the others
             return tensor._replace(part=f"{tensor.part}@{node}")
         if self._in_passes:
             self._counted_per_node.add(tensor)
@@ -128,6 +136,7 @@ class JointPoints(Agreement):
         """
         if not self._in_lockstep or self._is_own(key):
             return register
+        # one register for each rank, see `_of_ranks`
         return _sum_of(self._lockstep.gather(register))
 
     @override
@@ -137,6 +146,7 @@ class JointPoints(Agreement):
     @override
     def on_point_set(self, key: Tensor) -> bool:
         """Charge the sum of registers, if several nodes have counted for this point."""
+        # nodes count tensors of updates alike: nothing is added up for them
         if self.nodes == 1 or key not in self._counted_per_node:
             return False
         self._charge()
@@ -149,6 +159,7 @@ class JointPoints(Agreement):
 
 
 def _sum_of(registers: Sequence[StatisticsRegister]) -> StatisticsRegister:
+    # a new register: those of the nodes go on counting
     total = StatisticsRegister(registers[0].lowest, registers[0].bins)
     for register in registers:
         total.merge(register)

@@ -36,9 +36,11 @@ class ScaledLoss(System):
             bench.policy,
             runners.counters,
             runners.backend,
+            # all ranks get the same number, and so choose the same S
             lambda largest: max(ranks.every(largest)),
         )
         self.repeats = self._scaler.is_active
+        # before the first runner of passes is made; counts of a repeated pass are dropped there
         runners.pass_counters = self._scaler.counters
 
     @property
@@ -52,6 +54,7 @@ class ScaledLoss(System):
         """Return a pass that is repeated until it is finite, or the step is given up."""
 
         def scaled(scale: float) -> Pass:
+            # `scale` comes from outside and is 1 in the loop; S of the policy multiplies it
             done = self._scaler.iterate(lambda s: attempt(scale * s), step)
             return replace(done.run, scale=done.scale, is_applied=done.is_applied)
 

@@ -73,6 +73,7 @@ class SimulatedTime(System):
         self._missing, self._steps = "", 0
         self._time = self._new_simulation(bench)
         if self._time is not None:
+            # the list itself: runners append to it, and the simulation clears it after each step
             bench.runners.profile.demands = self._time.demands
 
     def _new_simulation(self, bench: Workbench) -> Simulation | None:
@@ -83,15 +84,18 @@ class SimulatedTime(System):
             return None
         states = bench.model.states
         sparse = _sparse_inputs(bench.model)
+        # all parameters have as many slots: an optimiser that moves matrices otherwise cannot be fused
         slots = len(states[0].slots) if states and bench.recipe.training.optimiser.fused else None
         if table is None and clipping is None:
             host = HostWork(self._elements, self._bytes, on_host)
             options: dict[str, Any] = {"sparse_columns": sparse.columns, "fused_slots": slots}
             return Simulation(machine, host, **options)
+        # `Simulation` knows no clipping: one node that clips is a cluster of one
         table = table or ClusterTable(nodes=1)
         shapes = shapes_of(states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
         about["fused_slots"] = slots
+        # whole layers on devices compute errors in one piece
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
         about["sparse"] = sparse
@@ -107,6 +111,7 @@ class SimulatedTime(System):
     def _share(self, examples: int) -> tuple[int, int]:
         """Return numbers and bytes of a batch that one host prepares."""
         batches, table = self._batches, self._cluster
+        # units of the nodes that share the next batch
         models = table.units * len(table.layout().workers[: batches.workers]) if table else 1
         numbers, size = (whole * examples // batches.planned for whole in (self._elements, self._bytes))
         return numbers // models, size // models
@@ -116,12 +121,14 @@ class SimulatedTime(System):
         """Return the pass with its demands marked as repeated if it is not the first of its step."""
         if self._time is None:
             return attempt
+        # a counter for each step: `around` is called once a step, the pass it returns once or more
         demands, passes = self._time.demands, count()
 
         def charged(scale: float) -> Pass:
             again, begun = next(passes) > 0, len(demands)
             result = attempt(scale)
             if again:
+                # a pass at another loss scale costs its time again, as an operation at another point does
                 demands[begun:] = [demand._replace(again=True) for demand in demands[begun:]]
             return result
 
@@ -132,6 +139,7 @@ class SimulatedTime(System):
         """Add the simulated time of the step."""
         self._steps = steps
         if self._time is not None:
+            # the host prepares the next batch, that of step `steps`, while the device computes this batch
             self._time.resize(*self._share(self._batches.size_at(steps)), self._batches.workers)
             self._time.end_step(steps, phase)
 
@@ -140,6 +148,7 @@ class SimulatedTime(System):
         """Return simulated times of the parts of the step that has ended; None if one node took it alone."""
         if not isinstance(self._time, ClusterSimulation):
             return None
+        # `_steps` counts steps that are done: this is the size of the last step
         return self._time.step_times(self._batches.size_at(self._steps - 1))
 
     @override
@@ -148,6 +157,7 @@ class SimulatedTime(System):
         if self._time is not None:
             yield from (("simulation", row) for row in self._time.rows())
             yield from (("sparse", row) for row in self._time.sparse_rows())
+            # both kinds of rows first: `reset` drops what they are made of
             self._time.reset()
 
     @override
@@ -183,5 +193,6 @@ def _sparse_inputs(model: Model) -> SparseInputs:
     columns = {state.layer: len(state.master.array) for state in by_rows}
     for layer in every(model.network.layers):
         if layer.sparse_columns is not None:
+            # such a layer finds the entries of a dense input
             columns[layer.name] = layer.sparse_columns
     return SparseInputs(columns, tuple(state.name for state in by_rows))

@@ -38,9 +38,11 @@ class Stop(System):
         if self._tests is None:
             return
         for name, past in self._past.items():
+            # null: not measured at this log point
             if measured[name] is not None:
                 past.append(measured[name])
         holding = self._tests.holding(measured, self._past)
+        # tests that were met at an earlier log point do not count here
         self._stopped_by = list(holding) if self._tests.is_met(holding) else []
 
     @property

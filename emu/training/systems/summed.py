@@ -27,6 +27,7 @@ class Summed:
         """
         ranks, runners, points = self._bench.ranks, self._bench.runners, self._bench.model.points
         table = runner.counters
+        # one process: what it has counted is the sum
         if not ranks.several or table is None:
             yield
             return
@@ -37,11 +38,14 @@ class Summed:
         with points.joined_afterwards(ranks.every) if points else nullcontext():
             yield
             runners.flush()
+        # demands of the block, in the order of this rank
         noted = [demand.to_list() for demand in (demands or ())[begun:]]
         of_rank: dict[str, Any] = {"counts": table.to_dict(), "demands": noted}
+        # a joint operation: every rank comes here equally often
         of_ranks = ranks.every(of_rank)
         table.reset()
         for counts in (before, *(rank["counts"] for rank in of_ranks)):
+            # `before` once, because all ranks have the same; the block's counts of every rank
             table.merge(self._copy(counts))
         if demands is not None:
             demands[begun:] = [Demand.of_list(data) for rank in of_ranks for data in rank["demands"]]

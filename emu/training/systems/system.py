@@ -75,6 +75,7 @@ class System:
         Raises:
             ConfigError: it breaks a rule of `settings`.
         """
+        # tables of other systems are not looked at
         given = recipe.systems.by_key.get(cls.key) if recipe.systems else None
         if cls.settings is None or given is None:
             return None
@@ -201,6 +202,7 @@ class System:
 
 def require_known(recipe: Recipe, systems: Sequence[type[System]]) -> None:
     """Raise ConfigError if a recipe has a table `[systems.KEY]` of a system that is not in a list."""
+    # built-in systems read tables of the recipe instead
     keys = [system.key for system in systems if system.settings is not None]
     for key in recipe.systems.by_key if recipe.systems else ():
         if key not in keys:

@@ -104,9 +104,12 @@ class ClusterSimulation(Simulation):
         self._table, self._shapes = table, dict(shapes)
         self._of_parts, self._controller_of = divided, dict(controller_of or {})
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
+        # made here only so that a missing crossbar is an error before the first step
         if len(teams_of(table).part) > 1:
             fabric_of(table, machine.device)
         self._ended: tuple[Demand, ...] = ()
+        # demands and workers are the whole key: what `resize` changes, preparing the next
+        # batch, is in neither part of a step
         self._times = lru_cache(maxsize=128)(self._times_of_parts)
 
     def _sharing(self, workers: int | None) -> ClusterTable:
@@ -120,6 +123,7 @@ class ClusterSimulation(Simulation):
     @override
     def end_step(self, step: int, phase: str) -> None:
         """Add the time of the demands since the last step, and keep them for `step_times`."""
+        # before the parent removes the demands
         self._ended = self._asked_for()
         super().end_step(step, phase)
 
@@ -129,6 +133,7 @@ class ClusterSimulation(Simulation):
         Args:
             examples: examples of its mini-batch.
         """
+        # the cached times have no number of examples, which demands do not show
         times = self._times(self._ended, self._workers)
         return times and times._replace(examples=examples)
 
@@ -138,6 +143,7 @@ class ClusterSimulation(Simulation):
         if not asked.is_shared:
             return None
         plan = self._plan(asked)
+        # each part by itself: in a step they may overlap
         transfer_ps = play(plan.exchange_alone()).step_ps if asked.exchanges and plan.groups else 0
         return StepTimes(len(asked.table.layout().workers), 0, play(plan.pass_alone()).step_ps, transfer_ps)
 
@@ -148,12 +154,14 @@ class ClusterSimulation(Simulation):
         models = teams.replicas
         passes, later = before_and_after(with_whole_errors(work, self._of_parts))
         is_shared = have_all_run(passes, models)
+        # a node that takes a step alone has run one pass, over the whole batch
         computed = self._of_one(passes, models if is_shared else 1)
         taken_out = self._of_one([demand for demand in later if is_taken_out(demand)], models)
         # a model alone exchanges with nobody: writing the gradient that it would get back is not charged
         updated = [
             demand for demand in later if not is_taken_out(demand) and (teams.exchanges or not is_written(demand))
         ]
+        # no update, no exchange: the step was given up. With double buffering, the first step sends and updates nothing
         exchanges = is_shared and (bool(updated) or table.double_buffering)
         rows = {name: counts for name in self._by_rows if (counts := self._rows(name, passes, later)) is not None}
         return _Asked(table, [*computed, *taken_out], updated, is_shared, exchanges, rows)
@@ -166,6 +174,7 @@ class ClusterSimulation(Simulation):
             for demand in passes
             if demand.layer == layer and is_sparse_gradient(demand) and not demand.again
         ]
+        # writing the gradient that has arrived shows how many rows it has
         arrived = [demand.results // numbers for demand in later if demand.layer == layer and is_of_some_rows(demand)]
         if not rows:
             return None
@@ -173,6 +182,7 @@ class ClusterSimulation(Simulation):
 
     def _of_one(self, demands: Sequence[Demand], models: int) -> list[Demand]:
         """Return the demands of one of several models; for a sparse layer the longest, because all wait for it."""
+        # also the input: writing a sparse batch has as many results as the batch has entries
         varying = set(self._sparse_columns)
         return of_one(demands, models, {*varying, INPUT_LAYER} if varying else varying, self._duration_ps)
 
@@ -207,6 +217,7 @@ class ClusterSimulation(Simulation):
             self._counts(asked.table) if any(map(is_joint, (*asked.computed, *asked.updated))) else NO_COUNTS,
             self._controller_of,
         )
+        # without an exchange, a node is alone, with all devices that share its model
         table, whole = asked.table, self._table
         if not asked.exchanges:
             table = ClusterTable(nodes=1, model_parallel=whole.model_parallel, model_split=whole.model_split)

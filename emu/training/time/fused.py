@@ -26,8 +26,10 @@ def fused(demands: Iterable[Demand], slots: int) -> tuple[Demand, ...]:
         slots: arrays that the optimiser keeps beside a parameter.
     """
     kept: list[Demand] = []
+    # operations of one parameter's update so far, as long as its master has not been written
     chain: list[Demand] = []
     for demand in demands:
+        # another role, or a parameter of another layer or size
         if chain and (demand.role not in _ROLES or _key(demand) != _key(chain[0])):
             kept += chain  # no update: its last operation is missing
             chain = []
@@ -51,4 +53,5 @@ def _as_one(chain: list[Demand], slots: int) -> Demand:
     array = (last.result_format, last.results)
     slot = (first.result_format, last.results)
     read = (next((part for part in first.operands if part[1] == last.results), array), array, *(slot,) * (2 * slots))
+    # each slot twice, because it is read and written back; the master is read here, and written as the result
     return last._replace(multiply_adds=len(chain) * last.results, operands=read)

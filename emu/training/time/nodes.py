@@ -51,8 +51,10 @@ def _joined(product: Demand, part: Demand) -> Demand:
 
 def before_and_after(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:
     """Return the demands of passes, and those after them. The last error or gradient of a pass separates them."""
+    # gradients that are written after an exchange, and decisions about points, may come after the pass
     computed = (i for i, demand in enumerate(work) if demand.operation not in DECISIONS and not is_written(demand))
     last = max((i for i in computed if work[i].role in ("error", "gradient")), default=-1)
+    # the first two fields: layer and role
     if -1 < last < len(work) - 1 and work[last + 1].operation in DECISIONS and work[last + 1][:2] == work[last][:2]:
         last += 1  # the decision about its binary point belongs to the pass as well
     return list(work[: last + 1]), list(work[last + 1 :])
@@ -80,6 +82,7 @@ def is_of_some_rows(demand: Demand) -> bool:
 
 def have_all_run(passes: Sequence[Demand], models: int) -> bool:
     """Return whether all models have run a pass; in a warm start, one of several runs it alone."""
+    # each pass computes the loss once; a pass that runs again is no other model's
     counts = Counter(demand.layer for demand in passes if demand.role == "loss" and demand.passes and not demand.again)
     return models == 1 or max(counts.values(), default=0) >= models
 
@@ -99,19 +102,24 @@ def of_one(
     def key_of(demand: Demand) -> Any:
         if demand.layer in varying:
             return demand.layer, demand.role, demand.operation, demand.passes, demand.again
+        # layer to passes, without formats: points of nodes may differ
         return demand[:6], demand.again
 
+    # demands of a model, if all have as many
     size, rest = divmod(len(demands), models)
     keys = [key_of(demand) for demand in demands]
     # models that ran one after the other with equal demands: the first one's are those of all
     if not rest and keys == keys[:size] * models:
         return [max(demands[i::size], key=duration_ps) if demand.layer in varying else demand
                 for i, demand in enumerate(demands[:size])]  # fmt: skip
+    # models took turns, or some ran operations again: of each `models` equal demands, one is
+    # kept, in the place of the first
     by_key: dict[Any, list[Demand]] = {}
     for demand, key in zip(demands, keys, strict=True):
         by_key.setdefault(key, []).append(demand)
     for key, equal in by_key.items():
         if equal[0].layer in varying:
+            # longest first: the demand that is kept is the longest
             by_key[key] = sorted(equal, key=duration_ps, reverse=True)
     counts: Counter[Any] = Counter()
     kept: list[Demand] = []

@@ -1,7 +1,8 @@
 """Which controller takes which layer of a run, by simulated time.
 
-A run places its layers once, before its first step, from the demands of shapes: what a step asks by its values
-(operations that run again, points that are decided) moves no layer. So `emu simulate` places layers alike.
+A run places its layers once, before its first step, by demands that follow from shapes alone. Demands that depend on
+values (operations that run again, points that are decided) move no layer. So `emu simulate` places layers in the same
+way.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def controllers_of_run(bench: Workbench, table: ClusterTable) -> dict[str, int]:
 
 
 def share_of(work: Work, machine: Machine) -> Share:
-    """Return the work of one model, which waits for the longest of all, without a host's part and without clipping."""
+    """Return the work of one model: the longest demands of all models, because each waits for the slowest.
+
+    The host's part and clipping are left out.
+    """
     updated = work.arrived + work.update
     return Share(longest(work.passes, machine), updated, work.shapes, work.parameter_bytes, rows=work.rows)
 

@@ -83,7 +83,7 @@ class PlayedStep(NamedTuple):
     Attributes:
         duration_ps: from its first operation until the next step can begin.
         spent: what was spent, by layer, role, unit and kind.
-        events: events, their times counted from the step's begin.
+        events: events, their times counted from the start of the step.
         sparse: what gradients of sparse layers cost, by layer; it is part of `spent` as well.
     """
 
@@ -136,6 +136,7 @@ class Simulation:
         self._sparse: dict[str, SparseSpent] = {}
         self._sparse_columns = dict(sparse_columns or {})
         self._fused_slots = fused_slots
+        # the demands are the whole key, so `resize` clears the cache; a step that has dropped out is played again
         self._played = lru_cache(maxsize=128)(self._play)
 
     # ---- steps ----
@@ -154,8 +155,10 @@ class Simulation:
         played = self._played(work)
         if self._traced[phase] < TRACED_STEPS:
             self._traced[phase] += 1
+            # before the total grows: events of a step count from its start
             self._keep(played.events, {"step": step, "phase": phase})
         self.total_ps += played.duration_ps
+        # with the program and the first batch, in the first step
         self.by_phase[phase] += self.total_ps - began
         self._pending[work] += 1
 
@@ -187,6 +190,7 @@ class Simulation:
         """Send the program and the first batch."""
         size = self._host.bytes + OPERATION_BYTES * operations
         parts = prepare_of(self.machine, self._host.elements, size, "batch 1")
+        # one after the other: the device has nothing to do yet
         for use in (use for part in parts for use in part.uses):
             self._keep(use.events(0), where)
             self.total_ps += use.duration_ps
@@ -194,6 +198,7 @@ class Simulation:
 
     def _play(self, work: tuple[Demand, ...]) -> PlayedStep:
         demands, schedule = self._planned(work)
+        # with events even if none are kept now: the step may be played for a later phase, which is traced
         step, spent = play(schedule, keeps_events=True), dict[SpentKey, Spent]()
         add_uses(spent, schedule.uses)
         if schedule.fabric is not None:
@@ -224,6 +229,7 @@ class Simulation:
     def _settle(self) -> None:
         """Add what the steps since the last call have spent to the sums of the interval."""
         for work, times in self._pending.items():
+            # from the cache, as a rule: a kind of step is played once
             played = self._played(work)
             for key, spent in played.spent.items():
                 add_spent(self._spent, key, spent, times)
@@ -244,6 +250,7 @@ class Simulation:
 
     def reset(self) -> None:
         """Begin a new interval."""
+        # `rows` and `sparse_rows`, which come before, have taken these into the sums that are dropped here
         self._pending.clear()
         self._spent, self._sparse = {}, {}
 
@@ -260,6 +267,7 @@ class Simulation:
             "total_ps": self.total_ps,
             "by_phase": dict(self.by_phase),
             "traced": dict(self._traced),
+            # the interval in progress, with everything that was pending
             "spent": self.rows(),
             "sparse": self.sparse_rows(),
             "events": [_plain(event) for event in self.events],

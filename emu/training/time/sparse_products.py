@@ -61,6 +61,8 @@ def is_sparse_gradient(demand: Demand) -> bool:
 
 def rows_of(demand: Demand) -> int:
     """Return how many rows the gradient of a sparse layer's weights has."""
+    # multiply-adds are entries times outputs, results are rows times outputs: rows =
+    # results / (multiply-adds / entries)
     entries = demand.operands[0][1]
     return demand.results * entries // demand.multiply_adds if demand.multiply_adds else 0
 
@@ -79,6 +81,7 @@ def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str,
             continue
         product = machine.time_of(demand)
         spent = SparseSpent(0, 0, product.duration_ps, 0, product.bytes, 0)
+        # a copy would serve every run of the product, so it is counted at the first
         if not demand.again:
             copy = machine.transposed_copy(demand, columns[demand.layer])
             spent = SparseSpent(

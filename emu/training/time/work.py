@@ -114,17 +114,22 @@ def work_of(
     batches, elements = step.batches(examples, teams.replicas if teams else 1, data)
     passes = step.passes(batches)
     states = step.model.states
+    # lines are columns of outputs unless the recipe's [cluster] has others
     shapes = shapes_of(states, table.lines if table else "outputs")
     gradients, rows = dict(passes[0].gradients), dict[str, Rows]()
     for state in states:
+        # for a sparse first layer: which rows the gradient of each model has
         of_models = [passed.gradients[state.name] for passed in passes]
         if isinstance(of_models[0], RowsValue):
             indices = [_row_indices(gradient) for gradient in of_models]
+            # one model alone: the rows that it has are those that are updated
             counts, units, kept = [len(of_model) for of_model in indices], 1, indices[0]
             if step.travels and table is not None:
                 kept, units = arrived_rows(_of_nodes(indices, table), table, *shapes[state.name]), table.units
+                # what arrives has the rows of all nodes; only the shape of these rows matters
                 gradients[state.name] = RowsValue(step.runner.place(state.master.array[kept]), rows=kept)
             rows[state.name] = Rows.of(counts, shapes[state.name][0], units=units, arrived=len(kept))
+    # of the first model: all have the same shapes after the exchange
     arrived, update = step.after_passes(gradients)
     if recipe.training.optimiser.fused:
         update = fused(update, len(states[0].slots) if states else 0)
@@ -162,6 +167,7 @@ class _Step:
         require_rows(network, self._optimiser)
         self.model = Model(network, policy, [], {})
         for layer, p in network.parameters():
+            # zeros that take no memory: a step of shapes reads no number
             master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
             state = ParameterState(layer.name, p.part, master, by_rows=p.by_rows, is_table=p.is_table)
             self._optimiser.start(state, slot_formats(policy, layer.name))
@@ -173,6 +179,7 @@ class _Step:
             )
         self.runner = ShapeRunner(policy)
         self._scale = 1.0 if isinstance(recipe.loss_scaling, NoScaling) else _SOME_SCALE
+        # here S leaves a gradient before it travels or is clipped, in the pass; else it is left to the update
         self._takes_out = (travels or bool(recipe.clipping)) and self._scale != 1
 
     def batches(self, examples: int, models: int, data: Dataset | None) -> tuple[list[tuple[Any, Any]], int]:
@@ -186,6 +193,7 @@ class _Step:
         whole = Batches.of(self._recipe, examples * models, data)
         inputs, labels = whole.batch(0)
         parts = [slice(i * examples, (i + 1) * examples) for i in range(models)]
+        # a batch's share of all entries, as `Batches.planned_elements`, for one of the models
         elements = whole.data.train_inputs.size * examples * models // whole.examples // models
         return [(inputs[part], labels[part]) for part in parts], elements
 
@@ -197,6 +205,8 @@ class _Step:
             if not isinstance(inputs, CSR):
                 passes.append(self.passed(inputs, labels))
                 continue
+            # what a product costs depends on entries and used columns alone, so one pass
+            # serves all models that share both
             rows = inputs.unique_columns
             key = inputs.nnz, len(rows)
             if key not in known:
@@ -211,6 +221,7 @@ class _Step:
     def passed(self, inputs: Any, labels: Any) -> _Passed:
         """Return a pass of one model."""
         runner = self.runner
+        # the very code of a run, on a runner that notes operations instead of computing them
         _, _, gradients, _ = self.model.traced(runner, inputs, labels, backward=True, scale=self._scale)
         if self._takes_out:
             states = self.model.states
@@ -224,13 +235,16 @@ class _Step:
 
     def after_passes(self, gradients: dict[str, Value]) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
         """Return the demands of writing the gradients that an exchange brings, and those of the update."""
+        # `unscaled` is the role of gradients without S, if there is an S
         runner, role = self.runner, "gradient" if self._scale == 1 else "unscaled"
         for state in self.model.states if self.travels else ():
             sent = gradients[state.name]
+            # without a format: a sum of decoded messages, before it is written
             exact = RowsValue(sent.array, rows=sent.rows) if isinstance(sent, RowsValue) else Value(sent.array)
             write = Operation("quantize", (exact,), part=state.part)
             gradients[state.name] = exact.holding(runner.run(write, role, state.layer))
         arrived = _taken(runner)
+        # what is left for the update to take out
         scale = 1.0 if self._takes_out else self._scale
         Update.of(self._recipe, self._optimiser).apply(self.model.states, gradients, 1.0, scale, runner)
         return arrived, _taken(runner)

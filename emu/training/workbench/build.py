@@ -21,6 +21,7 @@ def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
 
 def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
     """Raise ConfigError if a later layer reads sparse input, or the optimiser changes rows that no pass reads."""
+    # the first layer may read a sparse batch; if it does not, no layer inside it may
     for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
         if layer.reads_sparse:
             raise ConfigError(
@@ -47,6 +48,7 @@ def require_network(described: object, network: nn.Network | None, folder: Path)
     Raises:
         ConfigError: the networks differ, or it is missing.
     """
+    # compared as text, because run.json has only the text
     if (described or None) == (None if network is None else repr(network)):
         return
     if network is None:

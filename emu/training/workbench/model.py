@@ -83,6 +83,7 @@ class Model:
         """Return a model with seeded parameters, written into the master format."""
         states: list[ParameterState] = []
         for layer, p in network.parameters():
+            # a network from a file begins with the file's weights
             values = network.first_values(layer, p.part)
             if values is None:
                 values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
@@ -113,6 +114,7 @@ class Model:
         for state in self.states:
             read = state.rows(rows).master if state.by_rows and rows is not None else state.master
             master = read.with_array(runner.place(read.array))
+            # the parts of a parameter, `weight` and `bias`, are the names of its roles
             copy = runner.run(Operation("quantize", (master,)), state.part, state.layer)
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
@@ -138,17 +140,22 @@ class Model:
         if self.stripes > 1:
             runner = StripedRunner(runner, striped_layers(self.network.layers), self.stripes)
         graph = Graph(runner, training=backward)
+        # the tape records only what was made from parameters: a forward pass keeps nothing
         make = graph.parameter if backward else graph.constant
         x, rows = self._input(runner, images)
         copies = self.working_copies(runner, rows)
+        # (layer, part) -> leaf of the graph; `known` has the moments as well, which get no gradient
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in copies.items()}
         known = {layer: dict(parts) for layer, parts in leaves.items()}
         for name, value in self.moments.items():
+            # from the right: names of layers inside others have dots
             layer, part = name.rsplit(".", 1)
             known.setdefault(layer, {})[part] = graph.constant(value.with_array(runner.place(value.array)))
+        # a constant: nobody needs the error of the input
         output = self.network.forward(graph, graph.constant(x), known)
         loss = self.network.apply_loss(graph, output, Tensor(Value(runner.place(labels))))
         gradients = self._gradients(graph, loss, leaves, scale, rows) if backward else {}
+        # empty after a forward pass: normalisation then takes the moments that it was given
         moments = {
             f"{layer}.{part}": value
             for layer, values in graph.moments.items()
@@ -165,11 +172,13 @@ class Model:
         if not self.network.reads_sparse:
             array = images.to_dense() if isinstance(images, CSR) else images
             x = Value(runner.place(array))
+            # tokens are integers: a table of rows is indexed by them
             if array.dtype.kind == "f":
                 x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
             return x, None
         if not isinstance(images, CSR):
             images = CSR.from_dense(images, "fp32")
+        # columns without entries are left out: the product needs no row of the weights for them
         used = images.used()
         entries = Value(runner.place(used.data))
         read = runner.run(Operation("quantize", (entries,)), "activation", INPUT_LAYER)
@@ -182,11 +191,13 @@ class Model:
         seed = np.full((), scale, loss.value.format.carrier)
         arrived = graph.backward(loss, loss.value.with_array(graph.runner.place(seed)))
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
+        # `leaves` keeps the tensors alive, so no two of them have one id
         gradients = {name: arrived[id(tensor)] for name, tensor in named.items()}
         if rows is not None:
             for state in self.states:
                 if state.by_rows:
                     gradient = gradients[state.name]
+                    # its array has only the rows that were read; `rows` says which rows of the parameter these are
                     gradients[state.name] = RowsValue(gradient.array, gradient.format, rows)
         return gradients
 
@@ -215,6 +226,7 @@ class Model:
             answers: receives the answers of each batch; see `answers_of`.
         """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
+        # None lets open points be chosen during the pass
         options["frozen_at"] = None if finds_points else after
         runner = self.runner(self.policy.at(after), **options)
         loss, correct = 0.0, 0
@@ -223,10 +235,12 @@ class Model:
             chosen = slice(start, start + TEST_BATCH)
             mean, output, _, _ = self.traced(runner, images[chosen], labels[chosen], backward=False)
             given = answers_of(on_host(output.array))
+            # the last batch may be smaller, so means are weighted
             loss += float(mean.array) * len(labels[chosen])
             correct += int((given == labels[chosen]).sum())
             if answers is not None:
                 answers.append(given)
+        # the loss is a mean over examples, the accuracy a share of outputs
         return loss / len(images), correct / labels.size
 
     def arrays(self) -> dict[str, Array]:
@@ -239,6 +253,7 @@ class Model:
     def load(self, arrays: dict[str, Array]) -> None:
         """Take the arrays of a checkpoint."""
         for state in self.states:
+            # formats are the model's own: `Identity` has made sure that they are those of the checkpoint
             state.master = state.master.with_array(arrays[f"parameters/{state.name}"])
             for slot, value in state.slots.items():
                 state.slots[slot] = value.with_array(arrays[f"{slot}/{state.name}"])
@@ -260,6 +275,7 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
         source: format of the values; None for plain numbers.
         backend: backend that computes.
     """
+    # carriers of all other formats hold the numbers themselves
     raws = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=raws, backend=backend), fmt)
 

@@ -64,11 +64,14 @@ class Ranks:
         """Return the values of all ranks, by rank; plain data (JSON)."""
         if not self.several:
             return [value]
+        # JSON writes the shortest text that gives the same float64 again, so floats arrive as
+        # they are; tuples arrive as lists
         data = json.dumps(value).encode()
         return [json.loads(text) for text in self.channel.swap([data] * self.channel.ranks)]
 
     def agree(self, value: T) -> T:
         """Return the value of rank 0."""
+        # all ranks send, though only one value counts: `swap` is a joint operation
         return self.every(value)[0]
 
     def collected(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -87,8 +90,10 @@ class Ranks:
         own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
         packed, gathered = tensors.save(own), dict(arrays)
         ranks = range(self.channel.ranks)
+        # a message for each rank, in the order of ranks; an empty message still takes part
         arrived = self.channel.swap([packed if rank in to and rank != self.channel.rank else b"" for rank in ranks])
         for data in arrived:
+            # names differ between ranks: each has the arrays of its own nodes
             gathered |= tensors.load(data) if data else {}
         return gathered
 
@@ -103,6 +108,7 @@ class Ranks:
         """
         first, *others = self.every(dict(what))
         for rank, other in enumerate(others, 1):
+            # the first difference in the order of `what`; later ones may follow from it
             name = next((name for name in first if first[name] != other.get(name)), None)
             if name is not None:
                 raise ConfigError(

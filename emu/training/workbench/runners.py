@@ -27,6 +27,7 @@ class Runners:
             backend: backend that computes.
         """
         self.backend, self._model, self._seed = backend, model, seed
+        # one table, until loss scaling replaces the second
         self.counters = self.pass_counters = CounterTable(model.policy.register)
         self.profile = Profile()
         self._runners: list[StepRunner] = []
@@ -45,6 +46,7 @@ class Runners:
             self._model.policy, counters=counters, seed=self._seed, backend=self.backend, profile=self.profile
         )
         self._runners.append(runner)
+        # a runner may be made late, as those of nodes are: it joins at the step of the others
         self._move(runner)
         return runner
 
@@ -56,6 +58,7 @@ class Runners:
             self._move(runner)
 
     def _move(self, runner: StepRunner) -> None:
+        # the step is part of the address of random bits; formats may change with it
         runner.step, runner.policy = self._step, self._model.policy.at(self._step)
 
     def end_step(self) -> None:

@@ -63,6 +63,7 @@ class Update:
             runner: the datapath.
         """
         if self.in_gradient:
+            # at S = 1 nothing is taken out, and the gradient keeps its bits
             if scale != 1:
                 gradients = {state.name: unscaled(state, gradients[state.name], scale, runner) for state in states}
             scale = 1.0
@@ -71,8 +72,10 @@ class Update:
                 rescale(state, self.optimiser.slot_powers, scale / self.slot_scale, runner)
             self.slot_scale = scale
         if self.clip_norm is not None:
+            # one norm over all parameters, so clipping comes before the first of them moves
             gradients = clip_by_norm(states, gradients, self.clip_norm * scale, runner)
         for state in states:
+            # `applied` counts updates, not steps: a step that is given up does not age the means of Adam
             self._move(state, gradients[state.name], rate, scale, runner)
         self.applied += 1
 

@@ -70,6 +70,7 @@ class Workbench:
             ConfigError: data cannot be used, or network, optimiser and formats do not go together.
             BackendUnavailable: the backend cannot compute here.
         """
+        # "auto" is replaced by what it stands for here, which run.json then names
         settings, name = recipe.training, load(backend).name
         batches, policy = Batches.of(recipe), Policy(device.precision)
         optimiser = build_optimiser(settings.optimiser)
@@ -77,6 +78,7 @@ class Workbench:
         built = network or build_network(recipe.network)
         built.require_own_names()
         require_rows(built, optimiser)
+        # formats may change at some steps; a function that cannot be computed later is refused now
         for formats in policy.every():
             require_functions(built, formats)
         model = Model.initial(built, policy, optimiser, settings.seed, name)
