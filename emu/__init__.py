@@ -124,10 +124,12 @@ register_drawers(_notebook)
 
 def __dir__() -> list[str]:
     """Return the public names: what is imported from here, and the packages."""
+    # `find_spec` looks for the package and does not import it: completion in a shell must not load PyTorch.
     missing = {name for name in _OPTIONAL if importlib.util.find_spec(name) is None}
     return sorted({*__all__, *_LAZY_MODULES, *_MODULES} - missing)
 
 
+# Python calls this only for names that the module does not have (PEP 562).
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         module, attribute = _LAZY[name]

@@ -58,6 +58,7 @@ class Table(BaseModel):
         if isinstance(data, Mapping):
             keys = cast("Mapping[str, Any]", data)
             for key in keys:
+                # Before pydantic looks at any field: its own check, `extra="forbid"`, cannot name the nearest key.
                 if key not in cls.model_fields:
                     raise UnknownKeyError(key, nearest_name(key, cls.model_fields))
         return cast(object, data)
@@ -97,10 +98,12 @@ def _parsed(text: str) -> Data:
     """Return the content of TOML text; all errors of the parser are raised as TOMLDecodeError."""
     try:
         return tomllib.loads(text)
+    # It is a ValueError, too: without this clause the last one would cut its text.
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
         raise tomllib.TOMLDecodeError("arrays or tables are nested too deeply") from None
+    # Python reads no integers of more than 4,300 digits; behind the semicolon stands advice for programmers.
     except ValueError as error:  # an integer of thousands of digits
         raise tomllib.TOMLDecodeError(str(error).partition(";")[0]) from None
 
@@ -147,6 +150,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     try:
         parsed = _parsed(f"value = {value}")
     except tomllib.TOMLDecodeError as error:
+        # A value that begins like TOML was meant as TOML, and a bare word must not hide its typing error.
         if value[0] in "[{\"'":
             raise ConfigError(
                 f"the value of a setting must be TOML or a bare word, got --set {text!r}: {error}; "
@@ -188,6 +192,7 @@ def _with_setting(node: object, keys: list[str], value: object, path: str) -> ob
         elif key.isdigit() and int(key) < len(items):
             index = int(key)
         else:
+            # An array without names can only be addressed by position.
             known = nearest_name(key, [n for n in names if n]) if any(names) else f"; use 0..{len(items) - 1}"
             raise ConfigError(
                 f"`{key}` of --set {path} must be the name or position of one of {len(items)} items{known}"
@@ -220,11 +225,13 @@ def checked(
 def _sentence(error: ValidationError, data: Mapping[str, Any], file: str, settings: Mapping[str, Any]) -> str:
     """Return the sentence for the first error; a misspelt key comes first, because it causes others."""
     details = [_plain(cast(Data, dict(d))) for d in error.errors(include_url=False)]
+    # False sorts before True; `min` keeps pydantic's order among equals.
     first = min(details, key=lambda d: not isinstance(_cause(d), UnknownKeyError))
     keys, names = _key_path(first, data)
     cause = _cause(first)
     if isinstance(cause, UnknownKeyError):
         table = f"[{_dotted(keys, names)}]" if keys else "the top level"
+        # Without the prefix "FILE with", the message says "in --set ...", which is where the key comes from.
         source = _source([*keys, cause.key], names, file, settings).removeprefix(f"{file} with ")
         return f"`{cause.key}` is not a key of {table} in {source}{cause.hint}"
     source = _source(keys, names, file, settings)
@@ -269,6 +276,7 @@ def _cause(detail: Data) -> object:
 def _key_path(detail: Data, data: Mapping[str, Any]) -> tuple[list[str | int], dict[int, str]]:
     """Return the keys from the top to the wrong value, and the names of array items by depth."""
     location = cast("tuple[str | int, ...]", detail["loc"])
+    # A missing key is not in the data, so the search in the data ends at its table.
     missing = location[-1:] if detail["type"] == "missing" else ()
     keys = _steps(data, location[: len(location) - len(missing)], detail["input"]) or []
     names: dict[int, str] = {}
@@ -290,6 +298,7 @@ def _steps(node: object, location: Sequence[str | int], target: object) -> list[
     part, *rest = location
     items = cast(Any, node)
     inside = part in items if isinstance(node, Mapping) else isinstance(node, Sequence) and isinstance(part, int)
+    # First try the part as a key, then without it: a tag of a union is in pydantic's location, but not in the data.
     if inside and (steps := _steps(items[part], rest, target)) is not None:
         return [part, *steps]
     return _steps(items, rest, target)
@@ -311,6 +320,8 @@ def _source(keys: Sequence[str | int], names: Mapping[int, str], file: str, sett
     by_position = ".".join(str(k) for k in keys)
     by_name = ".".join(names.get(depth, str(k)) for depth, k in enumerate(keys))
     inside: list[str] = []
+    # A setting above the value wrote it, and is the only one to blame. Settings below it changed parts of it: all of
+    # these are named.
     for path, value in settings.items():
         if any(own == path or own.startswith(f"{path}.") for own in (by_position, by_name)):
             return f"--set {path}={_brief(value)}"

@@ -51,6 +51,7 @@ def drawers() -> Drawers:
 class Drawn:
     """Base of classes that a notebook shows as pictures; elsewhere they are shown by `repr`."""
 
+    # Without this, subclasses that have slots would get a `__dict__` again.
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:

@@ -30,14 +30,18 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         OSError: it cannot be written; the old file is intact, as it is if `write` raises anything.
     """
+    # The same folder, so that `os.replace` stays on one file system, where it is atomic; the process's number keeps two
+    # writers of one file apart.
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             write(file)
             file.flush()
+            # Before the move: otherwise a crash could leave the new name with the content not yet on the disk.
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
+    # Ctrl-C, too, must leave no unfinished file.
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
@@ -73,6 +77,7 @@ def mark_stopped(path: Path, why: str) -> None:
     with suppress(OSError, ValueError):
         content = read_json(path)
         info = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+        # A run that has ended in the meantime keeps its own verdict.
         if info.get("status") == "running":
             info |= {"status": "stopped", "stopped_because": why}
             info["ended"] = datetime.now(UTC).isoformat(timespec="seconds")

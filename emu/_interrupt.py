@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with what is kept of the work; the command line prints it.
+    """Ctrl-C, with what is kept of the work; the command line prints it. Code that handles emu's errors lets it pass.
 
     Attributes:
         kept: what is kept, and where; a sentence without its dot.

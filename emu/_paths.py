@@ -38,8 +38,11 @@ def content_folder(content: Content | Literal["kernels"], package: Path = _PACKA
 def sources_sha256() -> str:
     """Return the hash of emu's own code, kernels included, which decides what it computes."""
     digest = hashlib.sha256()
+    # `*.[ch]*` are .cu, .cuh, .c and .h. TOML files do not count: the address of a cached run covers recipe and device
+    # by themselves.
     for folder, pattern in ((_PACKAGE, "*.py"), (content_folder("kernels"), "*.[ch]*")):
         for source in sorted(folder.rglob(pattern)):
+            # Names count, too: a module that moves is another program, although all bytes are the same.
             digest.update(source.relative_to(folder).as_posix().encode() + source.read_bytes())
     return digest.hexdigest()
 
@@ -55,6 +58,7 @@ def cache_folder(part: str = "") -> Path:
     chosen = os.environ.get("EMU_CACHE_DIR")
     if chosen:
         return Path(chosen) / part
+    # Imported late: it is not needed if EMU_CACHE_DIR is set.
     from platformdirs import user_cache_path
 
     return user_cache_path("emu", appauthor=False) / part
@@ -83,6 +87,7 @@ def find_content(content: Content, name_or_path: str | Path) -> Path:
             f"got {name_or_path!r}; shipped: {', '.join(names)}"
         )
     path = Path(name_or_path)
+    # Before paths: a shipped name wins over a file of the same name in the current folder, which `./NAME` reaches.
     if isinstance(name_or_path, str) and name_or_path in names:
         return content_folder(content) / f"{name_or_path}.toml"
     if path.suffix != ".toml" and len(path.parts) < 2:
@@ -107,6 +112,7 @@ def from_here(path: Path) -> Path:
 def shown(path: Path) -> str:
     """Return `path` for messages: shipped files as `devices/x.toml`, others as they were given."""
     for content in _SINGULAR:
+        # Shipped files are shown alike in a checkout and in a wheel, so messages do not depend on the installation.
         if path.parent == content_folder(content):
             return f"{content}/{path.name}"
     return str(path)

@@ -40,6 +40,7 @@ def train(
         ConfigError: recipe, data or folder cannot be used; nothing is written then.
         BackendUnavailable: the backend cannot compute here.
     """
+    # `emu.training` may not import `emu.report`, which stands above it. So the function is handed down.
     write_report = build_report if report else None
     return training.train(recipe, device, out=out, overrides=overrides, write_report=write_report, **options)
 

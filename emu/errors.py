@@ -71,9 +71,12 @@ def nearest_name(name: object, known: Iterable[str], default: str | None = None)
         "; did you mean 'nearest_even' (the default) or 'nearest_away'?"
     """
     names, text = sorted(known), name if isinstance(name, str) else ""
+    # If the name is the beginning of known ones, the sort is stable and False comes first: the default, then
+    # alphabetical.
     meant = sorted(
         (candidate for candidate in names if text and candidate.startswith(text)), key=lambda c: c != default
     )
+    # 0.6 is difflib's own default.
     meant = meant or difflib.get_close_matches(text, names, n=1, cutoff=0.6)
     if not meant:
         return "; known: " + ", ".join(names)

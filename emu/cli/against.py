@@ -55,8 +55,11 @@ def _verdict(result: Comparison) -> list[Text]:
     lines = [
         Text.from_markup(f"[bold]{first.layer}[/] is the first layer that differs: {how}, by at most {first.largest:g}")
     ]
+    # Layers that differ from what was recorded although they read what was recorded: there the difference is made.
+    # Others only pass it on.
     begins = [row for row in result.rows if row.alone]
     if begins and all(row.causes for row in begins):
+        # Requantisers that explain every one of these layers, in the order of the first.
         shared = reduce(lambda a, b: [cause for cause in a if cause in b], (list(row.causes) for row in begins))
         if shared:
             lines.append(
@@ -91,6 +94,7 @@ def _table(result: Comparison) -> Table:
             list(row.causes),
         )  # fmt: skip
 
+    # A column that would be empty is left out, of heads and cells alike.
     if not any(row.causes for row in result.rows):
         columns = columns[:-1]
     return Table(columns, [cells(row)[: len(columns)] for row in result.rows], "tensors", {"keys": 1})

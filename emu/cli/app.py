@@ -24,6 +24,7 @@ INTERRUPTED = 130
 #: Most columns of help: longer lines are hard to read.
 HELP_COLUMNS = 100
 #: Base of the errors that typer raises for a command line which it cannot read.
+#: Typer does not export the class; it is the base of `BadParameter`.
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
@@ -59,6 +60,7 @@ class Group(TyperGroup):
 
     @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Without arguments typer raises a usage error whose text is the help: `_refusing` would make one line of it.
         if not args:
             return super().parse_args(ctx, args)  # prints the help
         with _refusing(self, ctx):
@@ -66,6 +68,7 @@ class Group(TyperGroup):
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # A shell that completes a line parses it resiliently: half of a command's name is no error there.
         if args[0] not in self.commands and not ctx.resilient_parsing:
             known = [name for name, command in self.commands.items() if not command.hidden]
             near = nearest_name(args[0], known)
@@ -123,16 +126,17 @@ def completed_by(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str
 
 
 def _fit(formatter: Any) -> None:
-    """Let help fit the screen; typer writes at least 50 columns."""
+    """Make help fit the screen: by itself, typer writes at least 50 columns."""
     formatter.width = min(shutil.get_terminal_size().columns, HELP_COLUMNS)
 
 
 @contextmanager
 def _refusing(command: Any, ctx: Any) -> Generator[None]:
-    """Turn what typer says of a wrong command line into our error, which is one line."""
+    """Turn typer's error for a wrong command line into one of ours, which is printed as one line."""
     try:
         yield
     except _USAGE_ERROR as error:
+        # A misspelt option gets the nearest name; every other error of usage keeps typer's sentence, as a line of ours.
         option = getattr(error, "option_name", None)
         known = [name for parameter in command.get_params(ctx) for name in (*parameter.opts, *parameter.secondary_opts)]
         if option is not None and option not in known:
@@ -150,6 +154,7 @@ def _report(interrupt: KeyboardInterrupt, program: str) -> None:
         return
     arguments = interrupt.arguments
     if arguments is None:
+        # The same command goes on, without options such as --retry-failed, which would undo what is done.
         arguments = [word for word in sys.argv[1:] if word not in interrupt.dropped]
     print(f"emu: interrupted; {interrupt.kept}", file=sys.stderr)
     print(f"emu: go on with: {program} {shlex.join(arguments)}", file=sys.stderr)

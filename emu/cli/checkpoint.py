@@ -44,11 +44,13 @@ def checkpoint_output(path: Path, names: list[str] | None) -> Output:
 
 
 def _about(levels: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return of the finest scales how many there are, the range of their exponents, how many are 0 and NaN."""
+    """Return the number of the finest scales, the range of their exponents, and how many of them are 0 and NaN."""
     if not levels:
         return None, None, None, None
+    # Levels go from fine to coarse: the first one has a scale for the smallest group of elements.
     scales = levels[0]
     ordinary = np.abs(scales[np.isfinite(scales) & (scales != 0)])
+    # frexp gives a significand in [0.5, 1), so the leading bit's exponent is one less.
     exponents = np.frexp(ordinary)[1] - 1
     ends = (int(exponents.min()), int(exponents.max())) if ordinary.size else None
     return scales.size, ends, int(np.sum(scales == 0)), int(np.sum(np.isnan(scales)))

@@ -55,6 +55,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    # `is_eager`: read before everything else, so `emu --version` needs no command.
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
@@ -103,6 +104,7 @@ def evaluate(
     """Measure the test accuracy of trained weights on a device; of a network's file, what it does to each layer."""
     from emu.interop.loading import is_network
 
+    # What only models have, so that the other branch can name it; and the other way round below.
     of_models = model or next(iter(settings or []), None)
     if is_network(weights):
         from emu.cli.graphs import evaluate_network
@@ -337,6 +339,7 @@ def check(
     **options: Unpack[CheckOptions],
 ) -> Output:
     """Hold a dump from RTL, silicon or a GPU against vectors; explain its first difference."""
+    # This function is called `check` itself.
     from emu.cli.vectors import check as compare
 
     return compare(target, dump, any_nan=any_nan, options=options)

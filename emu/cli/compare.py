@@ -41,10 +41,12 @@ def comparison_output(folders: Sequence[Path], out: Path) -> Output:
     parts: list[Any] = [Table(_COLUMNS, [_row(numbers_of(run)) for run in runs])]
     for other in runs[1:]:
         parts += ["", f"{other.name} and {runs[0].name}", *(f"  {text}" for text in sentences(runs[0], other))]
+    # The table and the lines are a selection for the terminal; JSON has all of it.
     return Output([*parts, "", *_differences(runs), f"page      {out}"], _data(runs, out))
 
 
 def _row(own: Numbers) -> tuple[Any, ...]:
+    # A pair is (share, tensor); the table shows the share, the page both.
     worst = (pair and pair[0] for pair in (own.overflow, own.underflow))
     return (own.name, own.test_accuracy, own.test_loss, *worst, own.joules, own.simulated_seconds, own.seconds)
 

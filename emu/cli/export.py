@@ -50,6 +50,7 @@ def _command_of(language: str) -> Callable[..., Output]:
     return command
 
 
+# `_command_of` and not a function in the loop: each command must keep its own language.
 for _language, _row in LANGUAGES.items():
     exports.command(_language, help=_row.sentence)(printing(_command_of(_language)))
 
@@ -65,6 +66,7 @@ def qonnx(
     from emu.interop.onnx import load
 
     graph = load(network)
+    # Steps whose intermediate results the device rounds, and for which the file has one node without formats inside.
     composed = graph.composed
     path = graph.write_qonnx(out, device)
     lines: list[str] = [str(path)]

@@ -120,15 +120,19 @@ def _codes(fmt: Format) -> Table:
 
 
 def _fixed_codes(fmt: Fixed) -> dict[str, int]:
+    # The raw of 1.0 is 2**frac_bits: no integer if that is negative, too large if no integer bit is left.
     one_raw = 1 << fmt.frac_bits if 0 <= fmt.frac_bits < fmt.width_bits - fmt.signed else None
     raws = {"largest": fmt.max_raw, "one": one_raw, "smallest above 0": 1 if fmt.max_raw else None, "zero": 0}
     if fmt.signed:
         raws |= {"largest below 0": -1, "smallest": fmt.min_raw}
     codes = {name: int(fmt.encode(fmt.from_raw(np.array(raw)))) for name, raw in raws.items() if raw is not None}
+    # In sign and magnitude, max_raw + 1 is the sign bit alone: -0, which is read as 0 and never written.
     return codes | ({"read as zero": fmt.max_raw + 1} if fmt.sign_magnitude else {})
 
 
 def _float_codes(fmt: Float) -> dict[str, int]:
+    # The exponent field 1 with an empty fraction; code 0 if zero has no code. With a hidden one the code of 2**emin is
+    # that of zero, so the next code is the smallest.
     smallest_normal = (1 << fmt.fraction_bits) - fmt.lowest_index + fmt.hidden_one
     last_subnormal = min(smallest_normal - 1, fmt.max_code)
     codes = {
@@ -152,6 +156,7 @@ def _separated(fmt: Format, code: int) -> str:
         end = fmt.signed + fmt.exponent_bits
         return " ".join(part for part in (bits[: fmt.signed], bits[fmt.signed : end], bits[end:]) if part)
     sign, rest = bits[: fmt.signed], bits[fmt.signed :]
+    # A point inside of the word or before its first bit can be shown; one further off cannot.
     if 0 < fmt.frac_bits <= len(rest):
         rest = f"{rest[: len(rest) - fmt.frac_bits]}.{rest[len(rest) - fmt.frac_bits :]}"
     return f"{sign} {rest}".strip()
@@ -160,12 +165,14 @@ def _separated(fmt: Format, code: int) -> str:
 def _value_of(fmt: Format, code: int) -> Fraction | float:
     """Return the value of a code: exact, or a float that may be an infinity or NaN."""
     if isinstance(fmt, Fixed):
+        # By way of the raw, as a Fraction: wide formats have values that no float64 has.
         raw = int(fmt.to_raw(fmt.decode(np.array([code], np.uint64)))[0])
         return Fraction(raw) * Fraction(2) ** -fmt.frac_bits
     return float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0])
 
 
 def _ulps(fmt: Float) -> Table:
+    # The ends of the range, and between them the magnitudes that lie in it.
     low = fmt.smallest_normal if fmt.has_normals else fmt.smallest_positive
     inside = [x for x in _MAGNITUDES if low < x < fmt.max]
     columns = (

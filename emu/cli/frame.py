@@ -1,4 +1,4 @@
-"""Runs a command line: an error becomes one line and exit code 2, a warning one line."""
+"""Run a command line: an error becomes one line and exit code 2, a warning one line."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def run(app: typer.Typer, name: str) -> None:
         app(prog_name=name)
     except EmuError as error:
         _refuse(str(error))
+    # NumPy's message names the size and shape; Python's own is empty.
     except MemoryError as error:
         _refuse(f"the arrays must fit the memory, got {error or 'more than it holds'}; choose smaller sizes")
     except Exception as error:
+        # Not 0 but None means a single process: rank 0 of several must end the others, too.
         if _rank() is not None:
             from emu.cluster.mpi import failed
 

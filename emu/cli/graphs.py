@@ -46,7 +46,7 @@ class _Bar:
         return fitted([Part(self._title), done, Part(clock(passed_s), 2, style="dim"), Part(left(left_s), 1)], width)
 
     def finish(self) -> None:
-        """Remove the bar."""
+        """Stop the bar, and leave it on the screen."""
         self._screen.stop()
 
 
@@ -84,10 +84,12 @@ def evaluate_network(
     if calibrated is None:
         return _evaluated(graph, device, data, backend, options)
     with TemporaryDirectory(prefix="emu-calibrated-") as scratch:
+        # The name is that of the file to come, because messages and reports show it.
         path = Path(scratch) / calibrated.name  # until the evaluation has ended well
         points = _calibrated(graph, device, data, options, backend, path)
         output = _evaluated(graph, str(path), data, backend, options)
         text = path.read_bytes()
+    # Only here: if the evaluation fails, an older file stays as it was.
     _written(calibrated, text, "--calibrate")
     parts = [_points(points), Text(f"written to {calibrated}\n"), *output.parts]
     return Output(parts, exit_code=output.exit_code)
@@ -103,6 +105,7 @@ def _evaluated(graph: Graph, device: str, data: Path, backend: str, options: Net
 
             return compared(graph, device, data, against, backend, progress)
         only = options.get("only") or ["*"]
+        # No list means all layers, an empty list none.
         names = [] if only == ["none"] else only
         result = evaluate_graph(graph, device, data, only=names, backend=backend, progress=progress)
     finally:
@@ -123,6 +126,7 @@ def _written(path: Path, content: bytes, option: str) -> None:
 def _require_own(options: NetworkOptions) -> None:
     """Raise ConfigError if options are given that only others make useful, or that exclude each other."""
     calibrated = options.get("calibrate")
+    # Asked before the work, not when its result is written.
     if calibrated is not None and not calibrated.absolute().parent.is_dir():
         raise ConfigError(
             f"--calibrate must be a file in a folder that exists, got {calibrated}; make the folder first"
@@ -189,6 +193,7 @@ def _points(points: Sequence[Point]) -> Table:
         )
         for p in points
     ]  # fmt: skip
+    # Only devices with integer elements have scales and zero points; of others, both columns are left out.
     if not any(p.points for p in points):
         columns, rows = (*columns[:4], *columns[6:]), [(*row[:4], *row[6:]) for row in rows]
     return Table(columns, rows, "points", {"keys": 2})
@@ -208,6 +213,7 @@ def _summary(result: GraphEvaluation) -> list[Any]:
     if not result.answers:
         changed = "the output names no classes, so no answers are compared"
     if result.accuracy is None or result.float_accuracy is None:
+        # A network without classes has no answers, so labels would not help.
         first = f"[bold]{changed}[/]" + ("   no labels, so no accuracy" if result.answers else "")
     else:
         points = 100 * (result.accuracy - result.float_accuracy)
@@ -237,10 +243,12 @@ def _steps(result: GraphEvaluation) -> Table:
 
     def row(step: StepError) -> tuple[Any, ...]:
         return (
+            # A share of 0 of the weights becomes None, an empty cell.
             step.name, step.kind, step.signal_to_noise_db, step.alone_changed, step.alone_accuracy,
             step.overflow, step.underflow, step.weights_overflow or None,
         )  # fmt: skip
 
+    # The last column and the last cell of each row go together.
     if not any(step.weights_overflow for step in result.steps):
         del columns[-1]
     return Table(columns, [row(step)[: len(columns)] for step in result.steps], "layers", {"keys": 2})
@@ -279,11 +287,13 @@ def list_network(path: Path) -> Output:
         (
             step.name,
             step.type_name,
+            # The first axis is that of the examples.
             shapes[step.name][1:],
             _parameters(step) + _elements(step) or None,
             _largest(step),
         )
         for step in wired.steps
+        # Steps that only move values, such as a transpose, have no arithmetic to show.
         if not step.only_moves
     ]
     columns = (
@@ -293,6 +303,7 @@ def list_network(path: Path) -> Output:
         Column("parameters", "parameters", is_number=True),
         Column("largest", "largest_parameter", "{:.3g}".format, is_number=True),
     )
+    # Integers of a quantised graph are constants and not parameters: they are counted apart.
     parameters, elements = (sum(map(count, wired.steps)) for count in (_parameters, _elements))
     about = {
         "inputs": ", ".join(graph.described_inputs()),

@@ -53,7 +53,9 @@ def one_device(name_or_path: str | Path) -> Output:
     """Return all of a device: the arithmetic of each role, in the words of its file."""
     device = load_device(name_or_path)
     precision = device.precision
+    # Roles that need no table are listed only if the device has one.
     own = (role for role in OPTIONAL_ROLES if precision.role(role))
+    # No layer is called "": these are the tables of all layers, without those of a glob such as conv*.
     stages = {role: precision.stage("", role) for role in (*ROLES, *own)}
     roles = Table(
         tuple(Column(key, key) for key in ("role", "format", "rounding", "overflow")),
@@ -86,8 +88,10 @@ def _adds(mac: Mac) -> dict[str, str]:
     """Return the order of the adds, and how products and sums are rounded and overflow; nothing if they are exact."""
     if mac.is_exact:
         return {"order": "irrelevant: nothing rounds before the output"}
+    # The rule is that of sums; with an exact accumulator only products have one.
     fmt = mac.accumulator if mac.accumulator != "exact" else mac.product
     assert not isinstance(fmt, str)
+    # Without a rule in the file, each format has that of its family.
     overflow = mac.stage_of(fmt).overflow.value
     return {"order": str(mac.order), "rounding": f"{mac.rounding.value}, at every add", "overflow": overflow}
 
@@ -116,14 +120,16 @@ def _operands(tables: OperandTables | Literal["stored"] | None) -> dict[str, str
 
 
 def _times(tables: LayerTables) -> str:
-    """Return in which steps tables hold, "" for all."""
+    """Return the steps in which tables apply; "" for all steps."""
     if not tables.is_timed:
         return ""
+    # `until_step` is the first step that does not count.
     return f", steps {tables.from_step}..{'' if tables.until_step is None else tables.until_step - 1}"
 
 
 def _exception(tables: LayerTables) -> str:
     """Return what differs in some layers, in the words of the file."""
+    # What is left are the roles and units that the table changes.
     changed: dict[str, Any] = tables.model_dump(exclude_none=True, exclude={"match", "from_step", "until_step"})
     parts: list[str] = []
     if isinstance(changed.get("operands"), dict):
@@ -203,6 +209,7 @@ def _format(device: Device, role: str) -> str:
 
 
 def _tensors(device: Device) -> list[str]:
+    # Each format once, in the order of the roles.
     formats = [_format(device, role) for role in ("weight", "activation", "error", "gradient")]
     return list(dict.fromkeys(formats))
 
@@ -226,6 +233,7 @@ def all_models() -> Output:
     for name in model_names():
         recipe = load_recipe(name)
         network = build_network(recipe.network)
+        # Layers with parameters: pooling and activations do not count.
         layers = len({layer.name for layer, _ in network.parameters()})
         parameters = _parameters(network.layers)
         rows.append((name, recipe.network.input, layers, parameters, _lengths(recipe), recipe.description))
@@ -241,10 +249,12 @@ def one_model(name_or_path: str | Path) -> Output:
         return list_network(Path(name_or_path))
     recipe = load_recipe(name_or_path)
     network, training = build_network(recipe.network), recipe.training
+    # Shapes have one more item than layers: the first is that of the input.
     rows: list[tuple[Any, ...]] = [("input", None, recipe.network.input, None)]
     inside: set[str] = set()
     for layer, shape in zip(network.layers, recipe.network.shapes()[1:], strict=True):
         parts = list(every(layer.parts()))
+        # Parts of layers are indented in the table, and have no shape of their own.
         inside |= {part.name for part in parts}
         rows.append((layer.name, layer.type_name, shape, _parameters([layer]) or None))
         rows += [(part.name, part.type_name, None, _parameters([part]) or None) for part in parts]

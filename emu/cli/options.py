@@ -17,6 +17,7 @@ from emu.cli.output import Output
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 #: Commas between the parts of a list, not those in `ap_fixed<16,8>`.
+#: A comma counts if no `>` follows before the next `<`: inside of angle brackets one does.
 _BETWEEN_PARTS = re.compile(r",(?![^<]*>)")
 
 
@@ -351,6 +352,7 @@ def with_options(options: type) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         hints = get_type_hints(options, include_extras=True)
+        # A key that is not given is None, so the keys need no defaults of their own.
         _set_signature(command, command, [_option(name, annotation, None) for name, annotation in hints.items()])
         return command
 
@@ -360,6 +362,8 @@ def with_options(options: type) -> Callable[[Command], Command]:
 def printing(command: Callable[..., Output]) -> Callable[..., None]:
     """Return a command that prints the `Output` of a function, and has an option `--json` for the same as data."""
 
+    # `wraps` keeps name and docstring, which typer shows as the help. The signature is set below, since typer would
+    # read that of `command`, which has no --json.
     @functools.wraps(command)
     def printed(*arguments: Any, as_json: bool, **options: Any) -> None:
         output = command(*arguments, **options)
@@ -382,6 +386,8 @@ def _set_signature(function: Any, like: Callable[..., Any], more: Sequence[inspe
     own = [
         parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
         for parameter in inspect.signature(like).parameters.values()
+        # typer would make an option of `**options`; its keys are among `more`.
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
+    # `inspect.signature` looks here first, before the `__wrapped__` that `functools.wraps` sets.
     function.__dict__["__signature__"] = inspect.Signature([*own, *more])

@@ -68,6 +68,7 @@ class Table:
         """Return its texts."""
         from emu.cli.tables import Listing
 
+        # A value that is None has the column's text for it; in JSON it is null.
         rows = [[column.cell(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
         numbers = [column.head for column in self.columns if column.is_number]
         return Listing([column.head for column in self.columns], rows, numbers=numbers, **self.layout)
@@ -103,7 +104,7 @@ class Output:
     Attributes:
         parts: in their order: `Table`, `Facts`, text (a line that is never broken), or anything that rich prints. JSON
             has the tables by their names and the values of facts, in one object. A table without a name is all of it.
-        data: JSON in place of that; None for that.
+        data: what JSON has instead of the parts; None: it has the parts, as above.
         exit_code: exit code of the command.
     """
 
@@ -117,9 +118,11 @@ class Output:
             return _plain(self.data)
         merged: dict[str, Any] = {}
         for part in self.parts:
+            # Later parts win where keys are equal.
             if isinstance(part, Facts):
                 merged |= part.plain()
             elif isinstance(part, Table):
+                # Such a table is the whole output: a list of rows instead of an object.
                 if not part.name:
                     return _plain(part.plain())
                 merged[part.name] = part.plain()
@@ -128,6 +131,7 @@ class Output:
     def show(self, *, as_json: bool) -> None:
         """Print it."""
         if as_json:
+            # JSON has no NaN and no infinity: `_plain` has made text of them, and `allow_nan=False` proves it.
             print(json.dumps(self.plain(), indent=2, ensure_ascii=False, allow_nan=False))
             return
         from emu.cli.tables import Trimmed, console
@@ -135,6 +139,8 @@ class Output:
         screen = console()
         for part in self.parts:
             if isinstance(part, str):
+                # No markup: a path may have brackets. A line may be longer than the screen, so that it can be copied
+                # whole.
                 screen.print(part.rstrip(), markup=False, soft_wrap=True)
             elif not isinstance(part, Facts) or part.rows:
                 screen.print(Trimmed(part))

@@ -29,6 +29,7 @@ def prove_unit(operation: str, files: Sequence[Path], options: dict[str, Any]) -
         options: of `ProveOptions`; one that is None changes nothing.
     """
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    # Options of the proof are taken out; what stays are those of the output stage, which are keys of a description.
     own = {key: given.pop(key, None) for key in ProveOptions.__annotations__ if key not in StageOptions.__annotations__}
     for key in ("formats", "out_format", "top", "ports"):
         if not own[key]:
@@ -62,6 +63,7 @@ def _files(names: Sequence[Path]) -> list[Path]:
     """Return files; a name with a star stands for all that it matches, in order of their names."""
     files = list[Path]()
     for name in names:
+        # Shells that do not expand stars, and quoted ones, leave them to us.
         matched = sorted(glob.glob(str(name))) if "*" in str(name) else [str(name)]
         if not matched:
             raise ConfigError(f"`--sources` must match files, got {str(name)!r}, which matches none; correct it")
@@ -74,6 +76,7 @@ def _parameters(settings: Sequence[str]) -> dict[str, int]:
     for setting in (part for text in settings for part in parts_of(text)):
         name, _, value = setting.partition("=")
         try:
+            # Base 0: 16, 0x10 and 0b10000 are the same.
             parameters[name.strip()] = int(value, 0)
         except ValueError:
             raise ConfigError(f"`--parameter` must be NAME=INTEGER, got {setting!r}; write it like WIDTH=16") from None

@@ -47,6 +47,7 @@ class Bar:
         self.title = title
         self.screen = Screen(lambda width: [self._line(width)])
         self.step, self.steps = 0, 0
+        # When, and at which step: a resumed run begins at its checkpoint, and its speed counts from there.
         self.began_at, self.began = time.monotonic(), 0
         self.state: tuple[float, float, float, float] | None = None
 
@@ -58,6 +59,7 @@ class Bar:
     def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:
         """Move the bar."""
         self.step, self.state = step, (loss, accuracy, overflow, underflow)
+        # Without a terminal about twenty lines for a run, so that a log stays short.
         if not self.screen.is_live and (step == self.steps or step % max(self.steps // 20, 1) == 0):
             state = "  ".join(self._state())
             print(f"{self.title}: step {step}/{self.steps}  {state}", file=sys.stderr, flush=True)
@@ -73,6 +75,7 @@ class Bar:
         """Return the line that fits so many columns: the step and the time left stay longest."""
         passed_s, done = time.monotonic() - self.began_at, self.step - self.began
         left_s = passed_s / done * (self.steps - self.step) if done else None
+        # Of a narrow screen the parts of the highest rank leave first: the bar, then underflow and overflow.
         ranks = (2, 3, 5, 6)  # of loss, accuracy, overflow, underflow
         return fitted(
             [
@@ -132,12 +135,15 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
     bar = Bar(title)
     rank, ranks = started()
     try:
+        # The bar is shown when training begins; before that `work` may wait for compiled code or data.
         run = work(bar)
         if ranks > 1:
+            # All ranks wait for each other here; then the others may end, and rank 0 goes on without MPI.
             leave()  # rank 0 makes the report alone
         if rank:
             return
         build_report(run.path)
+    # 130 is 128 + SIGINT, as shells have it.
     except KeyboardInterrupt:
         bar.finish()
         text = f"emu: interrupted; go on with: emu train --resume {folder}"
@@ -170,6 +176,7 @@ def _print_run(run: Run) -> None:
         tests: dict[str, Any] = run.info["recipe"]["training"]["stop"]
         tests_met = " and ".join(in_words(name, tests) for name in stopped)
         console.print(f"stopped   at step {run.info['steps']}: {tests_met}", highlight=False, soft_wrap=True)
+    # `soft_wrap` and no highlighting: hashes and paths stay whole and can be copied.
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"diagnosis {first_finding(gather(run.path))}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
@@ -179,6 +186,7 @@ def _print_run(run: Run) -> None:
 
 def _free_folder(name: str) -> Path:
     number = 1
+    # The first number that is free; `train` refuses a folder that somebody else has filled in between.
     while (RUNS / f"{name}-{number}").exists():
         number += 1
     return RUNS / f"{name}-{number}"
@@ -238,6 +246,7 @@ def _tensors(counters: CounterTable) -> Table:
             Column(name, f"{name}_share", "{:.2%}".format, is_number=True)
             for name in ("overflow", "underflow", "inexact")
         ),
+        # An exponent is that of the leading bit of the largest magnitude, which lies below the next power of two.
         Column("largest", "largest_exponent", lambda top: f"< 2**{top + 1}", "0"),
     )
     rows: list[tuple[Any, ...]] = []
@@ -252,6 +261,7 @@ def _tensors(counters: CounterTable) -> Table:
 
 def rebuild_report(folder: Path) -> None:
     """Build the report of a run, a study, a search or a sensitivity analysis, and print its path."""
+    # The kinds are told apart by a file that a run does not have.
     if (folder / SENSITIVITY).is_file():
         print(build_sensitivity_report(folder))
     elif (folder / SEARCH).is_file():

@@ -81,9 +81,11 @@ def analyse(
     terminal = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
+    # None until the unchanged device is measured: an interrupt before that has nothing to keep.
     measuring: Measuring | None = None
     with Progress(*columns, *times, console=terminal, disable=not terminal.is_terminal) as bar:
         try:
+            # How many changes there are follows from the question, once the unchanged device is measured.
             task = bar.add_task("the unchanged device", total=None)
             measuring = Measuring(question, options, out)
             _measure(measuring, bar, task)
@@ -102,6 +104,7 @@ def _measure(measuring: Measuring, bar: Progress, task: TaskID) -> None:
         done += 1
         what = f"{row.role} of {row.layer} in {row.format}"
         bar.update(task, completed=done, description=what)
+        # On stderr, as the bar is: stdout has the table alone.
         if bar.disable:
             print(f"{done}/{total}  {what}: {lost(row)} points lost", file=sys.stderr, flush=True)
 
@@ -110,6 +113,7 @@ def _stop(measuring: Measuring | None) -> NoReturn:
     """Print what is measured, and say what is kept."""
     if measuring is None:
         raise Interrupted("no change is measured yet") from None
+    # Page and search file are built of what there is: the next call of the command goes on from the file of rows.
     sensitivity_output(measuring.finish()).show(as_json=False)
     done = len(measuring.changes) - len(measuring.left())
     raise Interrupted(f"{done} of {len(measuring.changes)} changes are in {measuring.path}") from None

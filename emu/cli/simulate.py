@@ -56,12 +56,14 @@ def simulate_model(model: str, device_name: str, options: SimulateOptions) -> Ou
     Raises:
         ConfigError: an option asks for times, and the device has no clock.
     """
+    # An option that is not given is an empty tuple: `simulate` chooses then.
     counts, batches, bits = (_numbers(f"--{name}", options.get(name)) for name in ("nodes", "batch", "bits"))
     device, out = load_device(device_name), options.get("out")
     recipe = load_recipe(model, [f"cluster.nodes={max(counts, default=1)}", *(options.get("settings") or [])])
     table = options.get("cost")
     costs = [cost_of(recipe, device, batch=batch, table=table) for batch in batches or (recipe.training.batch,)]
     cluster = None
+    # An option about time forces the simulation, which explains what the device lacks.
     if can_be_timed(device) or counts or bits:
         cluster = simulate(recipe, device, nodes=counts, batches=batches, bits=bits, keeps_events=out is not None)
     if out is not None:
@@ -88,6 +90,7 @@ def rows_of(cluster: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dic
     if cluster is None:
         named = ({"model": cost.model, "device": cost.device, "batch": cost.batch} for cost in costs)
         return [row | energies[cost.batch] for row, cost in zip(named, costs, strict=True)]
+    # A row for each number of nodes and bits; energy depends on the batch alone.
     return [row | energies[row["batch"]] for row in cluster.rows()]
 
 
@@ -106,6 +109,7 @@ def write_simulation(cluster: SimulatedCluster | None, costs: Sequence[Cost], ou
     folder, rows = RunFolder(out), rows_of(cluster, costs)
     folder.write_json(DATA, rows)
     folder.write_bytes(TABLE, _parquet(rows))
+    # `cost.json` and `energy.parquet` are of the first batch; `simulate.json` has the energy of each.
     folder.write_json(COST, {"model": costs[0].model, "device": costs[0].device, **costs[0].described()})
     folder.write_bytes(ENERGY, _parquet([row.row() for row in costs[0].rows]))
     if cluster is not None:
@@ -159,6 +163,7 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 def _times(cluster: SimulatedCluster) -> list[Any]:
     """Return the times of each step."""
     clips = any(step.time.clip_ps for step in cluster.steps)
+    # The keys of _PARTS are heads of columns, its values fields of `StepTime`.
     parts = [name for name in _PARTS if clips or name != "clip"]
     units = [_unit_of(step.time.step_ps) for step in cluster.steps]
     is_mixed = len(set(units)) > 1
@@ -181,10 +186,12 @@ def _in_sentences(cluster: SimulatedCluster) -> str:
     best, most = max(cluster.steps, key=lambda step: step.samples_per_s), max(step.nodes for step in cluster.steps)
     lines: list[str] = []
     if len(cluster.steps) > 1:
+        # Only if several nodes were asked for, and a single one is the fastest.
         slower = most > 1 and best.nodes == 1
         why = f" More nodes are slower at batch {best.batch}; try a larger --batch." if slower else ""
         lines.append(f"Fastest: {_named(best)}: {best.samples_per_s:.0f} samples/s.{why}")
     for step in cluster.steps:
+        # A line for each width of gradients, on the most nodes.
         if (step.nodes, step.batch) == (most, best.batch):
             spent = {words: getattr(step.time, field) for field, words in _SPENT_ON.items()}
             longest = max(spent, key=lambda part: spent[part])
@@ -208,6 +215,7 @@ def _unit_of(step_ps: int) -> str:
 
 def _time(picoseconds: int, unit: str) -> str:
     share = picoseconds / _UNITS[unit]
+    # 0.005 rounds to 0.01: below it, two decimals would show a time that is not 0 as 0.00.
     return f"{share:.2f}" if share >= 0.005 or not picoseconds else "<0.01"
 
 

@@ -63,8 +63,10 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
     cases = chosen(all_cases, options.only)
     home = StudyFolder((out or STUDIES / study.name).resolve())
     try:
+        # All of them, not only those chosen: the report reads every run of the folder.
         for case in all_cases:
             home.require_own(case)
+        # Before the first run: `emu report` and `emu watch` know a study by this file.
         RunFolder(home.path).write_json(STUDY, study.model_dump(mode="json"))
         for case in cases:
             if options.retry_failed and home.failure(case) is not None:
@@ -77,6 +79,7 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
         report = build_study_report(study, home)
     except KeyboardInterrupt:
         ended = sum(is_settled(case, home) for case in cases)
+        # The command that goes on must not have --retry-failed: it would try the failures of this call once more.
         raise Interrupted(kept_in(home, ended, len(cases), "runs"), dropped=("--retry-failed",)) from None
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
@@ -84,6 +87,7 @@ def run_study(study_file: Path, out: Path | None = None, options: StudyOptions |
 
 def is_settled(case: Case, home: StudyFolder) -> bool:
     """Return whether a run is finished and has its page, or has failed."""
+    # A run whose page is missing is not settled: its job builds the page and trains nothing.
     has_page = home.result(case) is not None and (home.run_folder(case) / FILE_NAME).is_file()
     return has_page or home.failure(case) is not None
 
@@ -101,6 +105,7 @@ class _Remainder:
         """Train until all runs are finished or have failed."""
         on, workers = self.options.on, self.options.workers
         if on == LOCAL:
+            # A process without a run would only cost its start.
             workers = min(workers or processors(), len(self.left))
         bar = RunsBar("runs", len(self.cases), self.home.path / ATTEMPTS)
         with Runs(open_engine(on, workers)) as runs, bar:
@@ -108,6 +113,7 @@ class _Remainder:
                 runs.submit(self.sending.job(case))
             while runs.running():
                 for run in runs.ended():
+                    # Taken out of `left`: what remains are runs that have not ended.
                     bar.say(self._settle(self.left.pop(run.key), run.failure))
                 bar.update(self.settled, held_in(self.home.path / CLAIMS))
         self._tidy()
@@ -129,6 +135,7 @@ class _Remainder:
         for case in self.cases:
             attempts = self.home.attempt(case)
             if attempts.is_dir() and self.home.result(case) is not None:
+                # Another `emu study` on the same folder may be training this run; its files are left alone.
                 with Claim(self.home.path / CLAIMS, case.key).hold() as is_ours:
                     if is_ours:
                         shutil.rmtree(attempts, ignore_errors=True)

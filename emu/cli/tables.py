@@ -61,6 +61,7 @@ class Listing:
         below = self._below(width)
         in_line = [i for i in range(len(self.columns)) if i not in below]
         blocks = self._blocks(in_line, width)
+        # `_blocks` makes tables that fit with a gap of 1; they are two apart if there is room for that.
         gap = 2 if max(self._width(block) for block in blocks) <= width else 1
         if self.title:
             yield Text(self.title, style="bold")
@@ -70,6 +71,7 @@ class Listing:
             yield Text(self._line(block, self.columns, gap), style="bold")
             for row in self.rows:
                 yield Text(self._line(block, row, gap))
+                # Text under a row stands in the first table only.
                 if not number:
                     yield from self._under(row, below, width)
 
@@ -79,6 +81,7 @@ class Listing:
         for head in self.under:
             if self._width(left) <= width:
                 break
+            # Indices of `columns`: `left` are those that are still in line.
             left.remove(self.columns.index(head))
             below.append(self.columns.index(head))
         return sorted(below)
@@ -86,9 +89,12 @@ class Listing:
     def _blocks(self, columns: list[int], width: int) -> list[list[int]]:
         """Return the columns of each table; only the key columns are repeated."""
         keys, blocks = columns[: self.keys], [columns[: self.keys]]
+        # If all columns fit in one table, none must begin another.
         starts = self.starts if self._width(columns, 1) > width else ()
         for column in columns[self.keys :]:
             is_full = self._width([*blocks[-1], column], 1) > width
+            # A table of keys alone takes a column in any case, however wide: otherwise the loop would only make empty
+            # tables.
             if len(blocks[-1]) > self.keys and (is_full or self.columns[column] in starts):
                 blocks.append([*keys])
             blocks[-1].append(column)
@@ -140,6 +146,8 @@ class Trimmed:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
+        # A line is a list of segments, pieces of one style: empty ones at its end go, and the last that stays is
+        # stripped.
         for line in console.render_lines(self.content, options, pad=False):
             while line and not line[-1].text.rstrip():
                 line.pop()

@@ -13,7 +13,7 @@ from emu.testing.vectors import Description
 
 @dataclass(frozen=True)
 class WrittenTestbench:
-    """What a command says of a testbench; nothing if none was asked for.
+    """What a command prints about a testbench; empty if none was asked for.
 
     Attributes:
         paths: its files.
@@ -32,6 +32,7 @@ def options_of_testbench(given: dict[str, Any], style: str) -> dict[str, Any]:
     Raises:
         ConfigError: an option is of a testbench, but none is asked for, or vectors are TestFloat's lines.
     """
+    # `given` loses them: what stays are keys of a description, which refuses others.
     options = {key: given.pop(key) for key in BenchOptions.__annotations__ if key in given}
     if options and "testbench" not in options:
         name = next(iter(options))

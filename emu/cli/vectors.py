@@ -68,7 +68,7 @@ def table_of(
     """Return operation, formats and perhaps a unit: those of the command line, laid over those of a device.
 
     Raises:
-        ConfigError: a format is missing, or the device has none that stands still.
+        ConfigError: a format is missing, or a format of the device has a point that training chooses.
     """
     if device is None:
         return formats_of(operation, formats, out_format)
@@ -136,6 +136,7 @@ def write(table: dict[str, Any], out: Path, style: str, options: VectorsOptions)
         options: laid over the table; one that is None changes nothing.
     """
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    # Takes its own options out of `given`; what stays is the description.
     testbench = options_of_testbench(given, style)
     description = description_of(table, given)
     pool = pool_of(description)
@@ -144,12 +145,14 @@ def write(table: dict[str, Any], out: Path, style: str, options: VectorsOptions)
     bench = written_testbench(vectors.description, out, testbench)
     paths += bench.paths
     tells, count = what_they_tell(vectors, pool.everything), vectors.description.count
+    # Cells are the cases that vectors must hit, each several times; a small `count` has no room for all.
     if (wanted := count_for_cells(description, pool)) > count:
         tells.append(f"too few vectors for all cells: --count {wanted} has room for them")
     last = f"{count} vectors; check a dump of results with: emu check {shlex.quote(str(out))} DUMP"
     if description.blocks is not None:
         together = description.together
         last = f"{count} vectors, {count // together} blocks of {together}{last.removeprefix(f'{count} vectors')}"
+        # Scales are a second array, one for each block, so they are a second dump.
         last += " --scales SCALES"
     data = {"vectors": count, "files": paths, "tells": tells, **bench.data}
     return Output([*map(str, paths), *tells, *bench.lines, last], data)
@@ -166,6 +169,7 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
     """
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     names = {field.name for field in fields(Reading)}
+    # The fields of `Reading` say how a dump is read; the others are about the unit or its operands.
     reading = {key: given.pop(key) for key in list(given) if key in names}
     register, scales_file = given.pop("statistics_dump", None), given.pop("scales", None)
     if "op" in given:
@@ -174,6 +178,7 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
         path = target
         vectors = _given_vectors(path, given, reading)
     else:
+        # A folder's manifest has the description: an option beside it could only contradict.
         if given:
             option = f"--{next(iter(given)).replace('_', '-')}"
             raise ConfigError(f"`{option}` must stand beside --op, got it without; a folder says this by itself")
@@ -193,6 +198,7 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
     finding = judge(vectors, words, any_nan=any_nan, scales=scales)
     columns = {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}
     counts = check_register(vectors, Path(register), radix=reading.get("radix")) if register is not None else []
+    # `counts` are the lines about a register that differs; empty if it is right, or was not given.
     if finding is None and counts:
         return Output([f"{path}: every result is right, but the register is not:", *counts],
                       {"is_right": False, "wrong": 0, "register": counts}, exit_code=1)  # fmt: skip
@@ -203,6 +209,7 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
         lines = [f"{path}: every {what} is right, {how}", *tells]
         return Output(lines, {"is_right": True, "wrong": 0, "lines": len(words), "tells": tells})
     if d.blocks is not None:
+        # A wrong element of a block may be the fault of its scale, so say if scales were not compared.
         counts += _not_compared(d, columns, register)
     data = {
         "is_right": False,
@@ -241,11 +248,13 @@ def _not_compared(description: Description, columns: Collection[str], register: 
 
 def _given_vectors(dump: Path, given: dict[str, Any], reading: dict[str, Any]) -> Vectors:
     """Return vectors of the operands that the command line names, or that the dump has beside its results."""
+    # What stays in `given` are options of the unit.
     source = {key: given.pop(key, None) for key in _OF_OPERANDS}
     table = table_of(source["op"], source["formats"], source["out_format"], source["device"], source["layer"])
     operands = (
         read_dump(dump, Reading(**reading))
         if source["operands"] is None
+        # Files of operands, in their order; otherwise the dump has columns of them.
         else [Path(part) for part in source["operands"].split(",")]
     )
     rbits = None if source["rbits"] is None else Path(source["rbits"])

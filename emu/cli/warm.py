@@ -30,7 +30,7 @@ class Warming(NamedTuple):
     """One step of training in a process of its own.
 
     Attributes:
-        name: what it is called, which is the name of its folder; no two are called the same.
+        name: its name, and that of its folder; no two runs have the same.
         model: name or file of the model.
         device: name or file of the device.
     """
@@ -67,6 +67,7 @@ def warm_devices(devices: Sequence[str], models: Sequence[str], workers: int | N
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
+    # Loaded here to find errors before a process starts; the file may have another name than the device.
     names = {name: load_device(name).name for name in devices}
     recipes = {name: load_recipe(name).name for name in models or [DEFAULT_MODEL]}
     pairs = list(product(names, recipes))
@@ -101,18 +102,22 @@ def _train(runs: Sequence[Warming], workers: int) -> dict[str, float]:
                     while waiting and len(running) < workers:
                         run = waiting.pop(0)
                         running[run] = run.begin(scratch), time.monotonic()
+                    # A list, because entries are deleted in the loop.
                     for run, (process, began) in list(running.items()):
                         if process.poll() is None:
                             continue
                         del running[run]
                         ended[run.name] = time.monotonic() - began
+                        # One failure does not stop the others: what they compile is kept.
                         if process.returncode:
                             reason = _reason(run.errors(scratch)) or of_signal(process.returncode)
                             failures.append(f"{run.name}: {reason}")
                     bar.update(len(ended), [run.name for run in running])
+                    # `poll` returns at once: without a pause this loop would take a processor from the compilers.
                     time.sleep(LOOK_S)
         finally:
             for process, _ in running.values():
+                # Reached with processes alive only after an error or Ctrl-C: children must not outlive their folder.
                 process.kill()
                 process.wait()
     if failures:

@@ -68,6 +68,7 @@ def export(description: Description, folder: str | Path, *, name: str, language:
     if language not in LANGUAGES:
         known = ", ".join(LANGUAGES)
         raise ConfigError(f"`language` must be one of {known}, got {language!r}{nearest_name(language, LANGUAGES)}")
+    # Asked here, before a language: no language has a function of several results.
     description.require_single_results(
         "a unit in another language", "export the conversion of an element, quantize to its own format"
     )
@@ -76,6 +77,7 @@ def export(description: Description, folder: str | Path, *, name: str, language:
         place.mkdir(parents=True, exist_ok=True)
         for file_name, text in texts.items():
             content = text.encode()
+            # `content=content` binds the value of this iteration; the closure alone would see that of the last one.
             replace_file(place / file_name, lambda file, content=content: file.write(content))
     except OSError as error:
         raise ConfigError(

@@ -44,11 +44,13 @@ def _(mac: Mac) -> Html:
 
 def mac_drawing(mac: Mac) -> Html:
     """Return a drawing of the unit: multiplier, adder, accumulator."""
+    # Pixels, all of them. A character of the 12-pixel monospace font is taken as 7.6 wide, with 8 to either side.
     middle, product, accumulator = 44.0, str(mac.product), str(mac.accumulator)
     wide = [max(60.0, 7.6 * len(name) + 16) for name in (product, accumulator)]
     x_add = 108 + wide[0] + 34
     x_sum = x_add + 28 + 20
     end = x_sum + wide[1]
+    # a and b ──► (x) ──► product ──► (+) ──► accumulator ──► output stage, and back from the accumulator to (+)
     shapes = [
         text(10, middle - 10, "a"), text(10, middle + 18, "b"),
         path(f"M18 {middle - 14}L50 {middle - 6}"), path(f"M18 {middle + 14}L50 {middle + 6}"),
@@ -57,6 +59,7 @@ def mac_drawing(mac: Mac) -> Html:
         arrow(108 + wide[0], middle, 34), box(x_add, middle - 14, 28, 28, ORANGE), text(x_add + 14, middle + 4, "+"),
         arrow(x_add + 28, middle, 20), box(x_sum, middle - 14, wide[1], 28, GREEN),
         text(x_sum + wide[1] / 2, middle + 4, accumulator),
+        # The way back: from below the accumulator to below the adder.
         path(f"M{x_sum + wide[1] / 2:g} {middle + 14}V{middle + 34}H{x_add + 14:g}V{middle + 14}"),
         arrow(end, middle, 34), text(end + 40, middle + 4, "output stage", anchor="start"),
         text(108 + wide[0] / 2, middle - 22, "product"), text(x_sum + wide[1] / 2, middle - 22, "accumulator"),
@@ -81,6 +84,7 @@ def _order(mac: Mac) -> Html | None:
 
 def _terms_of(order: Order) -> int:
     """Return a number of products that is enough to show an order."""
+    # Two blocks show how they follow each other; blocks with an adder behind show one whole period of indices.
     if isinstance(order, Blocks):
         return min(len(order.indices) if order.addend == "after" else 2 * order.n, _MOST_TERMS)
     return min(2 * order.count, _MOST_TERMS) if isinstance(order, Lanes) else _TERMS

@@ -36,6 +36,7 @@ _COLOURS = {"s": ORANGE, "i": BLUE, "x": BLUE, "e": BLUE, "f": GREEN}
 
 @picture.register
 def _(fmt: Fixed) -> Html:
+    # A point outside of the word, as in fix8f12 or fix8f-2, cannot be drawn in it.
     point = fmt.width_bits - fmt.frac_bits if 0 <= fmt.frac_bits <= fmt.width_bits else None
     return column(title("fixed point", str(fmt)), _bits(fmt, point), facts(facts_in_short(fmt).items()))
 
@@ -73,10 +74,12 @@ def _(value: ScaledValue) -> Html:
 @picture.register
 def _(value: Value) -> Html:
     array: Any = on_host(value.array)
+    # What is kept as it was given, such as a list, has no shape to show.
     if getattr(array, "ndim", None) is None:
         return element("pre", repr(value))
     name = "no format" if value.format is None else str(value.format)
     shape = f"shape {array.shape}, {array.dtype}"
+    # At most MOST_ELEMENTS rows; the rest is counted.
     header, rows = _elements(array, value.format)
     rest = array.size - len(rows)
     more = sentence(f"and {integer(rest)} more") if rest else None
@@ -85,6 +88,7 @@ def _(value: Value) -> Html:
 
 def _elements(array: Any, fmt: Any) -> tuple[list[str], list[list[str]]]:
     """Return the first elements as rows: index, number, and bits if there is a format."""
+    # Only these elements are read and encoded: a value may have millions.
     indices = list(islice(np.ndindex(array.shape), MOST_ELEMENTS))
     first = np.array([array[index] for index in indices], array.dtype)
     rows = [[", ".join(map(str, index)), str(element)] for index, element in zip(indices, first.tolist(), strict=True)]
@@ -120,5 +124,6 @@ def _bits(fmt: Format | DynamicFixed, point: int | None) -> Html:
     shapes.append(
         text(_MARGIN, _MARGIN + _HEIGHT + 16, fields_text + (" | point" if point is not None else ""), anchor="start")
     )
+    # The caption may be longer than the word: 7.4 pixels for a character, and 8 characters for " | point".
     width = max(x + _MARGIN, _MARGIN + 7.4 * (len(fields_text) + 8))
     return svg(width, _HEIGHT + 26, f"word of {fields_text} bits", *shapes)

@@ -30,6 +30,7 @@ def sentence(text: str) -> Html:
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Html:
     """Return terms and their descriptions as a table of two columns."""
+    # Each cell has a style of its own, against those that notebooks give to all tables.
     rows = (element("tr", _cell(term, "left", quiet=True), _cell(description, "left")) for term, description in pairs)
     return element("table", *rows, style=_TABLE)
 
@@ -96,8 +97,11 @@ def chart(spec: Spec, label: str, width: int) -> Html:
         width: width in pixels, axes and titles included.
     """
     texts = {"config": coloured(spec["config"], _OUTSIDE)}
+    # Axes and titles take the text colour of the page around them. The rest has fixed colours that can be read on light
+    # and dark backgrounds.
     whole = coloured({**spec, "config": {}}) | texts | {"width": width}
     drawn = as_svg(whole, label)
+    # A hash of the specification, so equal charts give equal text.
     own = "e" + hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
     for mark in ('id="', "url(#"):  # identifiers must be unique, because a page may have several charts
         drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")

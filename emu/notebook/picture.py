@@ -1,4 +1,4 @@
-"""Finds the function that draws an object, and puts a frame around its drawing."""
+"""Find the function that draws an object, and put a frame around its drawing."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def picture(thing: Drawn) -> Html:
 
 def html_of(thing: Drawn) -> str:
     """Return the picture of `thing` as HTML that needs no other file."""
+    # Importing the module registers its pictures with `picture`. Bases count, so that a subclass of the user's is drawn
+    # as emu's class is.
     for base in type(thing).__mro__:
         package = ".".join(base.__module__.split(".")[:2])
         if package in DRAWN_BY:

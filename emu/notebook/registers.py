@@ -23,6 +23,7 @@ def plot_register(register: StatisticsRegister, fmt: str | Format | DynamicFixed
     # rows stay in the chart, so that the user can combine charts
     with alt.data_transformers.enable(consolidate_datasets=False):
         spec = coloured(drawn.to_dict())
+    # The user's own theme and version of Altair apply, not the configuration of a report's page.
     whole = {key: part for key, part in spec.items() if key not in ("$schema", "config")}
     return alt.LayerChart.from_dict(whole)
 

@@ -26,6 +26,7 @@ _PICOSECONDS = 1e12
 
 @picture.register
 def _(run: Run) -> Html:
+    # `run` knows only its path and its hashes.
     data = _read(run)
     if data is None:
         return column(title("run", run.path.name), sentence(f"The folder {run.path} is not there any more."))
@@ -39,11 +40,13 @@ def _losses(data: RunData) -> Html | None:
     drawn = None if data.metrics is None else loss_chart(data.metrics)
     if drawn is None:
         return None
+    # In the order in which `loss_chart` gave them their colours.
     names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
     colours = dict(zip(names, SERIES_COLOURS, strict=False))
     return column(sentence(drawn.label), legend(colours), chart(drawn.spec, drawn.label, _CURVE_PIXELS))
 
 
+# A run is an object in memory, but its picture is read from its folder, which may have been moved or deleted.
 def _read(run: Run) -> RunData | None:
     try:
         return read_run(run.path)
@@ -65,6 +68,7 @@ def _(evaluation: Evaluation) -> Html:
     rows: list[list[str]] = []
     for (layer, role), counters in evaluation.counters.items():
         flags, total = counters.flags, counters.elements
+        # A tensor that nothing was written to has no shares.
         if total:
             shares = [percent(count / total) for count in (flags.overflow, flags.underflow, flags.inexact)]
             rows.append([layer, role, integer(total), *shares])

@@ -81,6 +81,8 @@ def run_page(folder: Path, *, whole: bool = False) -> str:
     """
     try:
         return _page_of(folder, whole)
+    # What pictures raise if a recipe or device in `run.json` is not what their code expects. A valid one is an error of
+    # ours, and stays as it is.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if not isinstance(error, EmuError):  # some of emu's are ValueErrors, and explain themselves
             RunFolder(folder).read_setup()  # raises a ConfigError that explains a damaged recipe or device
@@ -89,6 +91,7 @@ def run_page(folder: Path, *, whole: bool = False) -> str:
 
 def _page_of(folder: Path, whole: bool) -> str:
     evidence = gather(folder)
+    # Asked by the live page: while a folder is copied, the last good page is better than a page without a table.
     if whole and evidence.run.damaged:
         raise ConfigError(evidence.run.missing[evidence.run.damaged[0]])
     sections = [section for module in SECTIONS if (section := module.section(evidence)) is not None]

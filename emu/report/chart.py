@@ -55,6 +55,7 @@ _SHAPE_PATHS = {
     "triangle-right": "M20 7l-9 5v-10z",
     "triangle-left": "M10 7l9 5v-10z",
 }
+# (1, 0) is a solid line. Dashes repeat after four series; colours and shapes do not, so no two series look alike.
 SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 
 #: Colours for a chart outside of a page: they can be read on light and on dark backgrounds.
@@ -118,6 +119,7 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
     spec.pop("$schema", None)
     spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"
+    # The width of the element counts axes and titles; the height is that of the drawing alone.
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec["config"] = _config()
     return spec
@@ -130,6 +132,7 @@ def coloured(spec: Spec, colours: Mapping[str, str] = ANYWHERE) -> Spec:
         >>> coloured({"mark": {"type": "bar", "color": "var(--series-0)"}})
         {'mark': {'type': 'bar', 'color': '#2f86c5'}}
     """
+    # By way of text: colours stand anywhere in a specification, in expressions of Vega, too.
     return json.loads(_VARIABLE.sub(lambda variable: colours[variable[1]], json.dumps(spec)))
 
 
@@ -154,8 +157,10 @@ def _config() -> Spec:
         "view": {"stroke": None},
         "axis": axis,
         "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 8},
+        # Legends are HTML beside the chart: they wrap on narrow screens.
         "legend": {"disable": True},
         "title": {"color": _INK, "subtitleColor": _INK},
+        # The placeholder has the label; Vega's own labels of every mark would only repeat the table.
         "aria": False,
     }
 
@@ -171,8 +176,10 @@ def whole_ticks(low: float, high: float) -> list[int]:
         >>> whole_ticks(0, 6), whole_ticks(0, 7), whole_ticks(-3, 20)
         ([0, 1, 2, 3, 4, 5, 6], [0, 2, 4, 6], [0, 5, 10, 15, 20])
     """
+    # 1, 2, 5, 10, 20, 50 ...: the first distance that needs no more than MOST_TICKS ticks.
     distances = (digit * 10**power for power in count() for digit in (1, 2, 5))
     distance = next(distance for distance in distances if high - low <= distance * (MOST_TICKS - 1))
+    # The first multiple of the distance from `low` on.
     return list(range(-(-math.floor(low) // distance) * distance, math.floor(high) + 1, distance))
 
 
@@ -195,6 +202,7 @@ def share_scale(inks: bool = False) -> alt.Scale:
     """Return the scale that colours a share of 1 by its class; with `inks`, the scale of text on these colours."""
     import altair as alt
 
+    # n edges separate n + 1 colours: below `_NOTHING` lies only a share of 0.
     return alt.Scale(
         type="threshold", domain=[_NOTHING, *SHARE_EDGES], range=list(SHARE_INKS if inks else SHARE_COLOURS)
     )
@@ -269,6 +277,7 @@ def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height
     """
     import altair as alt
 
+    # Exactly one item: the mapping is a pair with a name.
     ((field, names),) = lines.items()
     last, value = max(row["step"] for row in rows), y.shorthand
     colours, dashes = list(SERIES_COLOURS[: len(names)]), [list(dash) for dash in SERIES_DASHES[: len(names)]]
@@ -289,5 +298,6 @@ def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height
 def share_legend(what: str) -> Html:
     """Return the legend of `share_scale` as a list that wraps on narrow screens."""
     within = (f"{percent(low).removesuffix('%')}\u2013{percent(high)}" for low, high in pairwise(SHARE_EDGES))
+    # SHARE_COLOURS[0] is that of a share of 0, and has no name here.
     names = [f"under {percent(SHARE_EDGES[0])}", *within, f"over {percent(SHARE_EDGES[-1])}"]
     return swatch_legend(dict(zip(names, SHARE_COLOURS[1:], strict=True)), what)

@@ -86,6 +86,7 @@ def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Return groups of findings of the same kind and role, the worst group first, and in each the worst first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for i, finding in enumerate(findings):
+        # Groups keep the order of the findings, which are sorted: the first finding of a group is its worst.
         role = finding.tensor[1] if finding.tensor else str(i)  # a finding about the run is a group of its own
         groups.setdefault((finding.kind, role), []).append(finding)
     return list(groups.values())
@@ -105,6 +106,7 @@ def findings(
         *_invalids(flags),
         *_coarse_accumulators(run, bits, noise),
     ]
+    # Overflow and underflow are causes, noise is what they lead to: a tensor that has both gets one sentence.
     causes = [_with_noise(finding, noise) for finding in events]
     explained = {finding.tensor for finding in causes}
     rest = [finding for finding in _noise(flags, noise) if finding.tensor not in explained]
@@ -114,6 +116,7 @@ def findings(
 def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
     """Add the signal-to-noise of a noisy tensor to the finding that explains it, so that it needs no own finding."""
     history = noise.get(finding.tensor) if finding.tensor else None
+    # `not <` and not `>=`: a NaN has no ratio to speak of.
     if history is None or not history.last < NOISY_DB:
         return finding
     return replace(finding, sentence=f"{finding.sentence} Its signal-to-noise is {decibels(history.last)}.")
@@ -122,6 +125,7 @@ def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
 def _of_few_bits(run: RunData) -> str:
     """Return what to try if nodes exchange gradients of few bits; "" if they do not."""
     cluster = table_of(run.section("recipe").get("cluster"))
+    # 1 is what the exchange takes if the recipe names no bits.
     bits = cluster.get("bits", 1)
     if not cluster or not isinstance(bits, int) or bits > _FEW_BITS:
         return ""
@@ -161,6 +165,7 @@ def _underflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Findi
             continue
         layer, role = tensor
         fmt = run.formats.get(tensor)
+        # For errors: what reaches the layers below, if so much of it is 0.
         how = "no" if share > 0.95 else "almost no" if share > UNDERFLOW_SEVERE else "only part of the"
         after = _AFTER_UNDERFLOW.get(role, "whatever reads them sees 0").format(layer=layer, how=how)
         limit = family_limit_in_words(fmt.format if fmt else None)
@@ -187,6 +192,8 @@ def _range_finding(tensor: Tensor, history: FlagCounts, flag: str, sentence: str
 
 def _accumulator_overflows(run: RunData, tensor: Tensor, share: float) -> Iterator[Finding]:
     layer, role = tensor
+    # An accumulator that saturates loses a little; one that becomes infinite loses the sum, so any share is worth a
+    # sentence.
     infinite = _becomes_infinite(run, tensor)
     if infinite is not None and share > 0:
         largest = number(infinite.max)
@@ -218,11 +225,14 @@ def _coarse_accumulators(
         layer, role = tensor
         accumulator, fmt = _accumulator_of(run, tensor), _format_of(run, tensor)
         seen = register.exponents()
+        # The step of the accumulator is 2**-frac_bits. It is no finding if the format has no finer steps itself.
         if accumulator is None or fmt is None or seen is None or _finest(fmt) >= -accumulator.frac_bits:
             continue
+        # "none" counts results without a leading bit: zeros, and in a fixed-point accumulator the raw -1, too.
         zeros = float(register.scalars["none"].sum() / max(int(register.scalars["total"].sum()), 1))
         history = noise.get(tensor)
         is_lost = zeros >= UNDERFLOW_NOTABLE if history is None else history.last < NOISY_DB
+        # A result below the step cannot come from this accumulator: something else writes the tensor, too.
         if seen[0] < -accumulator.frac_bits or not is_lost:
             continue
         step, finest = power_of_two(-accumulator.frac_bits), power_of_two(_finest(fmt))
@@ -244,6 +254,7 @@ def _accumulator_of(run: RunData, tensor: Tensor) -> Fixed | None:
     datapath = run.formats.get(tensor)
     mac: Mapping[str, Any] = datapath.mac if datapath is not None and isinstance(datapath.mac, Mapping) else {}
     accumulator = parse_or_none(str(mac.get("accumulator", "")))
+    # Only these three roles are written by products; that a layer has products is known by its weights.
     has_products = (tensor[0], "weight") in run.formats and tensor[1] in ("activation", "error", "gradient")
     return accumulator if has_products and isinstance(accumulator, Fixed) else None
 
@@ -273,6 +284,7 @@ def _becomes_infinite(run: RunData, tensor: Tensor) -> Float | None:
 def _written_instead(run: RunData, tensor: Tensor) -> str:
     datapath = run.formats.get(tensor)
     fmt = parse_or_none(datapath.format) if datapath else None
+    # An open point is fixed point, which saturates by default. An unknown format is taken for one.
     default = default_rule(fmt).value if isinstance(fmt, Fixed | Float) else "saturate"
     rule = datapath.overflow if datapath and datapath.overflow else default
     if rule in _WRITTEN_INSTEAD:
@@ -285,6 +297,7 @@ def _written_instead(run: RunData, tensor: Tensor) -> str:
 def _worst_interval(history: FlagCounts, flag: str, overall: float) -> str:
     shares = history.shares(flag)
     worst = int(np.argmax(shares))
+    # An interval stands out if it is half again as bad as the whole run; of two intervals, one always is the worse.
     if len(shares) < 3 or shares[worst] < 1.5 * overall:
         return ""
     until = integer(int(history.steps[worst]))
@@ -311,6 +324,7 @@ def _noise(flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]) -> Itera
         if not last < NOISY_DB:
             continue
         layer, role = tensor
+        # 20 and not 10: the ratio in dB is one of powers, the noise is given as an amplitude.
         relative = percent(10 ** (-last / 20)) if last > LOST_DB else "as large as the signal or larger"
         meaning = f"noise is {relative} of the signal" if last > LOST_DB else f"noise is {relative}"
         sentence = (
@@ -326,6 +340,7 @@ def _cause(tensor: Tensor, flags: dict[Tensor, FlagCounts]) -> str:
         return ""
     causes = {flag: history.share(flag) for flag in ("overflow", "underflow")}
     flag, share = max(causes.items(), key=lambda item: item[1])
+    # The smaller of the two limits: what lies below it explains no noise.
     if share < OVERFLOW_NOTABLE:
         return (
             "; it wrote hardly any overflow or underflow itself, so the noise came in with its operands or is rounding"

@@ -1,4 +1,4 @@
-"""Whether a network is better than guessing: a difference to one that is not says nothing about arithmetic."""
+"""Whether a network is better than guessing. If it is not, a difference to it says nothing about arithmetic."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def chance_of(recipe: Mapping[str, Any]) -> float | None:
         recipe: a recipe as `run.json` has it.
 
     Returns:
-        One of the number of classes; None if the recipe does not say how many there are.
+        1 divided by the number of classes; None if the recipe does not say how many there are.
     """
     classes = table_of(recipe.get("network")).get("classes")
+    # Classes are taken as equally frequent: the data set is not read.
     return 1 / classes if isinstance(classes, int) and classes > 1 else None
 
 

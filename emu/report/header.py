@@ -84,6 +84,7 @@ def _diagnosis(evidence: Evidence) -> Html:
     groups = grouped(evidence.findings)
     shown, rest = groups[:MOST_FINDINGS], [finding for group in groups[MOST_FINDINGS:] for finding in group]
     if not shown:
+        # No finding may also mean that nothing was measured.
         text = "No tensor overflowed, vanished or drowned in noise beyond the limits this report watches."
         if not (evidence.flags or evidence.noise):
             text = (
@@ -109,12 +110,13 @@ def _diagnosis(evidence: Evidence) -> Html:
 def _harmless(evidence: Evidence) -> Html:
     """Return why the underflow among the key figures is no finding.
 
-    Nothing where it is one or hardly happened, and nothing of a run that failed.
+    Empty if it is a finding, if it hardly happened, or if the run failed.
     """
     if not evidence.flags or _failed(evidence.outcome):
         return Html("")
     tensor, history = max(evidence.flags.items(), key=lambda item: item[1].share("underflow"))
     share = history.share("underflow")
+    # Below OVERFLOW_NOTABLE it hardly happened, and from UNDERFLOW_NOTABLE on it is a finding.
     if tensor in {finding.tensor for finding in evidence.findings} or not OVERFLOW_NOTABLE <= share < UNDERFLOW_NOTABLE:
         return Html("")
     datapath, noise = evidence.run.formats.get(tensor), evidence.noise.get(tensor)
@@ -138,6 +140,7 @@ def _also(others: list[Finding]) -> str:
     """Return the names of other layers with the same finding, at most `MOST_NAMED` of them."""
     if not others:
         return ""
+    # Other findings of the group have the same kind and role, so the layer says it all.
     named = [f"{other.tensor[0]} ({other.amount})" for other in others[:MOST_NAMED] if other.tensor]
     rest = len(others) - len(named)
     return f" Likewise in {', '.join(named)}" + (f" and {rest} more." if rest else ".")

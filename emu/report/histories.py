@@ -18,6 +18,7 @@ SCALAR_KINDS = ("none", "below", "above", "nonfinite", "total")
 
 def _groups(intervals: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and last indices of at most `most` groups of neighbouring intervals."""
+    # All groups have `size` intervals, but the last may have fewer.
     size = math.ceil(intervals / most)
     starts = np.arange(0, intervals, size)
     return starts, np.minimum(starts + size, intervals) - 1
@@ -32,7 +33,7 @@ class LeadingBits:
         lowest: exponent of the first column of `counts`.
         counts: results per interval and leading-bit position, of both signs, shape `(n, positions)`.
         scalars: kind -> results per interval, shape `(n,)`, for `SCALAR_KINDS`.
-        ends: exponent above the register's highest position; None if it ends where its results can.
+        ends: exponent above the register's highest position; None if no result can lie above it.
     """
 
     steps: NDArray[np.int64]
@@ -44,12 +45,16 @@ class LeadingBits:
     def beyond(self, top: int) -> int | None:
         """Return the number of results of magnitude 2**top or more; None if the register's positions end below them."""
         above = int(self.scalars["above"].sum())
+        # Results above the register are somewhere from `ends` on: in the format or beyond it.
         if above and self.ends is not None and self.ends < top:
             return None
+        # Column c counts magnitudes from 2**(lowest + c) up to twice that, so columns from top - lowest on are 2**top
+        # or more.
         return int(self.counts[:, max(top - self.lowest, 0) :].sum()) + above
 
     def below(self, bottom: int) -> int:
         """Return the number of nonzero results of magnitude below 2**bottom."""
+        # Results under the lowest position of the register count as well, wherever they lie.
         return int(self.counts[:, : max(bottom - self.lowest, 0)].sum() + self.scalars["below"].sum())
 
     def merged(self, most: int) -> LeadingBits:
@@ -58,6 +63,7 @@ class LeadingBits:
             return self
         starts, ends = _groups(len(self.steps), most)
         scalars = {kind: np.add.reduceat(values, starts) for kind, values in self.scalars.items()}
+        # `reduceat` adds from each start up to the next one.
         counts = np.add.reduceat(self.counts, starts, axis=0)
         return LeadingBits(self.steps[ends], self.lowest, counts, scalars, self.ends)
 
@@ -155,9 +161,11 @@ def trajectories(run: RunData) -> dict[Tensor, list[Trajectory]]:
         return {}
     histories: dict[Tensor, list[Trajectory]] = {}
     for tensor, rows in rows_of_tensors(table).items():
+        # In the order in which parts first appear; `rows` are in the order of the table, by step.
         parts = table["part"][rows].astype(str)
         for part in dict.fromkeys(parts.tolist()):
             own = rows[parts == part]
+            # A redo is noted at the step that runs again, which is not done yet.
             redone = table["redone"][own].astype(np.bool_)
             steps = _integers(table["step"][own]) - redone
             histories.setdefault(tensor, []).append(Trajectory(part, steps, _integers(table["point"][own]), redone))
@@ -177,11 +185,13 @@ def leading_bits(run: RunData) -> dict[Tensor, LeadingBits]:
 
 
 def _end(run: RunData, tensor: Tensor) -> int | None:
-    """Return the exponent above the highest position of a tensor's register; None for one that its results fit."""
+    """Return the exponent above the highest position of a tensor's register; None if all its results fit into it."""
     register = table_of(table_of(run.section("device").get("precision")).get("register"))
     lowest, bins = register.get("lowest"), register.get("bins")
     datapath = run.formats.get(tensor)
     fmt = parse_or_none(datapath.format) if datapath is not None else None
+    # What a register counts "above" may lie in the format only if positions end before the format does. Of fixed point
+    # they do so only if the device names them.
     if isinstance(fmt, Float):  # whose register has 40 positions from its smallest subnormal on (registers.py)
         lowest = fmt.emin - fmt.fraction_bits if lowest is None else lowest
         bins = DEFAULT_FLOAT_BINS if bins is None else bins
@@ -189,6 +199,7 @@ def _end(run: RunData, tensor: Tensor) -> int | None:
 
 
 def _leading_bits(table: Columns) -> LeadingBits:
+    # `interval` is the index of each row's step in `steps`.
     steps, interval = np.unique(table["step"].astype(np.int64), return_inverse=True)
     kind, count = table["kind"].astype(str), _integers(table["count"])
     at_exponent = (kind == "positive") | (kind == "negative")
@@ -210,6 +221,7 @@ def flag_counts(run: RunData) -> dict[Tensor, FlagCounts]:
     if table is None:
         return {}
     rows = _rows_by_step(table)
+    # Every other column is a flag.
     names = [name for name in table if name not in ("step", "layer", "role", "elements")]
     histories: dict[Tensor, FlagCounts] = {}
     for tensor in run.in_order(rows):

@@ -19,6 +19,7 @@ class Html(str):
 
 def escape(text: str) -> Html:
     """Return `text` as markup that shows it; markup passes through unchanged."""
+    # The type says that text was built here: this is the only place where escaping is decided.
     return text if isinstance(text, Html) else Html(html.escape(text))
 
 
@@ -46,9 +47,11 @@ def element(name: str, *children: str, **attributes: str | bool | None) -> Html:
 def _attributes(attributes: dict[str, str | bool | None]) -> str:
     written: list[str] = []
     for key, value in attributes.items():
+        # `class` and `for` are words of Python, so they end in an underscore as arguments.
         name = key.rstrip("_").replace("_", "-")
         if value is True:
             written.append(f" {name}")
+        # `is not False`: an empty text is a value.
         elif value is not None and value is not False:
             written.append(f' {name}="{html.escape(value)}"')
     return "".join(written)
@@ -98,6 +101,7 @@ def table(
         element("tbody", *body),
         class_="stacks" if stacks else None,
     )
+    # A wide table scrolls by itself instead of the page; `tabindex` lets the keyboard reach it.
     return element("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
 
 
@@ -122,11 +126,13 @@ def disclosure(summary: str, *children: str) -> Html:
 def json_block(identifier: str, data: Any) -> Html:
     """Return a script block holding `data` as JSON; no text in it can end the block or open another."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    # Inside a script block HTML escapes are not read, so JSON's own escapes keep "</script>" and "<!--" out of it.
     safe = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Html(f'<script type="application/json" id="{html.escape(identifier)}">{safe}</script>')
 
 
 def script(source: str) -> Html:
     """Return a script element holding `source`, a program of ours or of a library."""
+    # In the strings of a program, where they occur, a backslash before / or ! changes nothing.
     safe = source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return Html(f"<script>{safe}</script>")

@@ -85,6 +85,8 @@ def outcome_of(run: RunData) -> Outcome:
     """Return how the run ended. While it runs, its tables are newer than `run.json`, so they have precedence."""
     columns, final = run.metrics or {}, run.section("metrics")
     status, done = str(run.info.get("status")), int(run.info.get("steps") or 0)
+    # The tables of a running or killed run go further than its `run.json`. A finished run may end between two log
+    # points.
     logged = int(columns["step"][-1]) if "step" in columns else done
     steps = max(logged, done) if status == FINISHED else logged
     tests = table_of(table_of(run.section("recipe").get("training")).get("stop"))
@@ -104,6 +106,7 @@ def outcome_of(run: RunData) -> Outcome:
 
 
 def _number(value: Any) -> float | None:
+    # bool is an int in Python.
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -115,6 +118,7 @@ def _measured(columns: Columns, name: str) -> NDArray[np.intp]:
 
 def _last(columns: Columns, name: str, final: Mapping[str, Any]) -> float | None:
     at = _measured(columns, name)
+    # Logged at every point: NaN is a result, and not a gap as in the columns of the test set.
     if name == "train_loss" and len(columns.get(name, ())):
         return float(columns[name][-1])
     return float(columns[name][at[-1]]) if len(at) else _number(final.get(name))
@@ -129,6 +133,7 @@ def _first_nonfinite(columns: Columns) -> int | None:
 
 def _collapse(columns: Columns) -> tuple[float, int] | None:
     at = _measured(columns, "test_accuracy")
+    # One measurement is its own best.
     if len(at) < 2:
         return None
     measured = columns["test_accuracy"][at].astype(np.float64)

@@ -71,6 +71,7 @@ def page(title: str, header: Html, sections: Sequence[Section], footer: Html) ->
             Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
             Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html('<meta name="color-scheme" content="light dark">'),
+            # Without this, browsers ask the server for /favicon.ico.
             Html('<link rel="icon" href="data:,">'),
             element("title", title),
             Html(f"<style>{asset('page.css')}</style>"),
@@ -112,8 +113,10 @@ def _section(section: Section) -> Html:
 def _scripts(sections: Sequence[Section]) -> list[Html]:
     specs = {chart.identifier: chart.spec for section in sections for chart in section.charts}
     data = [json_block(name, value) for section in sections for name, value in section.data.items()]
+    # Without charts the drawing library is left out, which takes about 0.9 MB.
     if not specs:
         return data
+    # In this order: the page's script runs when it is read, and needs the data and the library above it.
     return [*data, json_block("charts", specs), script(drawing_library()), script(asset("page.js"))]
 
 

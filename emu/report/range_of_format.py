@@ -54,6 +54,7 @@ def range_of(text: str | None) -> FormatRange | None:
     """
     fmt = parse_or_none(text)
     if isinstance(fmt, Fixed):
+        # All bits but the sign lie below `top`: the largest magnitude is a step less than 2**top.
         top, bottom = fmt.width_bits - fmt.signed - fmt.frac_bits, -fmt.frac_bits
         smallest = RangeLine(bottom, f"smallest step {number(fmt.ulp(), 2)}", "smallest")
         return FormatRange(top, bottom, (RangeLine(top, f"largest {number(fmt.max)}", "largest"), smallest))
@@ -76,11 +77,13 @@ def accumulator_lines(mac: Mapping[str, Any] | str | None, held: FormatRange | N
     """
     name = mac.get("accumulator") if isinstance(mac, Mapping) else None
     kept = range_of(None if name is None else str(name))
+    # An accumulator that covers the whole format loses nothing that the format could keep.
     if kept is None or held is None or (kept.top >= held.top and kept.bottom <= held.bottom):
         return ()
     ends = {held.top, held.bottom}
     return tuple(
         RangeLine(line.at, f"sums: {line.label.removeprefix('smallest ')}", line.kind, "accumulator")
+        # The outer ends; a float accumulator has the smallest normal number between them.
         for line in (kept.lines[0], kept.lines[-1])
         if line.at not in ends
     )
@@ -90,6 +93,7 @@ def _range_of_float(fmt: Float) -> FormatRange:
     # frexp gives the significand 0.5 .. 1, so its exponent is that of the leading bit plus 1
     top, bottom = fmt.emax + 1, math.frexp(float(fmt.smallest_positive))[1] - 1
     lines = [RangeLine(top, f"largest {number(fmt.max)}", "largest")]
+    # Without subnormals, or under FTZ, the smallest normal number is the smallest of all: one line is enough.
     if bottom < fmt.emin and fmt.has_normals:
         lines.append(RangeLine(fmt.emin, f"smallest normal {number(fmt.smallest_normal, 2)}", "normal"))
     lines.append(RangeLine(bottom, f"smallest {number(fmt.smallest_positive, 2)}", "smallest"))

@@ -48,6 +48,7 @@ FILES: dict[str, tuple[str, ...]] = {
 #: Files that runs of older versions, or without a system, do not have.
 _NEWER = {"profile.parquet", *(f"{name}.parquet" for name in OPTIONAL_TABLES)}
 #: Columns whose null means infinity: no element differed, so the ratio of signal to noise is infinite.
+#: Parquet keeps NaN and null apart: NaN means that there was no signal.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
 
@@ -133,6 +134,7 @@ class _RunInfo(BaseModel):
     @classmethod
     def _with_energy(cls, cost: object) -> object:
         """Return the cost, or None if it has no row of energy."""
+        # A cost without rows of energy is not shown, so it need not be complete.
         return cost if table_of(cost).get("energy") else None
 
 
@@ -171,6 +173,7 @@ class _TableOfRun:
     def __init__(self, content: str) -> None:
         self.content = content
 
+    # Python calls this with the name of the attribute, which is that of the table.
     def __set_name__(self, owner: type[RunData], name: str) -> None:
         self._name = name
 
@@ -216,6 +219,7 @@ class RunData:
         """Layer names in network order, then names that only the tables have."""
         layers: list[Any] = self.info.get("layers") or []
         named = [str(name) for name in layers]
+        # A dict as an ordered set: the order of `run.json` first, then names that only tables or formats have.
         seen: dict[str, None] = dict.fromkeys(named)
         for table in (self.registers, self.flags, self.snr):
             if table is not None:
@@ -263,6 +267,7 @@ def read_run(folder: Path) -> RunData:
     Raises:
         ConfigError: the folder does not exist, or its `run.json` is missing or not JSON.
     """
+    # Asked before `run.json` is read: a run that ends between the two must not look stopped.
     has_process = is_trained(folder)
     info = with_status(_read_info(folder), has_process)
     tables: dict[str, Columns] = {}
@@ -275,6 +280,7 @@ def read_run(folder: Path) -> RunData:
             tables[name] = read_columns(folder / name, required)
         except ConfigError as error:
             missing[name] = str(error)
+            # A table that is absent, empty or of another version is no damage; one that cannot be read is.
             if isinstance(error, _DamagedError):
                 damaged.append(name)
     return RunData(info, tables, missing, _read_trace(folder / "trace.json"), tuple(damaged))
@@ -294,6 +300,7 @@ def _read_info(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"run.json must be JSON, got {error} in {path}; train again, or restore the file") from None
     if not isinstance(info, dict):
         raise ConfigError(f"run.json must hold a JSON object, got {type(info).__name__} in {path}; train again")
+    # Only to raise: pictures read the plain table, which has entries of other versions, too.
     checked(_RunInfo, table_of(info), file=str(path))
     return table_of(info)
 
@@ -328,6 +335,7 @@ def read_columns(path: Path, required: tuple[str, ...]) -> Columns:
     try:
         read = read_parquet(path)
         names = read.column_names
+        # Inside of the `try`: a conversion may raise, too.
         columns: Columns = {name: _values(read.column(name)) for name in names}
     except arrow_errors() as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -342,6 +350,7 @@ def read_columns(path: Path, required: tuple[str, ...]) -> Columns:
     if not read.num_rows:
         raise ConfigError(f"{path.name} holds no rows yet: the run has not logged a first interval.")
     for name in _NULL_IS_INFINITE & columns.keys():
+        # Asked of Arrow's column: in the array a null has become NaN already.
         columns[name] = np.where(read.column(name).is_null().to_numpy(), np.inf, columns[name])
     return columns
 
@@ -357,6 +366,7 @@ def rows_of_tensors(table: Columns) -> dict[Tensor, NDArray[np.int64]]:
     roles, role_of = np.unique(table["role"].astype(str), return_inverse=True)
     key = layer_of * len(roles) + role_of  # a number for each tensor: one stable sort groups the rows of all
     order = np.argsort(key, kind="stable")
+    # A tensor begins where the sorted key changes; -1 is no key, so the first row begins one.
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     ends = [*starts[1:], len(order)]
     return {

@@ -107,6 +107,8 @@ def listed_runs(folder: Path) -> list[ListedRun]:
 
 def _listed(folder: Path) -> ListedRun:
     has_process = is_trained(folder)  # asked before the files are read: a run may end between
+    # Times and sizes of the files are part of the cache's key: a page of thousands of runs reads only those that
+    # changed.
     read = _read(folder, _stamp(folder / RUN), _stamp(folder / METRICS))
     if read is None:
         return ListedRun(folder.name, NO_NUMBER, NO_NUMBER, "unreadable")
@@ -139,8 +141,10 @@ def _read(folder: Path, *stamps: tuple[int, int]) -> RunData | None:
         info = table_of(read_json(folder / RUN))
     except (OSError, ValueError):
         return None
+    # Thousands of runs stay in memory, so the large sections are left out.
     kept = ("status", "steps", "seconds", "started", "model", "device", "recipe", "metrics", "stopped_because")
     short: dict[str, Any] = {name: info[name] for name in kept if name in info}
+    # Of both, only the name is shown. The recipe's classes are gone, so a listed run is never called a guess.
     short["recipe"], short["device"] = _shortened(info.get("recipe")), _shortened(info.get("device"))
     try:
         tables = {METRICS: read_columns(folder / METRICS, ("step", "train_loss"))}
@@ -218,6 +222,7 @@ def _table(runs: Sequence[ListedRun]) -> Html:
         )
         for column in _COLUMNS
     )
+    # The order that the page's script would make, for readers without scripts.
     newest_first = sorted(runs, key=lambda run: run.started, reverse=True)
     whole = element(
         "table",
@@ -263,4 +268,5 @@ def _date(text: str) -> str:
         then = datetime.fromisoformat(text)
     except ValueError:
         return text or NO_NUMBER
+    # `run.json` has UTC; the reader's clock has local time.
     return (then if then.tzinfo else then.replace(tzinfo=UTC)).astimezone().strftime("%Y-%m-%d %H:%M")

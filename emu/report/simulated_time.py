@@ -98,6 +98,7 @@ def _entries(run: RunData, table: Columns) -> list[SimulatedSpent]:
     rows: dict[tuple[str, str, str], list[int]] = {}
     names = (table[name].astype(str) for name in ("layer", "unit", "kind"))
     for row, (layer, unit, kind) in enumerate(zip(*names, strict=True)):
+        # The table has a row for each log point and role; here only layer, unit and kind are kept apart.
         rows.setdefault((layer, unit, kind), []).append(row)
     index = {name: i for i, name in enumerate(run.layers)}
     order = sorted(
@@ -125,10 +126,13 @@ def _steps(run: RunData) -> list[TracedStep]:
     tracks = _tracks(run.trace)
     steps: dict[str, TracedStep] = {}
     for event in run.trace:
+        # "X" is a complete event of Chrome's trace format: it has a begin, `ts`, and a duration, `dur`, both in
+        # microseconds.
         about: dict[str, Any] = event.get("args") or {}
         if event.get("ph") != "X" or "phase" not in about:
             continue
         phase, number = str(about["phase"]), int(about["step"])
+        # The first step of a phase that the trace has; later steps have another number and are left out.
         kept = steps.setdefault(phase, TracedStep(number, phase, []))
         if kept.step == number:
             kept.events.append(
@@ -143,6 +147,7 @@ def _steps(run: RunData) -> list[TracedStep]:
                 }
             )
     for step in steps.values():
+        # The trace counts from the begin of the run, the picture from that of the step.
         first = min((event["begin"] for event in step.events), default=0.0)
         for event in step.events:
             event["begin"] -= first
@@ -155,6 +160,7 @@ def _tracks(trace: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], tuple[i
              for event in trace if event.get("name") == "thread_name"]  # fmt: skip
     nodes = list(dict.fromkeys(pid for pid, _, _ in named))
     several = len(nodes) > 1
+    # Stable: within a node, resources keep the order of the trace.
     order = sorted(range(len(named)), key=lambda i: nodes.index(named[i][0]))
     return {
         named[i][:2]: (rank, f"node {named[i][0]}: {named[i][2]}" if several else named[i][2])

@@ -93,11 +93,13 @@ class OperationTime:
     @property
     def kind(self) -> str:
         """One of `KINDS`."""
+        # First: a product that was left to the reference has the path that it would have taken.
         if self.fallback or self.path == "definition":
             return REFERENCE
         if self.operation == HOST:
             return OUTSIDE
         row = OPERATIONS.get(self.operation)  # None if the run is of another version
+        # What is no selection and no function is a product, known by its path, or elementwise work without one.
         return (row and _PARTS.get(row.done_by)) or _PATHS.get(self.path, ELEMENTWISE)
 
     @property
@@ -148,10 +150,12 @@ def time_spent(run: RunData) -> TimeSpent | None:
         return None
     rows: dict[tuple[str, ...], list[int]] = {}
     texts = {name: _texts(table, name) for name in ("layer", "role", "operation", "path", "fallback", "proof")}
+    # Not by proof, which may change from interval to interval: the newest is shown.
     keys = zip(*(texts[name] for name in ("layer", "role", "operation", "path", "fallback")), strict=True)
     for row, key in enumerate(keys):
         rows.setdefault(key, []).append(row)
     entries = [_entry(table, key, texts["proof"][of_key[-1]], of_key) for key, of_key in rows.items()]
+    # The host is noted once for each step.
     steps = sum(entry.calls for entry in entries if entry.operation == HOST)
     return TimeSpent(sorted(entries, key=lambda entry: -entry.typical_seconds), max(steps, 1))
 

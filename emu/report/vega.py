@@ -16,6 +16,7 @@ PADDING = {"left": 16, "top": 5, "right": 16, "bottom": 5}
 def as_svg(spec: Spec, label: str) -> str:
     """Return the chart of a Vega-Lite specification as SVG; `label` is the text for a screen reader."""
     drawn = str(_converter().vegalite_to_svg({"padding": PADDING, **spec}, vl_version=_vega_lite_version()))
+    # The first tag alone: a drawing may have others inside.
     return drawn.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
@@ -29,6 +30,7 @@ def _vega_lite_version() -> str:
     """Return the version of Vega-Lite that Altair targets, or the newest that vl-convert has."""
     import altair as alt
 
+    # Altair names a patch level, and vl-convert does not: v6.4.1 is 6.4 there.
     wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = _converter().get_vegalite_versions()
     return str(wanted if wanted in known else known[-1])

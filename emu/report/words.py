@@ -43,6 +43,7 @@ def percent(share: float) -> str:
     hundred = share * 100
     if hundred in (0, 100):
         return f"{hundred:.0f}%"
+    # Never "100%" of a share that is less: a network that is nearly always right has the missing digits here.
     if hundred > 99:
         return f"{min(hundred, 99.99):.2f}".rstrip("0").rstrip(".") + "%"
     if hundred >= 10:
@@ -93,6 +94,7 @@ def seconds(value: float) -> str:
         return f"{value:.2g} s"
     if value < 120:
         return f"{value:.0f} s"
+    # From two minutes on seconds are left out, from two hours on hours come first.
     minutes = round(value / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
@@ -104,6 +106,7 @@ def duration(value: float) -> str:
         >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
         ('6.1 ms', '250 ns', '75 s', '0 s')
     """
+    # From large to small: the first unit of which there is at least one.
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
         if value >= size:
             return f"{number(value / size, 3)} {unit}"
@@ -140,6 +143,7 @@ def markdown_row(cells: Sequence[str]) -> str:
         >>> print(markdown_row(["a", "b | c"]))
         | a | b \| c |
     """
+    # Line breaks would end the row; a bar would end the cell.
     return "| " + " | ".join(" ".join(text.replace("|", "\\|").split()) for text in cells) + " |"
 
 

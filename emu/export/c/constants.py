@@ -14,6 +14,7 @@ from emu.formats import Fixed, Float, Format
 
 #: Columns of a comment.
 _COLUMNS = 116
+# Symmetric saturation is the same rule with another limit; see `stage_constant`.
 _FIXED_RULES = {
     Overflow.SATURATE: "SATURATE",
     Overflow.SATURATE_SYMMETRIC: "SATURATE",
@@ -55,7 +56,7 @@ def constant_name(fmt: Format) -> str:
 
 
 def stored(fmt: Format) -> Format:
-    """Return the format of a register inside a unit: DAZ is about operands, what it holds keeps its subnormals."""
+    """Return the format of a register inside a unit, without DAZ: a rule for operands, not for registers."""
     return replace(fmt, daz=False) if isinstance(fmt, Float) else fmt
 
 
@@ -76,6 +77,7 @@ def sentence_of(fmt: Format) -> str:
 def format_constant(fmt: Format, options: Options) -> str:
     """Return the constant of a format."""
     if isinstance(fmt, Fixed):
+        # Rows stand in the order of the fields of `struct fixed_format`; fields that only some units need come last.
         rows = [
             (f"{fmt.width_bits}", "bits of a code"),
             (_bool(fmt.signed), "signed" if fmt.signed else "unsigned"),
@@ -84,6 +86,7 @@ def format_constant(fmt: Format, options: Options) -> str:
         if options.sign_magnitude:
             rows.append((_bool(fmt.sign_magnitude), "whether it is a sign and a magnitude"))
         return _constant("fixed_format", constant_name(fmt), rows, sentence_of(fmt))
+    # Rows stand in the order of the fields of `struct float_format`.
     rows = [
         (f"{fmt.width_bits}", "bits of a code"),
         (_bool(fmt.signed), "signed" if fmt.signed else "unsigned"),
@@ -122,6 +125,8 @@ def stage_constant(
         (_rounding(stage, options), ""),
     ]
     if isinstance(fmt, Fixed):
+        # Limits are magnitudes: two's complement reaches one further below zero, unless the rule is symmetric. An
+        # unsigned format has -min_raw = 0.
         low = fmt.max_raw if fmt.signed and stage.overflow is Overflow.SATURATE_SYMMETRIC else -fmt.min_raw
         limits = f"{{{_code(fmt.max_raw)}, {_code(low)}}}"
         rows += [(limits, "largest magnitudes, positive and negative"), (_FIXED_RULES[stage.overflow], "")]
@@ -132,6 +137,8 @@ def stage_constant(
         (f"{{{_bool(above)}, {_bool(below)}}}", "whether it stays at the largest value, positive and negative"),
     ]
     if options.tininess:
+        # In the order of the structure's fields: `is_tiny_before`, `is_tiny_after`. Both are false without IEEE's
+        # underflow.
         rows += [(_bool(tininess is moment), f"tiny {moment.value.replace('_', ' ')}") for moment in Tininess]
     return _constant("float_stage", name, rows, words)
 
@@ -145,6 +152,7 @@ def rounding_constant(name: str, stage: OutputStage, options: Options, words: st
 
 def _rounding(stage: OutputStage, options: Options) -> str:
     mode, table = stage.rounding, stage.rounding.meaning.steps_of(stage.format).table
+    # The table's index is place + 4 * odd + 8 * negative, so groups of four are steps[negative][odd] of the C.
     groups = ["{" + ", ".join(f"{step:2d}" for step in table[i : i + 4]) + "}" for i in range(0, 16, 4)]
     random = f"\n        {stage.n_rbits if mode.draws else 0}" if options.random else ""
     return (
@@ -157,6 +165,7 @@ def _rounding(stage: OutputStage, options: Options) -> str:
 
 def _constant(kind: str, name: str, rows: Sequence[tuple[str, str]], words: str) -> str:
     values = [f"    {value}{',' * (i + 1 < len(rows))}" for i, (value, _) in enumerate(rows)]
+    # Only lines with a comment are aligned; the table of a rounding mode has line breaks and comments of its own.
     width = max(len(text) for text, (_, comment) in zip(values, rows, strict=True) if comment)
     lines = [
         f"{text:{width}} /* {comment} */" if comment else text for text, (_, comment) in zip(values, rows, strict=True)
@@ -173,4 +182,5 @@ def _bool(value: bool) -> str:
 
 
 def _code(code: int | None) -> str:
+    # Plain digits up to 9 fit every type of C; a larger code may need 64 bits, which UINT64_C gives it.
     return "NONE" if code is None else f"UINT64_C({code:#x})" if code > 9 else str(code)

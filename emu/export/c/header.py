@@ -39,6 +39,7 @@ _MEANINGS = {
     "round_to_integral": "a, rounded to an integer",
     "matmul": "the sum of a[i] * b[i], 0 <= i < k",
 }
+# In the order of the flags' bits, the lowest first.
 _FLAG_WORDS = (
     ("inexact", "the value written differs from the exact result; every overflow raises it, too"),
     ("underflow", ""),
@@ -104,6 +105,7 @@ def _has_addend(description: Description) -> bool:
 
 
 def _sentences(d: Description) -> list[str]:
+    # `zip` ends with the shorter one: units have one to three operands.
     names = (*_NAMES[:2], "addend" if d.operation == "matmul" else "c")
     operands = [f"  {name}: {sentence_of(fmt)}." for name, fmt in zip(names, d.operand_formats, strict=False)]
     stage = d.stage
@@ -123,12 +125,13 @@ def _sentences(d: Description) -> list[str]:
     words = dict(_FLAG_WORDS) | {"underflow": _UNDERFLOW[d.underflow]}
     if d.flag_rule == "ieee":
         words |= _ieee_words(d)
+    # The order of the dictionary is that of the bits in *flags.
     flags = list(enumerate(words))
     return rows + [f"  {1 << bit:2d} {flag}: {words[flag]}." for bit, flag in flags if _may_rise(d, flag)]
 
 
 def _ieee_words(d: Description) -> dict[str, str]:
-    """Return when flags rise that IEEE 754 raises otherwise than emu."""
+    """Return, in words, when the flags rise for which IEEE 754 has another rule than emu."""
     if is_to_integer(d):
         return {
             "inexact": "the integer differs from the operand, and the operand rounds to one within the range",
@@ -153,9 +156,10 @@ def _may_rise(d: Description, flag: str) -> bool:
 
 
 def _has_nan(d: Description) -> bool:
-    """Return whether a result may be NaN, or stand for it."""
+    """Return whether a result may be NaN, or a code that is written instead of NaN."""
     mac = d.mac.mac()
     formats = [*d.operand_formats, d.stage.format, mac.product, mac.accumulator]
+    # These make NaN of numbers even in fixed point: 0 / 0, the root of a negative number, a remainder by zero.
     return d.operation in ("divide", "sqrt", "remainder") or any(isinstance(fmt, Float) for fmt in formats)
 
 
@@ -167,7 +171,7 @@ def _rounding_sentence(what: str, mode: Rounding, n_rbits: int) -> str:
 
 
 def _conventions(d: Description) -> list[str]:
-    """Return the sentences of what results pass, and of what is written where arithmetic leaves it open."""
+    """Return sentences about the stages that results pass, and about what is written if arithmetic leaves it open."""
     rows = [f"Before that, it passes a stage: {row.stage}." for row in d.stages]
     fmt = d.stage.format
     if d.invalid != "zero":
@@ -220,11 +224,15 @@ def _hex(code: int, width: int) -> str:
 
 def _example(d: Description, name: str) -> list[str]:
     """Return a worked example, an inexact result if there is one."""
+    # At least two terms show a sum, and at most four fit a line of the comment.
     depth = min(max(d.depth, 2), 4) if d.operation == "matmul" else 1
     drawn = d.model_copy(update={"count": _DRAWN, "depth": depth})
     operands = tuple(hard_codes(fmt, Places.of(i, drawn.shape_of(i))) for i, fmt in enumerate(drawn.operand_formats))
+    # The seed is the number behind those of the operands, so random bits and operands are independent. The high bits of
+    # the noise are kept: n_rbits of them.
     rbits = Places.of(len(operands), (_DRAWN,)).noise(0) >> np.uint64(64 - d.n_rbits) if d.is_stochastic else None
     written = answered(drawn, operands, rbits)
+    # Equal, not merely set: the example shows rounding and nothing else.
     inexact = (written.flags == 1 << TESTFLOAT_FLAGS.index("inexact")).nonzero()[0]
     index = int(inexact[0]) if inexact.size else 0
     widths = [fmt.width_bits for fmt in d.operand_formats]
@@ -255,6 +263,7 @@ def _example(d: Description, name: str) -> list[str]:
 
 def _values(fmt: Format, codes: list[int]) -> str:
     values: list[object] = fmt.decode(np.array(codes, np.uint64)).tolist()
+    # A format whose carrier is an integer array decodes to raws, integers in units of the last place.
     unit = f" * 2**{-fmt.frac_bits}" if isinstance(fmt, Fixed) and fmt.carries_raws else ""
     return ", ".join(f"{value}{unit}" for value in values)
 
@@ -269,5 +278,6 @@ def _dpi_lines(d: Description, name: str) -> list[str]:
         arguments = [f"input longint unsigned {variable}" for variable in _NAMES[: len(d.formats)]]
     arguments += ["input int unsigned rbits"] * d.is_stochastic
     arguments += ["output int unsigned flags"]
+    # Open arrays would need the simulator's own C types; arrays of a fixed size are plain pointers.
     start = f'import "DPI-C" function longint unsigned {name}('
     return [start, *(f"    {argument}{',' * (i + 1 < len(arguments))}" for i, argument in enumerate(arguments)), ");"]

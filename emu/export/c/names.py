@@ -8,6 +8,7 @@ from collections.abc import Collection
 from emu.errors import ConfigError
 from emu.export.c.template import TEXTS
 
+# No `_` first: C reserves such names in a file.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 #: Words, and comments after #.
 _RESERVED = "reserved.txt"
@@ -29,6 +30,7 @@ def require_name(name: str, used: Collection[str]) -> None:
             f"`name` must be an identifier of C, letters, digits and _ after a letter, got {name!r}; choose another"
         )
     reserved = _reserved_words()
+    # sinf and sinl are the float and long double forms of <math.h>'s sin.
     if name in reserved or (name.endswith(_ENDINGS) and name[:-1] in reserved):
         raise ConfigError(
             f"`name` must be no word of C, C++, SystemVerilog or C's library, got {name!r}; add something to it"

@@ -16,7 +16,7 @@ from emu.testing.vectors.conventions import has_payloads
 
 @dataclass(frozen=True)
 class Unit:
-    """A description, as its C sees it.
+    """A description with everything that the C of its unit depends on.
 
     Attributes:
         description: of the unit.
@@ -46,18 +46,21 @@ class Unit:
 
     @cached_property
     def adder(self) -> OutputStage | None:
-        """What adds sums of blocks to an accumulator that is not a term of them: to nearest even, or None."""
+        """What adds the sum of blocks to the accumulator, to nearest even; None if it is one of their terms."""
         order = self.mac.order
         if self.accumulator is None or not isinstance(order, Blocks) or order.addend != "after":
             return None
+        # `order.addend == "after"` is an IEEE adder beside the block: it ignores the Mac's rounding.
         return OutputStage(self.accumulator.format, Rounding.NEAREST_EVEN, self.accumulator.overflow)
 
     @cached_property
     def output(self) -> OutputStage:
-        """What writes results; it writes integers toward zero if its mode moves exact results: it has moved them."""
+        """What writes results. A mode that moves exact results has moved them in `round_to_integral` already."""
         stage = self.description.stage
         if self.description.operation != "round_to_integral" or not stage.rounding.moves_exact:
             return stage
+        # A mode that moves exact results would move the integer of `integral.c` once more; toward zero leaves it as it
+        # is.
         return OutputStage(stage.format, Rounding.TOWARD_ZERO, stage.overflow)
 
     @cached_property
@@ -107,6 +110,7 @@ class Unit:
     @cached_property
     def has_specials(self) -> bool:
         """Whether an exact result may be infinite or NaN."""
+        # What the output stage writes does not count: it comes after the exact result.
         formats = [*self.description.operand_formats, *(s.format for n, s in self.stages.items() if n != "OUTPUT")]
         makes_nan = self.description.operation in ("divide", "sqrt", "remainder")
         return makes_nan or any(isinstance(fmt, Float) for fmt in formats)
@@ -123,4 +127,5 @@ def has_nan(fmt: Format) -> bool:
 
 
 def _storing(stage: OutputStage) -> OutputStage:
+    # A register inside a unit keeps mode, rule and random bits of its stage.
     return OutputStage(stored(stage.format), stage.rounding, stage.overflow, stage.n_rbits)

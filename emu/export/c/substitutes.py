@@ -19,6 +19,7 @@ from emu.testing.vectors.conventions import has_payloads, invalid_code
 def texts_of(unit: Unit, name: str) -> dict[str, str]:
     """Return the texts for a unit whose function has a name."""
     d, widths, out = unit.description, unit.widths, unit.description.stage.format
+    # Units without random bits have no such parameter anywhere, so that compilers find none unused.
     random = unit.options.random
     texts = {
         "name": name,
@@ -27,7 +28,9 @@ def texts_of(unit: Unit, name: str) -> dict[str, str]:
         "words": str(widths.words),
         "lowest": str(widths.lowest),
         "parameters": parameters_of(d),
+        # The initial value of `high`, a field of `struct number` that only wide products have.
         "high": ", 0" if widths.wide_products else "",
+        # Words that a significand covers once it is shifted by 0 to 63 bits: one more than its own.
         "parts": "3" if widths.wide_products else "2",
         "rbits_parameter": ", uint32_t rbits" if random else "",
         "rbits": ", rbits" if random else "",
@@ -35,6 +38,7 @@ def texts_of(unit: Unit, name: str) -> dict[str, str]:
         "fixed_step": _step("&stage->rounding, &value, n, (magnitude & 1) != 0", random, _complement_of_stage(unit)),
         "float_step": _step("&stage->rounding, x, n, odd", random, "false"),
         "integral_step": _step("&TO_INTEGER, &value, n, odd", random, _bool(is_two_s_complement(out))),
+        # The sign of a sum that is 0: -0 if rounding goes toward minus infinity.
         "toward_minus": _bool(d.stage.rounding is Rounding.FLOOR),
         "fraction": str(out.fraction_bits if isinstance(out, Float) else 0),
         "last": str(out.emin - out.fraction_bits if isinstance(out, Float) else -out.frac_bits),
@@ -49,9 +53,10 @@ def texts_of(unit: Unit, name: str) -> dict[str, str]:
 
 
 def _of_stages(unit: Unit) -> dict[str, str]:
-    """Return the lines by which results pass the stages before the output stage, and what that one is given."""
+    """Return the C of the stages before the output stage, and the name of what the output stage is given."""
     lines, given = list[str](), "x"
     for i, (name, stage) in enumerate(unit.passed.items(), 1):
+        # Random bits are for the output stage alone; stages before it share its writer, and give 0 for them.
         no_rbits = ", 0" if unit.options.random else ""
         lines += [
             f"    const uint64_t code_{i} = {_write(stage)}(&{name}, &{given}{no_rbits}, &raised);",
@@ -63,13 +68,14 @@ def _of_stages(unit: Unit) -> dict[str, str]:
 
 
 def _of_conventions(unit: Unit) -> dict[str, str]:
-    """Return the texts of what is written where arithmetic leaves it open."""
+    """Return the texts for what arithmetic leaves open: which code is written for NaN and for invalid results."""
     d, fmt = unit.description, unit.description.stage.format
     texts = {"invalid_flags": "INVALID | OVERFLOW" if d.invalid == "indefinite" else "INVALID", "invalid_code": "0"}
     if isinstance(fmt, Fixed):
         texts["invalid_code"] = _hex(invalid_code(d.invalid, fmt))
     names = [name for name, i in _names_of(d).items() if has_payloads(d.operand_formats[i])]
     constants = {name: constant_name(d.operand_formats[_names_of(d)[name]]) for name in names}
+    # Two passes over the operands: the first signalling NaN wins, if there is none the first NaN.
     orders = ["is_signalling", "is_nan"] if d.nan == "signalling_first" else ["is_nan"]
     passes = [
         line
@@ -115,7 +121,8 @@ def _names_of(description: Description) -> dict[str, int]:
 
 
 def _parameters(prefix: str, arrays: list[str], codes: list[str]) -> dict[str, str]:
-    """Return the parameters of a function of factors and codes, and what is given for them."""
+    """Return the parameters of a function that takes arrays and codes, and the arguments of its call."""
+    # An array brings its length `k`, which stands between arrays and codes in declaration and call alike.
     declared = [f"const uint64_t *{name}" for name in arrays] + ["size_t k"] * bool(arrays)
     return {
         f"{prefix}_operands": ", ".join([*declared, *(f"uint64_t {name}" for name in codes)]),
@@ -151,6 +158,7 @@ def _of_products(unit: Unit) -> dict[str, str]:
             **{f"unpack_{variable}": _unpack(fmt, variable) for variable in ("code", "state", "sum", "total")},
         }
     if isinstance(mac.order, Lanes):
+        # A tree over `count` lanes has ceil(log2(count)) levels, which is the bit length of count - 1.
         texts |= {"lanes": str(mac.order.count), "levels": str((mac.order.count - 1).bit_length())}
     if isinstance(mac.order, Blocks):
         texts |= _of_blocks(unit, mac.order)
@@ -170,6 +178,8 @@ def _of_blocks(unit: Unit, order: Blocks) -> dict[str, str]:
         "block_n": str(order.n),
         "block_period": str(len(order.indices)),
         "block_kept": str(order.fraction_bits),
+        # Significands are integers. A product's has fraction_a + fraction_b bits behind its binary point, so the
+        # exponent of its leading place is its own plus that; `block.c` aligns by it.
         "product_point": str(a.fraction_bits + b.fraction_bits),
         "sum_point": str(held.fraction_bits),
         "min_exponent": str(order.min_exponent),

@@ -20,6 +20,7 @@ _HEAD = "/* ----"
 _COMMENTS = re.compile(r"/\*.*?\*/", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 #: What a part defines: a function, a type, constants, a macro.
+#: Anchored at the start of a line: calls and local names are indented.
 _DEFINED = re.compile(
     r"^(?:static [\w ]+?\**(?P<function>\w+)\(|struct (?P<type>\w+) \{|enum (?P<constants>(?:\w+ )?\{[^}]*\})"
     r"|static const struct \w+ (?P<constant>\w+) =|#define (?P<macro>\w+))",
@@ -35,6 +36,8 @@ def fragment(name: str, conditions: Collection[str], texts: Mapping[str, str]) -
         conditions: those that hold.
         texts: by name.
     """
+    # Lines are left out first, so a text is needed only if a line with its name stays; `substitute` raises for a name
+    # without a text.
     kept = "\n".join(_kept((TEXTS / name).read_text(encoding="utf-8").splitlines(), conditions))
     return Template(kept).substitute(texts)
 
@@ -48,6 +51,7 @@ def _kept(lines: Iterable[str], conditions: Collection[str]) -> Iterable[str]:
             stack[-1] = not stack[-1]
         elif line == "@end":
             stack.pop()
+        # A line stays only if every condition around it holds.
         elif all(stack):
             yield line
     assert not stack, "an @if without @end"
@@ -72,11 +76,13 @@ def used_parts(text: str, roots: Collection[str]) -> str:
     parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
     defined = [_names_defined(part) for part in parts]
     waiting, seen = list(roots), set(roots)
+    # Reachability: `waiting` are names that are used and not yet looked up, `seen` are all that ever waited.
     stays = set[int]()
     while waiting:
         name = waiting.pop()
         for i in (i for i, names in enumerate(defined) if name in names and i not in stays):
             stays.add(i)
+            # Comments name functions that the code does not call.
             more = set(_WORDS.findall(_COMMENTS.sub("", parts[i]))) - seen
             seen |= more
             waiting += more
@@ -102,6 +108,7 @@ def _names_defined(part: str) -> set[str]:
         groups = match.groupdict()
         names |= {groups[key] for key in ("function", "type", "constant", "macro") if groups[key]}
         names |= set(_WORDS.findall(groups["constants"] or ""))
+    # The unit's function is the only one that is not static.
     public = re.search(r"^uint64_t (\w+)\(", plain, re.MULTILINE)
     return names | ({public[1]} if public else set())
 

@@ -44,9 +44,11 @@ def files_of(description: Description, name: str) -> dict[str, str]:
     """Return the texts of a unit's file and header, by file name.
 
     Raises:
-        ConfigError: `name` is none for a function in C, or there is no C of the operation.
+        ConfigError: `name` cannot be that of a function in C, or the operation has no C.
         FormatError: operands that the unit does not multiply.
     """
+    # Asked twice: here whether it can be a name at all; below, whether the finished file uses it for something else.
+    # Which names it uses depends on the parts that the unit needs.
     require_name(name, ())
     known = sorted(path.stem for path in (TEXTS / _OPERATIONS).glob("*.c"))
     if description.operation not in known:
@@ -60,6 +62,7 @@ def files_of(description: Description, name: str) -> dict[str, str]:
         )
     unit = Unit(description)
     unit.mac.require_operands(*description.operand_formats[:2])
+    # The file is written under the name `unit`, which stands for the one that is asked about.
     require_name(name, names_of(_file_text(unit, "unit")) - {"unit"})
     return {f"{name}.c": _file_text(unit, name), f"{name}.h": header_text(description, name)}
 
@@ -68,7 +71,10 @@ def _file_text(unit: Unit, name: str) -> str:
     conditions, texts = conditions_of(unit), texts_of(unit, name)
     texts["body"] = fragment(f"{_OPERATIONS}/{unit.description.operation}.c", conditions, texts)
     first, last = ([fragment(path, conditions, texts) for path in paths] for paths in _paths(unit))
+    # `head.c` is split at empty lines: the comment, the unit's header and <stdbool.h> stay; its enums are parts that
+    # stay only if they are used.
     head, includes, library, *enums = fragment("head.c", conditions, texts).split("\n\n")
+    # `last` follows the constants: accumulator, orders and unit name ACCUMULATOR, PRODUCT and OUTPUT.
     parts = used_parts("\n\n".join([*enums, *first, *_constants(unit), *last]), [name])
     return "\n\n".join([head, includes, library, parts])
 
@@ -94,6 +100,7 @@ def _paths_of_order(order: Order) -> Collection[str]:
 def _constants(unit: Unit) -> list[str]:
     parts = [_HEAD, *(format_constant(fmt, unit.options) for fmt in unit.formats)]
     for name, stage in unit.stages.items():
+        # Underflow is a flag of results and of the stages they pass; products and sums inside the unit raise none.
         tininess = unit.tininess if name == "OUTPUT" or name in unit.passed else None
         words = _WORDS.get(name, "What results pass before the output stage.")
         parts.append(stage_constant(name, stage, unit.options, words, tininess))

@@ -1,4 +1,4 @@
-"""How many words the exact results of a unit have, and what their last bit weighs.
+"""How many words of 64 bits the exact results of a unit have, and what their last bit weighs.
 
 Every value of a format is a multiple of 2**last and below 2**top in magnitude. So all sums are integers of known width:
 of binary64 products, which are multiples of 2**-2148 and below 2**2048, with room for 2**64 terms about 4,300 bits.
@@ -39,6 +39,7 @@ class Span(NamedTuple):
 def span_of(fmt: Format) -> Span:
     """Return the span of a format's values."""
     if isinstance(fmt, Fixed):
+        # Loose by a bit for signed formats, whose magnitudes reach 2**(width - 1 - frac_bits), inclusive.
         return Span(-fmt.frac_bits, fmt.width_bits - fmt.frac_bits)
     return Span(fmt.emin - fmt.fraction_bits, fmt.emax + 1)
 
@@ -77,14 +78,18 @@ def widths_of(description: Description) -> Widths:
     match d.operation:
         case "add" | "subtract" | "fma" | "minimum" | "maximum" | "minimum_number" | "maximum_number":
             span = spans[0].joined(spans[1]) if d.operation != "fma" else spans[0].times(spans[1]).joined(spans[2])
+            # Of two terms below 2**top the sum is below 2**(top + 1); one more bit is the sign of two's complement.
             bits, lowest = max(bits, span.top - span.last + 2), span.last
         case "divide":
+            # |a| < 2**top and |b| >= 2**last, so the quotient is below 2**(top - last).
             bits = _digits(d.stage, spans[0].top - spans[1].last)
         case "sqrt":
             bits = (
                 _digits(d.stage, (spans[0].top + 1) // 2) + 3
             )  # a rest is twice as large as the root, then two digits
         case "round_to_integral":
+            # A step away from zero can reach 2**top itself. Modes that leave exact results alone step only below the
+            # binary point, where 64 bits hold the operand's whole significand.
             bits = max(bits, spans[0].top + 1 if d.stage.rounding.moves_exact else 0)
         case "matmul":
             matmul_bits, lowest = _of_sums(d, spans)
@@ -98,6 +103,7 @@ def _digits(stage: OutputStage, leading: int) -> int:
     """Return how many digits of a quotient or root below 2**leading are computed for a stage."""
     fmt = stage.format
     if isinstance(fmt, Float):
+        # The hidden bit, the bits of the fraction, and a bit more: the leading digit may turn out to be 0.
         return fmt.fraction_bits + 2 + below_bits(stage)
     return max(leading + fmt.frac_bits, 0) + 1 + below_bits(stage)
 
@@ -109,6 +115,7 @@ def _of_sums(description: Description, spans: list[Span]) -> tuple[int, int]:
     if len(spans) > 2:
         span = span.joined(spans[2])
     if mac.accumulator == "exact":
+        # 2**64 terms below 2**top sum to less than 2**(top + 64), and there is a sign.
         return span.top - span.last + 1 + COUNT_BITS, span.last
     accumulator = span_of(mac.accumulator)
     if not isinstance(mac.order, Blocks):
@@ -117,4 +124,6 @@ def _of_sums(description: Description, spans: list[Span]) -> tuple[int, int]:
     # Cut terms are below 4 * 2**fraction_bits; n products, the accumulator and a sign take n.bit_length() + 1 more.
     block_bits = mac.order.fraction_bits + 2 + mac.order.n.bit_length() + 1
     after_bits = accumulator.top - accumulator.last + 2
+    # LOWEST is the accumulator's last bit: only the adder behind the blocks uses it. Blocks align to their own
+    # exponent.
     return max(block_bits, after_bits if mac.order.addend == "after" else 0), accumulator.last

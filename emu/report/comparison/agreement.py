@@ -50,12 +50,14 @@ def weights_agree(first: Compared, other: Compared) -> Agreement:
     """Return up to which log point the hashes of weights are equal."""
     left, right = _hashes(first), _hashes(other)
     common = tuple(sorted(left.keys() & right.keys()))
+    # Only the first difference tells anything: what follows is trained on other weights.
     return Agreement(common, next((step for step in common if left[step] != right[step]), None))
 
 
 def losses_agree(first: Compared, other: Compared) -> Agreement:
     """Return up to which log point the training losses are equal bit for bit."""
     left, right = _losses(first), _losses(other)
+    # Sorted by the last step: a mean belongs to the end of its interval.
     intervals = sorted(left.keys() & right.keys(), key=lambda interval: interval[1])
     compared = tuple(step for _, step in intervals)
     for interval in intervals:
@@ -86,15 +88,18 @@ def _losses(run: Compared) -> dict[tuple[int, int], float]:
     steps, before = [int(step) for step in columns["step"].tolist()], 0
     losses: dict[tuple[int, int], float] = {}
     for step, loss in zip(steps, columns["train_loss"].astype(float).tolist(), strict=True):
+        # Targets are assigned from left to right: `before` in the key is still the step of the row above.
         losses[before, step], before = loss, step
     return losses
 
 
 def _same_bits(a: float, b: float) -> bool:
+    # NaN equals no number, and 0.0 == -0.0: neither comparison is that of bits.
     return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
 
 
 def _weights(first: Compared, other: Compared) -> str:
+    # The hash covers formats: other formats or layers give other hashes even for the same values.
     if reason := _why_hashes_differ(first, other):
         return reason
     agreement = weights_agree(first, other)

@@ -54,6 +54,7 @@ def _chart(runs: Sequence[Compared], column: str) -> Chart | None:
     if not rows:
         return None
     is_share = column.endswith("accuracy")
+    # A later row of the same run replaces the earlier one.
     last: dict[str, float] = {row["run"]: row["value"] for row in rows}
     ends = ", ".join(
         f"{name} ends at {accuracy(value) if is_share else number(value, 3)}" for name, value in last.items()
@@ -71,6 +72,7 @@ def _spec(rows: list[dict[str, Any]], names: list[str], column: str) -> Spec:
     scale = alt.Scale(type="log", nice=True) if not as_percent and is_logarithmic(values) else scale
     colours, dashes = list(SERIES_COLOURS[: len(names)]), [list(dash) for dash in SERIES_DASHES[: len(names)]]
     steps = alt.Scale(domain=[0, max(row["step"] for row in rows)], nice=False)
+    # Marks on a line help while it has few points; more of them hide it.
     few = len(rows) < 60 * len(names)
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)

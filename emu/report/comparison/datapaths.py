@@ -21,6 +21,7 @@ def datapaths_of(runs: Sequence[Compared]) -> dict[Tensor, Datapaths]:
     """Return tensor -> its datapath in each run, in the network order of the first run that has it."""
     order: dict[Tensor, None] = {}
     for run in runs:
+        # A dict keeps the place of a key that it has: later runs add only tensors that are new.
         order.update(dict.fromkeys(run.evidence.run.in_order(run.evidence.run.formats)))
     formats = [run.evidence.run.formats for run in runs]
     return {tensor: tuple(parts_of(own[tensor]) if tensor in own else None for own in formats) for tensor in order}
@@ -45,6 +46,7 @@ def unit_of(mac: Mapping[str, Any] | str | None) -> str:
     product, accumulator = (str(mac.get(name) or "exact") for name in ("product", "accumulator"))
     texts = [f"products {product}"] if product != "exact" else []
     texts.append(f"accumulator {accumulator}")
+    # Without rounding, order and mode of the adds do not matter.
     if (product, accumulator) != ("exact", "exact"):
         texts += [str(mac[name]) for name in ("order", "rounding") if mac.get(name)]
     return ", ".join(texts)
@@ -71,6 +73,7 @@ def _sentence(different: Mapping[Tensor, Datapaths], count: int) -> str:
     if not different:
         return f"All {count} tensors have the same format, rounding, overflow rule and unit in all runs."
     kinds = [part for i, part in enumerate(_PARTS) if any(_part_differs(paths, i) for paths in different.values())]
+    # A tensor that one run lacks differs, although no part of it does.
     only = sum(1 for paths in different.values() if None in paths)
     also = f" {only} of them are not in all runs." if only else ""
     what = f" They differ in {', '.join(kinds)}." if kinds else ""
@@ -88,6 +91,7 @@ def _grouped(different: Mapping[Tensor, Datapaths], all_of: Mapping[Tensor, Data
         groups.setdefault((role, paths), []).append(layer)
     rank = {role: i for i, role in enumerate(ROLES)}
     ordered = sorted(groups.items(), key=lambda group: rank.get(group[0][0], len(rank)))
+    # Of all tensors, equal ones included: only then is "every layer that has one" true.
     counts = {role: sum(own == role for _, own in all_of) for role, _ in groups}
     return [
         [role, "every layer that has one" if len(layers) == counts[role] else ", ".join(layers), *_cells(paths)]
@@ -96,6 +100,7 @@ def _grouped(different: Mapping[Tensor, Datapaths], all_of: Mapping[Tensor, Data
 
 
 def _cells(paths: Datapaths) -> list[Html | str]:
+    # Of the first run that has the tensor: it may not be the first run.
     first = next(path for path in paths if path is not None)
     return [NO_NUMBER if path is None else _cell(path, first) for path in paths]
 

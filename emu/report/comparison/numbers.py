@@ -59,6 +59,7 @@ def numbers_of(run: Compared) -> Numbers:
     evidence = run.evidence
     outcome, info = evidence.outcome, evidence.run.info
     model, device = evidence.run.name()
+    # NaN has no order: `min` would return anything.
     measured = {tensor: noise.last for tensor, noise in evidence.noise.items() if not math.isnan(noise.last)}
     noisiest = min(measured, key=lambda tensor: measured[tensor], default=None)
     return Numbers(
@@ -83,6 +84,7 @@ def numbers_of(run: Compared) -> Numbers:
 def _last_test_loss(run: Compared) -> float | None:
     columns = run.evidence.run.metrics or {}
     losses = columns["test_loss"].astype(np.float64) if "test_loss" in columns else np.array([])
+    # The test set is not run at every log point, and the metric is NaN at the others.
     known = losses[~np.isnan(losses)]
     return float(known[-1]) if len(known) else run.evidence.run.section("metrics").get("test_loss")
 
@@ -137,6 +139,7 @@ def _of_tensor(worst: tuple[float, Tensor] | None, write: Callable[[float], str]
     if worst is None:
         return NO_NUMBER
     value, (layer, role) = worst
+    # If even the worst share is 0, no tensor is to blame.
     return f"{write(value)}, {role} of {layer}" if value else write(value)
 
 

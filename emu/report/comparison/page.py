@@ -43,6 +43,7 @@ def write_comparison(compared: Sequence[Compared], out: Path) -> None:
 
     def link(run: Compared) -> str:
         report = run.folder / FILE_NAME
+        # Relative to the page, so that folder and page can be moved together.
         return Path(os.path.relpath(report, out.resolve().parent)).as_posix() if report.is_file() else ""
 
     text = comparison_page(compared, link)

@@ -25,7 +25,7 @@ class Compared:
     """A run of a comparison.
 
     Attributes:
-        name: the end of its folder's path that no other run has.
+        name: the end of its folder's path, long enough to differ from the names of the other runs.
         folder: its folder.
         evidence: its data.
     """
@@ -49,6 +49,7 @@ def read_compared(folders: Sequence[Path]) -> list[Compared]:
             f"a comparison must have at most {MOST_RUNS} runs, so that their lines can be told apart, got "
             f"{len(folders)}; leave some out, or train them as a study, which compares any number"
         )
+    # Resolved: two ways to write one folder are the same run.
     paths = [folder.resolve() for folder in folders]
     for i, path in enumerate(paths):
         if path in paths[:i]:
@@ -78,6 +79,7 @@ def _require_run(folder: Path) -> None:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest ends of paths that differ from each other."""
+    # One part of the path is enough unless two folders have the same name.
     for parts in range(1, max(len(path.parts) for path in paths)):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):

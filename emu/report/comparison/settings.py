@@ -49,16 +49,19 @@ def _settings(flat: Sequence[Mapping[str, str]]) -> list[Setting]:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield dotted keys with the texts of their values; tables of a list are known by their name.
+    """Yield dotted keys with the texts of their values; a table in a list is named by its `name`, or by its number.
 
     Prose is left out: descriptions, and sources of a file and of its numbers.
     """
     if isinstance(value, dict):
         values = table_of(value)
         for key, inner in values.items():
+            # A quantity of a device is a table of `value` and `source`; at the top, `source` is that of the whole file.
+            # Elsewhere, as in [data], `source` says what is read, and counts.
             is_prose = key == "description" or (key == "source" and (not path or "value" in values))
             if not is_prose:
                 yield from _flat(inner, f"{path}.{key}" if path else str(key))
+    # Layers are compared by name: an inserted one does not shift all that follow.
     elif isinstance(value, list) and any(isinstance(item, dict) for item in cast("list[Any]", value)):
         for number, item in enumerate(cast("list[Any]", value), 1):
             yield from _flat(item, f"{path}[{table_of(item).get('name', number)}]")

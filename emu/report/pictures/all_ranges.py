@@ -103,6 +103,7 @@ def tensor_range(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> Te
     datapath = evidence.run.formats.get(tensor)
     text = datapath.format if datapath else ""
     covered, exponents = _covered(evidence, tensor, text), history.exponents()
+    # Without a known format there is no range: then these are the results outside of the register.
     above, below = (int(history.scalars[kind].sum()) for kind in ("above", "below"))
     if covered:
         beyond, below = history.beyond(covered[1]), history.below(covered[0])
@@ -114,6 +115,7 @@ def tensor_range(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> Te
         tensor,
         text,
         covered,
+        # An exponent counts magnitudes up to twice its power of two, so the upper edge is one higher.
         (exponents[0], exponents[1] + 1) if exponents else None,
         _bulk(history) if exponents else None,
         above / total,
@@ -129,6 +131,7 @@ def _covered(evidence: Evidence, tensor: Tensor, text: str) -> tuple[int, int] |
     points = [int(trajectory.points[-1]) for trajectory in trajectories if len(trajectory.points)]
     if not isinstance(word, DynamicFixed) or not points:
         return None
+    # Parts of a tensor have points of their own; the area covers all of them.
     return -max(points), word.width_bits - word.signed - min(points)
 
 
@@ -147,6 +150,7 @@ def _controls(ranges: list[TensorRange]) -> Html:
     rows = {_ALL: len(shown)} | {
         role: sum(each.tensor[1] == role for each in shown) for role in _in_order({each.tensor[1] for each in shown})
     }
+    # The page's script makes the chart as high as the rows of the chosen role.
     role = (element("option", name, value=name, data_height=str(count * pixels)) for name, count in rows.items())
     return element(
         "div",
@@ -191,7 +195,9 @@ def _domain(ranges: list[TensorRange]) -> tuple[int, int]:
 
 def _rows(ranges: list[TensorRange], low: int) -> list[dict[str, Any]]:
     """Return a row for each tensor; a bar that it lacks has no width, beyond the end of the axis."""
+    # Marks are clipped at the ends of the axis, so a bar left of `low` is not seen.
     nothing, roles = (low - 1, low - 1), _in_order({each.tensor[1] for each in ranges})
+    # False sorts first: tensors whose headroom is not known come last.
     room = sorted(range(len(ranges)), key=lambda i: (ranges[i].room is None, ranges[i].room or 0))
     below = sorted(range(len(ranges)), key=lambda i: -ranges[i].below)
     rows: list[dict[str, Any]] = []
@@ -206,6 +212,7 @@ def _rows(ranges: list[TensorRange], low: int) -> list[dict[str, Any]]:
         ends = {f"{name}{side}": end for name, pair in bars.items() for side, end in zip("01", pair, strict=True)}
         ranks = {
             "by_layer": i,
+            # Role first, and within a role the order of the network.
             "by_role": roles.index(each.tensor[1]) * len(ranges) + i,
             "by_room": room.index(i),
             "by_below": below.index(i),
@@ -254,6 +261,7 @@ _COLUMNS = {
 def _spec(rows: list[dict[str, Any]], low: int, high: int, row_pixels: int) -> Spec:
     import altair as alt
 
+    # At most ten ticks, unless the axis is wider than 9 * 128 powers of two.
     stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128) if (high - low) / s <= 9 or s == 128)
     ticks = list(range(-(-low // stride) * stride, high + 1, stride))
     names = json.dumps({str(tick): power_of_two(tick) for tick in ticks}, ensure_ascii=False)
@@ -294,7 +302,9 @@ def _spec(rows: list[dict[str, Any]], low: int, high: int, row_pixels: int) -> S
     chart: Any = (
         alt.layer(*layers, data=alt.NamedData("rows"), height=row_pixels * len(rows))
         .add_params(alt.param(name="order", value="layer"), alt.param(name="role", value=_ALL))
+        # `role` is the parameter that the menu sets, `datum.role` the field of a row.
         .transform_filter(f"role == '{_ALL}' || datum.role == role")
+        # `order` is the parameter of the other menu; it names one of the ranks of `_rows`.
         .transform_calculate(rank="datum['by_' + order]")
     )
     return specification(chart, rows=rows)

@@ -48,6 +48,7 @@ def section(evidence: Evidence) -> Section | None:
         ("nodes-chart", "nodes", "Nodes that shared a mini-batch", nodes, _NODES_READING),
     )
     for identifier, what, title, levels, reading in drawn:
+        # A level that never changes is said in the summary.
         if len(levels) > 1:
             label = f"{title} over {integer(last)} steps: from {integer(levels[0][1])} to {integer(levels[-1][1])}."
             charts.append(Chart(identifier, label, _spec(levels, last, what), _HEIGHT))
@@ -61,6 +62,7 @@ def section(evidence: Evidence) -> Section | None:
 def _sizes(trials: Columns | None, first: int) -> list[tuple[int, int]]:
     """Return the sizes that were kept, each with its first step."""
     kept = [] if trials is None else np.flatnonzero(trials["kept"]).tolist()
+    # Steps count from 1. Trials that were not kept left the size as it was.
     sizes = [(1, first)]
     for i in kept:
         assert trials is not None
@@ -70,6 +72,7 @@ def _sizes(trials: Columns | None, first: int) -> list[tuple[int, int]]:
 
 def _nodes(run: RunData, cluster: dict[str, Any]) -> list[tuple[int, int]]:
     """Return the numbers of nodes that took part, each with its first step."""
+    # All workers at the start; without a list of them, every node is one.
     levels = [(1, len(cluster.get("workers") or ()) or int(cluster.get("nodes", 1)))]
     moved = run.table("parallelism")
     if moved is not None:  # the number of nodes changed after the step of a row
@@ -99,6 +102,7 @@ def _spec(levels: _Levels, last: int, what: str) -> Spec:
     import altair as alt
 
     rows: list[dict[str, Any]] = [{"step": step, what: level} for step, level in levels if step <= last]
+    # A line of steps ends at its last point: this one carries the last level to the end.
     rows.append({"step": last, what: rows[-1][what]})
     most = max(row[what] for row in rows)
     chart = (

@@ -38,6 +38,7 @@ def section(evidence: Evidence) -> Section | None:
         summary += f" {integer(nonfinite)} were NaN or infinite before."
     parts: list[Html] = [paragraph(summary, class_="summary")]
     charts: list[Chart] = []
+    # By the worst interval of a layer: a short burst of clipping counts as much as a long one.
     drawn = sorted(shares, key=lambda layer: -max(share for _, share in shares[layer]))[:_MOST_LAYERS]
     if clipped:
         label = f"Share of clipped gradients of {', '.join(drawn)}. {summary}"
@@ -54,6 +55,7 @@ def _shares(columns: Columns) -> dict[str, list[tuple[int, float]]]:
     shares: dict[str, list[tuple[int, float]]] = {}
     for layer in dict.fromkeys(layers.tolist()):
         for step in np.unique(columns["step"][layers == layer]).tolist():
+            # A layer has a row for each of its parameters (`part`); their counts are added.
             rows = (layers == layer) & (columns["step"] == step)
             share = int(columns["clipped"][rows].sum()) / max(int(columns["elements"][rows].sum()), 1)
             shares.setdefault(layer, []).append((int(step), share))

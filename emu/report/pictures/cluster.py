@@ -61,6 +61,8 @@ def _sentence(run: RunData, sent: Columns) -> str:
     total, steps = int(sent["bytes_sent"][-1]), max(int(sent["step"][-1]), 1)
     to_owners = f"{bits} bit{'s' * (bits != 1)}"
     ways = to_owners if back == bits else f"{to_owners} to the owners and {back} back"
+    # Each of the n - 1 other nodes sends an owner its part, and gets the sum back: 2 * (n - 1) times all parameters, at
+    # 4 bytes each, in every step.
     as_float = 2 * (nodes - 1) * int(run.info.get("parameters") or 0) * 4 * steps
     saved = f", {number(as_float / total, 3)} times fewer than in float32" if total and as_float > total else ""
     return (
@@ -75,6 +77,7 @@ def _accuracy(run: RunData, sent: Columns) -> tuple[Chart | None, Html | None]:
     metrics = run.metrics
     if metrics is None or "test_accuracy" not in metrics or not int(sent["bytes_sent"][-1]):
         return None, None
+    # Accuracy and bytes are in two tables; a step that only one of them has is left out.
     bytes_at = dict(zip(sent["step"].tolist(), sent["bytes_sent"].tolist(), strict=True))
     rows: list[dict[str, Any]] = [
         {"megabytes": bytes_at[step] / 1e6, "accuracy": float(share), "step": int(step)}
@@ -121,6 +124,7 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     peaks: Counter[str] = Counter()
     for name, norm in zip(names.tolist(), columns["norm"].tolist(), strict=True):
         if math.isfinite(norm):
+            # A Counter gives 0 for a name that it does not have, and `most_common` then sorts by the peaks.
             peaks[name] = max(peaks[name], norm)
     drawn = [name for name, peak in peaks.most_common(_MOST_TENSORS) if peak > 0]
     if not drawn:
@@ -165,6 +169,7 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     shared = -(-kinds // _MOST_COLOURS)
     counted: Counter[tuple[float, int]] = Counter()
     for lower, code, count in zip(bins.tolist(), codes.tolist(), values.tolist(), strict=True):
+        # `shared` neighbouring codes make a group, which has a colour: at most _MOST_COLOURS of them.
         counted[lower, code // shared] += count
     total = sum(counted.values())
     width = 1 / BINS_PER_RMS
@@ -172,6 +177,7 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     rows: list[dict[str, Any]] = []
     heights: dict[float, float] = {}
     for (lower, group), count in sorted(counted.items()):
+        # Bars of one bin are stacked: `heights` has how high each bin is so far.
         share, below = count / total, heights.get(lower, 0.0)
         heights[lower] = below + share
         bar = {"from": lower, "to": lower + width, "low": below, "high": below + share, "share": share}
@@ -179,6 +185,7 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     marks: list[dict[str, Any]] = [
         {"level": float(f"{np.average(levels[codes == code], weights=values[codes == code]):.4g}"), "code": code}
         for code in sorted(set(codes.tolist()))
+        # A level is a mean over the values of a tensor; tensors are joined by how many values each had.
         if np.isfinite(levels[codes == code]).all()
     ]
     step = int(columns["step"].max())

@@ -84,6 +84,7 @@ def points_of(columns: Columns, column: str) -> list[tuple[int, float]]:
     values = columns[column].astype(np.float64)
     at = np.flatnonzero(np.isfinite(values))
     stride = max(1, math.ceil(len(at) / MOST_POINTS))
+    # The end of the curve is kept whatever the stride: labels and text name it.
     chosen = sorted({*at[::stride].tolist(), *at[-1:].tolist()})
     return [(int(columns["step"][i]), float(f"{values[i]:.5g}")) for i in chosen]
 
@@ -125,6 +126,7 @@ def _value_scale(as_percent: bool, values: list[float]) -> alt.Scale:
     if as_percent:
         return alt.Scale(domain=[0, 1])
     if is_logarithmic(values):
+        # Vega's `nice` would round a logarithmic domain to whole decades, and flatten the curve.
         return alt.Scale(type="log", domain=[min(values) / 1.15, max(values) * 1.15], nice=False)
     return alt.Scale()
 
@@ -135,6 +137,7 @@ def _value_axis(as_percent: bool, values: list[float]) -> alt.Axis:
     if as_percent or not is_logarithmic(values):
         return alt.Axis(format="%" if as_percent else ".9~g", tickCount=6)
     decades = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    # Three ticks a decade as long as there are few decades.
     steps = (1, 2, 5) if len(decades) <= 4 else (1,)
     return alt.Axis(format=".9~g", values=[float(f"{digit}e{decade}") for decade in decades for digit in steps])
 
@@ -164,5 +167,6 @@ def _table(columns: Columns) -> Html:
 
 def _cell(name: str, value: float) -> str:
     if math.isnan(value):
+        # The test set is run at some log points only. A NaN of training is a result.
         return NO_NUMBER if name.startswith("test") else "NaN"
     return accuracy(value) if name.endswith("accuracy") else number(value, 4)

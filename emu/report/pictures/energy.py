@@ -71,6 +71,7 @@ def energy_chart(described: dict[str, Any], of: str) -> tuple[Chart, dict[str, s
         described: what `Cost.described` returns; its forward work is in the order of the network.
         of: "a step" or "an inference", of which the cost is.
     """
+    # The sort is stable: forward work, which is in the network's order, gives the order of the layers.
     forward_first = sorted(described["energy"], key=lambda row: row["kind"] != "forward")
     spent = _spent(list(dict.fromkeys(row["layer"] for row in forward_first)), described)
     return _bars(spent, of), {unit: _COLOURS[unit] for unit in _units(spent)}
@@ -111,15 +112,18 @@ def _bars(spent: list[_Spent], of: str) -> Chart:
     rows: list[dict[str, Any]] = []
     for layer in layers:
         for unit in _units(spent):
+            # A part has an entry for each kind of work, forward, backward and update; a bar is their sum.
             own = [part.joules for part in spent if (part.layer, part.unit) == (layer, unit)]
             if own:
                 joules = sum(own)
                 texts = {"energy": energy(joules), "share": percent(joules / whole)}
+                # Microjoules, in four digits: a bar shows no more.
                 length = float(f"{joules * 1e6:.4g}")
                 rows.append({"layer": layer, "kind": unit, "place": PARTS.index(unit), "uj": length, **texts})
     tips = {"layer": "layer", "kind": "part", "energy": "energy", "share": "share"}
     colours = {unit: _COLOURS[unit] for unit in _units(spent)}
     spec = layer_bars(rows, layers, colours, value="uj", title=f"microjoules of {of}", tips=tips)
+    # The layer whose bar is the longest.
     most = max(layers, key=lambda layer: sum(part.joules for part in spent if part.layer == layer))
     label = f"Energy of {of} by layer, {energy(whole)} in all; {most} takes most."
     return Chart("energy-chart", label, spec, ROW_PIXELS * len(layers) + AXIS_PIXELS)

@@ -50,6 +50,7 @@ def _chart(evaluation: GraphEvaluation) -> Any:
 
     def panel(rows: Sequence[dict[str, Any]], *, first: bool = False) -> Any:
         """Return a panel with a row for each layer; the first one has their names."""
+        # The panels stand side by side and share their rows, so one axis with names is enough.
         axis = alt.Axis(title=None, labelLimit=220, ticks=False) if first else None
         y = alt.Y("layer:N", sort=names, scale=alt.Scale(domain=names, type="band"), axis=axis)
         return alt.Chart(alt.Data(values=list(rows)), width=_WIDTH, height=height).encode(y=y)
@@ -57,6 +58,7 @@ def _chart(evaluation: GraphEvaluation) -> Any:
     panels: list[Any] = []
     if tried:
         panels.append(_alone(evaluation, tried, panel))
+    # A row without a number of decibels has a text at the left edge instead of a dot.
     noise = panel([_noise(step) for step in steps], first=not panels)
     decibels = alt.X(
         "decibel:Q",
@@ -112,6 +114,7 @@ def _alone(evaluation: GraphEvaluation, tried: Sequence[StepError], panel: Any) 
         axis=alt.Axis(format="%", tickCount=4, labelOverlap="greedy"),
     )
     dots = panel(rows, first=True).mark_point(size=46, filled=True, opacity=1, color="var(--series-1)").encode(x=x)
+    # A line across all layers: what float32 reaches.
     exact = alt.Chart(alt.Data(values=[{"value": evaluation.float_accuracy, "text": "float32"}]))
     line = exact.mark_rule(strokeDash=[4, 3], color="var(--series-7)").encode(x="value:Q")
     name = exact.mark_text(baseline="bottom", dy=-2, fontSize=9, color="var(--series-7)")

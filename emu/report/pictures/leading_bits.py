@@ -41,6 +41,7 @@ def section(evidence: Evidence) -> Section:
     if not evidence.bits:
         return Section("leading-bits", title, paragraph(evidence.run.missing["registers.parquet"], class_="missing"))
     most = _columns_that_fit(evidence.bits)
+    # All panels are in the page as data; its script draws the one that is chosen.
     panels = [panel(evidence, tensor, history.merged(most)) for tensor, history in evidence.bits.items()]
     chart = Chart(
         "bits-chart",
@@ -80,6 +81,7 @@ def _lines_legend(panels: list[dict[str, Any]]) -> Html:
 
 
 def _columns_that_fit(bits: dict[Tensor, LeadingBits]) -> int:
+    # A heatmap has a cell for each of its rows and columns: fewer columns keep the page small.
     rows = sum(history.counts.shape[1] + len(SCALAR_KINDS) for history in bits.values())
     return max(10, min(MOST_COLUMNS, MOST_CELLS // max(rows, 1)))
 
@@ -118,6 +120,7 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
     total = int(history.scalars["total"].sum())
     seen = history.exponents()
     beyond = history.beyond(covered.top) if covered else None
+    # Both shares, or neither: without a range, or with a register that ends before it, nothing is known of them.
     ends = [] if covered is None or beyond is None else [beyond, history.below(covered.bottom)]
     shares = [percent(count / max(total, 1)) for count in (int(history.scalars["none"].sum()), *ends)]
     return [
@@ -135,5 +138,6 @@ def _median(history: LeadingBits) -> str:
     whole = history.counts.sum(axis=0)
     if not whole.any():
         return NO_NUMBER
+    # Element c counts the results of column c and all larger ones.
     from_above = np.cumsum(whole[::-1])[::-1]
     return power_of_two(history.lowest + int(np.flatnonzero(2 * from_above >= whole.sum())[-1]))

@@ -32,6 +32,7 @@ def history_of(register: StatisticsRegister) -> LeadingBits:
     """Return a register as the history of one interval."""
     counts = register.histogram()
     lowest = min(counts, default=0)
+    # Without counts the width is 0: (lowest - 1) - lowest + 1.
     row = np.zeros((1, max(counts, default=lowest - 1) - lowest + 1), np.int64)
     for exponent, count in counts.items():
         row[0, exponent - lowest] = count
@@ -53,6 +54,7 @@ def bars(register: StatisticsRegister, fmt: Format | DynamicFixed | None = None)
     history = history_of(register)
     covered = range_of(None if fmt is None else str(fmt))
     ends = [line.at for line in covered.lines] if covered else []
+    # A register alone knows no unit, so there are no lines of an accumulator.
     scene = Scene.of(history, covered, (), *visible(history, covered, ends))
     rows = {"bars": _rows(history, scene, covered), "outside": scene.outside, "lines": _lines(scene)}
     # an expression of Vega that looks the label of a tick up
@@ -75,6 +77,7 @@ def sentences(history: LeadingBits, covered: FormatRange | None) -> list[str]:
     summary = summary_of(history, covered, moves=False).replace(
         " The range of the format is not fixed, so none is drawn.", ""
     )
+    # Split at ". " the last sentence keeps its point, and the others have lost theirs.
     return [sentence.rstrip(".") + "." for sentence in summary.split(". ")]
 
 
@@ -88,6 +91,7 @@ def _rows(history: LeadingBits, scene: Scene, covered: FormatRange | None) -> li
     rows: list[dict[str, Any]] = []
     for column in np.flatnonzero(history.counts[0]).tolist():
         exponent, count = history.lowest + column, int(history.counts[0, column])
+        # A bar reaches from 2**exponent to twice that, so the highest one inside ends at `top`.
         inside = covered is None or covered.bottom <= exponent < covered.top
         magnitude = f"{power_of_two(exponent)} to {power_of_two(exponent + 1)}"
         rows.append(_row(exponent, exponent + 1, count, total, magnitude) | {"inside": inside})

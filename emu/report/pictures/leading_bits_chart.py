@@ -63,8 +63,10 @@ def heatmap(last_step: int) -> Spec:
     """Return the specification of an empty heatmap from step 0 to `last_step`."""
     import altair as alt
 
+    # Placeholders: the script sets all four before the reader sees the chart.
     first: dict[str, Any] = {"lo": -8, "hi": 8, "ticks": [], "names": {}}
     axis = Magnitudes.following()
+    # From back to front: areas, cells, lines, points, and names on top.
     drawn = [outside(axis), _cells(axis, last_step), *lines(axis), *_trail(axis), *labels(axis)]
     chart = alt.layer(*drawn, height=HEIGHT - 60)
     chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in first.items()))
@@ -125,6 +127,7 @@ def _trail(magnitudes: Magnitudes) -> list[alt.Chart]:
     trail = alt.Chart(magnitudes.rows("trail"))
     drawn: list[alt.Chart] = []
     for field, kind in (("top", "largest"), ("bottom", "smallest")):
+        # A wide line in the colour of the background, below each line, keeps it visible on dark cells.
         for colour, width, opacity in (("var(--card)", 6, 0.85), ("var(--line)", 2, 1.0)):
             style: dict[str, Any] = {"interpolate": "step-after", "strokeDash": _DASHES[kind]}
             line = trail.mark_line(color=colour, strokeWidth=width, opacity=opacity, clip=True, **style)

@@ -66,10 +66,14 @@ class Scene:
             (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
         ]
         under = [("zero", "none"), *([("below", "below")] if history.scalars["below"].any() else [])]
+        # A separate row is at least as high as a power of two, and high enough for its label.
         thick = max(1.0, (high - low) / 22)
+        # Half a row of space between the scale and the rows above it, then a tenth of a row between rows.
         special = [(high + thick * (0.5 + 1.1 * i), *item) for i, item in enumerate(extra)]
+        # Each `at` is a lower edge: 1.7 rows below the scale leave 0.7 of a row between them.
         special += [(low - thick * (1.7 + 1.1 * i), *item) for i, item in enumerate(under)]
         ticks = _ticks(low, high)
+        # Labels by the text that JavaScript makes of the tick's value; those of separate rows stand at their middle.
         names = {str(t): power_of_two(t) for t in ticks} | {key_of(at + thick / 2): name for at, name, _ in special}
         lines = [line for line in [*_lines_of(covered), *sums] if low <= line.at <= high]
         return cls(
@@ -78,6 +82,7 @@ class Scene:
                 round(max([high + 0.1, *(at + 1.1 * thick for at, *_ in special)]), 2),
             ],
             thick=thick,
+            # The value of a tick must be exactly that of its key, so it is rounded by way of the key.
             ticks=[*ticks, *(float(key_of(at + thick / 2)) for at, *_ in special)],
             names=names,
             lines=[asdict(line) for line in lines],
@@ -91,6 +96,7 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
     datapath = evidence.run.formats.get(tensor)
     covered = range_of(datapath.format if datapath else None)
     trail = _trail(datapath.format if datapath else None, evidence.points.get(tensor, []), int(history.steps[-1]))
+    # With an open point the range is all that it ever covered.
     moved = [row[end] for row in trail for end in ("top", "bottom")]
     held = FormatRange(max(moved), min(moved), ()) if moved else covered
     sums = accumulator_lines(datapath.mac if datapath else None, held)
@@ -127,6 +133,7 @@ def key_of(at: float) -> str:
 
 def _parts(shares: NDArray[np.float64]) -> list[int]:
     """Return shares in millionths; a positive share is at least 1."""
+    # Whole numbers are shorter in the page than fractions; a share that is not 0 must not look like 0.
     parts = np.round(shares * _MILLION).astype(np.int64)
     return np.where((shares > 0) & (parts == 0), 1, parts).tolist()
 
@@ -139,6 +146,7 @@ def _trail(text: str | None, points: list[Trajectory], last: int) -> list[dict[s
     for trajectory in points:
         part = trajectory.part
         moves = zip(trajectory.steps.tolist(), trajectory.points.tolist(), trajectory.redone.tolist(), strict=True)
+        # The last row carries the last point to the end of the run.
         for step, point, redone in [*moves, (last, int(trajectory.points[-1]), False)]:
             top, bottom = word.width_bits - word.signed - point, -point
             why = "run again" if redone else "moved"
@@ -151,9 +159,11 @@ def visible(history: LeadingBits, covered: FormatRange | None, ends: Iterable[fl
     """Return the lowest and highest power of two shown: all data, and the ends of the range if they are near."""
     seen = history.exponents()
     if seen is None:
+        # Nothing was counted: show the format, unless its range is so wide that it would say nothing.
         return (covered.bottom, covered.top) if covered and covered.top - covered.bottom < 64 else (-8, 8)
     low, high = seen[0], seen[1] + 1
     for end in ends:
+        # `low` and `high` grow in the loop: an end may bring the next one near.
         if low - NEAR <= end <= high + NEAR:
             low, high = min(low, int(end) - 2), max(high, int(end) + 2)
     return low, high
@@ -167,6 +177,7 @@ def _ticks(low: int, high: int) -> list[int]:
 def _outside(covered: FormatRange | None, low: int, high: int) -> list[dict[str, int]]:
     if covered is None:
         return []
+    # Cut to what is shown; a band without height is left out.
     bands = ((max(covered.top, low), high), (low, min(covered.bottom, high)))
     return [{"low": a, "high": b} for a, b in bands if a < b]
 
@@ -192,6 +203,7 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
         return (
             f"{text} {above} lie above the register's positions, so that nothing is known about their size. {_REMEDY}"
         )
+    # The largest result is below 2**(seen + 1), so that many powers of two are free.
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
     return f"{text} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
 
@@ -235,6 +247,7 @@ def _facts(evidence: Evidence, tensor: Tensor) -> list[list[str]]:
         if datapath.mac:
             facts.append(["Multiply-accumulate", sentence_case(mac_in_words(datapath.mac))])
     for trajectory in evidence.points.get(tensor, []):
+        # The first row is where the point began, and no move.
         moved, again = len(trajectory.points) - 1, int(trajectory.redone.sum())
         moves = f"{integer(int(trajectory.points[-1]))} at the end; moved {_times(moved)}, run again {_times(again)}"
         facts.append([f"Point of {trajectory.part}" if trajectory.part else "Point", moves])

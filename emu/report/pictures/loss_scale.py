@@ -78,6 +78,8 @@ class Fates:
 
     def fate(self, exponent: int) -> str:
         """Return what the format does to numbers with this exponent."""
+        # Exponents are those of the leading bit. Numbers of `smallest - 1` are at least half of the smallest value:
+        # rounding to nearest makes that value of them, except of exactly half.
         smallest = math.frexp(self.fmt.smallest_positive)[1] - 1
         if exponent < smallest - 1:  # less than half of the smallest positive value: rounds to 0
             return "lost"
@@ -127,6 +129,7 @@ def _sentence(run: RunData, events: Columns | None) -> str:
     if events is None:
         return "The loss was not scaled: what is too small for the format of errors and gradients is lost."
     happened = Counter(str(event) for event in events["event"])
+    # Rows of other events, such as an overflow, have the scale at which it happened.
     scales = [float(s) for s, event in zip(events["scale"], events["event"], strict=True) if str(event) in _MOVES]
     policy = run.section("recipe").get("loss_scaling", {}).get("policy", "unknown")
     named = {"overflow": "overflow", "repeat": "repeat", "skip": "skipped update"}
@@ -152,9 +155,11 @@ def _scale_spec(events: Columns, steps: int) -> Spec:
         for step, event, scale in zip(events["step"], events["event"], events["scale"], strict=True)
     ]
     line = [row for row in rows if row["event"] in _MOVES]
+    # A line of steps ends at its last point: this one carries S to the end.
     line.append({**line[-1], "step": steps})
     marks = [row for name in _MARKS for row in [r for r in rows if r["event"] == name][:MOST_MARKS]]
     x = step_axis(steps)
+    # Of all events, so that no mark lies outside.
     seen = [math.log2(float(scale)) for scale in events["scale"]]
     ends = [math.floor(min(seen)) - 1, math.ceil(max(seen)) + 1]
     powers = alt.Axis(labelExpr=_POWER, values=whole_ticks(*ends))
@@ -198,12 +203,15 @@ def _histograms(run: RunData) -> dict[str, tuple[Fates, Fates]]:
     if columns is None:
         return fates
     for role in ROLES:
+        # Layers may have formats of their own: the most frequent one stands for the role.
         written = Counter(datapath.format for (_, r), datapath in run.formats.items() if r == role)
         fmt = parse_or_none(written.most_common(1)[0][0]) if written else None
         if not isinstance(fmt, Float) or fmt.emin <= -126:  # emin of float32
             continue
         at = columns["role"].astype(str) == role
         exponents, counts = columns["exponent"][at].astype(np.float64), columns["count"][at].astype(np.int64)
+        # A power of two moves every exponent alike. Of another S the part below a power of two is left out: it would
+        # move some leading bits by one more.
         shifts = np.floor(np.log2(columns["scale"][at].astype(np.float64))).astype(np.int64)
         plain: Counter[int] = Counter()
         scaled: Counter[int] = Counter()
@@ -231,6 +239,7 @@ def _histogram_spec(fates: Fates, drawn: tuple[Fates, ...]) -> Spec:
         for exponent, count in sorted(fates.counts.items())
     ]
     seen = [exponent for histogram in drawn for exponent in histogram.counts] or [fates.fmt.emin]
+    # Both histograms of a role have the same axis, so that the eye can compare them.
     domain = [min(seen), max(*seen, fates.fmt.emin) + 1]
     chart = (
         alt.Chart(alt.NamedData("rows"), height=_HISTOGRAM_HEIGHT - 60)

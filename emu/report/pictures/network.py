@@ -36,6 +36,7 @@ def section(evidence: Evidence) -> Section | None:
     }
     shown = {column.legend for column in columns.values()}
     keys = [
+        # All legends are in the page; its script shows that of the chosen column.
         element("div", legends[name], data_legend=name, hidden=name != columns[first].legend)
         for name in legends
         if name in shown

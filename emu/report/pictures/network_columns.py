@@ -59,6 +59,7 @@ def layer_columns(evidence: Evidence, names: Sequence[str]) -> dict[str, LayerCo
         for flag in ("underflow", "overflow")
     }
     noise = {tensor: each.last for tensor, each in evidence.noise.items() if not math.isnan(each.last)}
+    # The worst ratio is the lowest, the worst share the highest.
     columns["noise"] = _column("signal-to-noise", "decibel", names, _worst(noise, known, min), _decibel_box)
     amounts = {
         "energy": ("energy of a step", _energies(evidence), energy),
@@ -67,6 +68,7 @@ def layer_columns(evidence: Evidence, names: Sequence[str]) -> dict[str, LayerCo
     }
     for key, (title, by_layer, write) in amounts.items():
         columns[key] = _amounts(title, names, by_layer, known, write)
+    # A column in which no layer has a number is not offered.
     return {key: column for key, column in columns.items() if any(box != _NOTHING for box in column.boxes.values())}
 
 
@@ -85,6 +87,7 @@ def _amounts(
     for layer, amount in by_layer.items():
         if name := _drawn(layer, known):
             values[name] = values.get(name, 0.0) + amount
+    # Shares are of the whole step, so the boxes may add up to less than 100 %.
     whole = sum(by_layer.values()) or 1.0
 
     def box(amount: float) -> Box:
@@ -110,6 +113,7 @@ def _worst(
     values: dict[str, float] = {}
     for (layer, _), value in by_tensor.items():
         if name := _drawn(layer, known):
+            # The first value stands for itself: `pick` of it and itself.
             values[name] = pick(values.get(name, value), value)
     return values
 
@@ -144,10 +148,12 @@ def _simulated(evidence: Evidence) -> dict[str, float]:
 
 
 def _share_box(share: float) -> Box:
+    # Place 0 is the colour of nothing; a share on an edge belongs to the class above it, as in Vega's threshold scales.
     place = 0 if share <= 0 else 1 + bisect_right(SHARE_EDGES, share)
     return SHARE_COLOURS[place], SHARE_INKS[place], percent(share)
 
 
 def _decibel_box(ratio: float) -> Box:
+    # Edges descend: the more of them lie above the ratio, the more noise there is.
     place = 0 if math.isinf(ratio) and ratio > 0 else 1 + sum(ratio < edge for edge in _DECIBEL_EDGES)
     return SHARE_COLOURS[place], SHARE_INKS[place], decibels(ratio)

@@ -96,6 +96,7 @@ class _Piece:
 
 def _top(node: Node, boxes: Mapping[str, Box], *, has_arrow: bool) -> Html:
     """Return the drawing of a top layer, with the arrow that leads to it."""
+    # 1 pixel of room for the border of the box.
     left = _ARROW if has_arrow else 1
     piece = _frame(node, boxes, left, 1, "") if node.body else _box(node, boxes, left, 1, "")
     arrow = _arrow(f"M1 {1 + BOX_HEIGHT // 2}", (left, 1 + BOX_HEIGHT // 2), "right") if has_arrow else Html("")
@@ -142,11 +143,13 @@ def _column(nodes: Sequence[Node], boxes: Mapping[str, Box], x: int, y: int, ins
 def _frame(node: Node, boxes: Mapping[str, Box], x: int, y: int, outside: str) -> _Piece:
     """Return a residual block: its layers, its branch beside them, and the sum below."""
     inside = f"{node.name}."
+    # The fork is as high as the middle of a plain box, where the arrow from the layer before arrives.
     left, fork = x + _PAD, y + BOX_HEIGHT // 2
     axis, top = left + BOX_WIDTH // 2, fork + _GAP
     body = _column(node.body, boxes, left, top, inside)
     beside = left + body.width + _BRANCH
     branch = _column(node.branch, boxes, beside, top, inside)
+    # The sum lies below the longer of the two columns.
     sum_top = top + max(body.height, branch.height if node.branch else 0) + _GAP
     sum_box = _box(node, boxes, left, sum_top, outside)
     middle = sum_top + BOX_HEIGHT // 2
@@ -156,6 +159,7 @@ def _frame(node: Node, boxes: Mapping[str, Box], x: int, y: int, outside: str) -
         _arrow(f"M{axis} {top + body.height}", (axis, sum_top), "down"),
         *_branch(node, branch, (axis, fork, top), (left + BOX_WIDTH, middle), beside),
     ]
+    # Without layers the branch is a line at `beside`.
     width = beside - x + (branch.width if node.branch else 0) + _PAD
     height = sum_top + BOX_HEIGHT + _PAD - y
     border = element("rect", x=str(x), y=str(y), width=str(width), height=str(height), rx="8", class_="frame")
@@ -175,7 +179,9 @@ def _branch(
         beside: left edge of the branch.
     """
     (axis, fork, top), (right, middle) = start, end
+    # The axis of the branch: through its boxes, or a plain line beside the body.
     lane = beside + BOX_WIDTH // 2 if node.branch else beside
+    # A quarter circle of 6 pixels at each corner, as a quadratic curve.
     down = f"M{axis} {fork}H{lane - 6}Q{lane} {fork} {lane} {fork + 6}"
     if node.branch:
         yield _arrow(down, (lane, top), "down")

@@ -91,6 +91,7 @@ def _drops(evidence: Evidence) -> Iterator[str]:
     """Yield a sentence for the largest drop along the network: activations forward, errors backward."""
     for role, direction in (("activation", 1), ("error", -1)):
         ratios = [(layer, noise.last) for (layer, drawn), noise in evidence.noise.items() if drawn == role]
+        # Layers without a finite ratio are skipped: a drop is between neighbours that have one.
         along = [(layer, ratio) for layer, ratio in ratios if math.isfinite(ratio)][::direction]
         for before, after in sorted(pairwise(along), key=lambda pair: pair[1][1] - pair[0][1])[:1]:
             if before[1] - after[1] >= DROP_DB:
@@ -103,6 +104,7 @@ def _roles(rows: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
     present = {row["role"] for row in rows}
     known = [role for role in ROLES if role in present]
     roles = known + sorted(present - set(known))
+    # A role that ROLES does not have, such as `orthogonal` of Muon, shares the last style, that of master.
     return roles, [ROLES.index(role) if role in ROLES else len(ROLES) - 1 for role in roles]
 
 

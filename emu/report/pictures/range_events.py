@@ -42,6 +42,7 @@ def section(evidence: Evidence) -> Section:
     if not evidence.flags:
         return Section("range", title, paragraph(evidence.run.missing["flags.parquet"], class_="missing"))
     charts: list[Chart] = []
+    # Both functions add their charts to `charts`, and return the figures.
     pairs = [
         element("div", *pictures, class_="pair")
         for pictures in (_matrices(evidence, charts), _strips(evidence, charts))
@@ -92,6 +93,7 @@ def _matrices(evidence: Evidence, charts: list[Chart]) -> list[Html]:
 def _cell(share: float) -> str:
     """Return a share in percent, short enough for a cell on a phone."""
     hundred = share * 100
+    # 9.95 rounds to 10.0, which would have three digits.
     if hundred == 0 or hundred >= 9.95:
         return f"{hundred:.0f}"
     return f"{hundred:.1f}" if hundred >= 0.05 else "<.1"
@@ -108,6 +110,7 @@ def _matrix(rows: list[dict[str, Any]], layers: list[str], roles: list[str], hei
     cells = base.mark_rect(cornerRadius=2, stroke="var(--card)", strokeWidth=2).encode(
         color=alt.Color("share:Q", scale=share_scale())
     )
+    # Cells and texts have scales of their own, which Vega would join without `resolve_scale`.
     inks = alt.Color("share:Q", scale=share_scale(inks=True))
     texts = base.mark_text(fontSize=11).encode(text="cell:N", color=inks)
     both: Any = alt.layer(cells, texts)
@@ -117,6 +120,7 @@ def _matrix(rows: list[dict[str, Any]], layers: list[str], roles: list[str], hei
 def _strips(evidence: Evidence, charts: list[Chart]) -> list[Html]:
     figures: list[Html] = []
     for flag in _FLAGS:
+        # The sort is stable: tensors with equal shares stay in the network's order.
         ranked = sorted(evidence.flags.items(), key=lambda item: -item[1].share(flag))
         worst = [(tensor, history) for tensor, history in ranked[:MOST_STRIPS] if history.share(flag) > 0]
         title = f"{flag.capitalize()} over time"
@@ -138,10 +142,12 @@ def _name(tensor: Tensor) -> str:
 
 
 def _strip_rows(tensor: Tensor, history: FlagCounts, flag: str) -> list[dict[str, Any]]:
+    # An interval begins where the one before it ends.
     starts = [0, *history.steps[:-1].tolist()]
     return [
         {"tensor": _name(tensor), "x0": start, "x1": int(end), "share": float(f"{share:.3g}")}
         for start, end, share in zip(starts, history.steps, history.shares(flag), strict=True)
+        # Cells of 0 are not drawn, so they need no rows.
         if share > 0
     ]
 

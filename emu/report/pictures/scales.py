@@ -60,6 +60,7 @@ def section(evidence: Evidence) -> Section | None:
     products = _by_product(operands)
     rows = _medians(products)
     names = _names(rows)
+    # No finite scale means no point to draw; the tables are shown all the same.
     if not rows:  # every block had a NaN
         return Section(
             "scales", "Scales", join([intro, _table("Operands of each layer", operands, _formats(evidence))])
@@ -78,6 +79,7 @@ def _operands(found: Columns) -> dict[tuple[str, ...], Operand]:
     columns = [found[name].tolist() for name in ("step", "layer", "role", "factor", "kind", "exponent", "count")]
     for step, layer, role, factor, kind, exponent, count in zip(*columns, strict=True):
         operand = operands[PRODUCT_OF.get(role, str(role)), str(factor), str(layer)]
+        # A row of kind "scale" counts blocks by the exponent of their scale; the other kinds are names of counts.
         counts = ScaleCounts(exponents={int(exponent): count}) if kind == "scale" else ScaleCounts(**{kind: count})
         operand.total.add(counts)
         operand.over_time[step].add(counts)
@@ -89,9 +91,11 @@ def _by_product(operands: dict[tuple[str, ...], Operand]) -> dict[tuple[str, ...
     products: dict[tuple[str, ...], Operand] = {}
     for product, factors in FACTORS.items():
         for factor in factors:
+            # Keys of `operands` are (product, factor, layer).
             alike = [operand for key, operand in operands.items() if key[:2] == (product, factor)]
             if not alike:
                 continue
+            # A new one: the operands of the layers must not change.
             joined = products[product, factor] = Operand()
             for operand in alike:
                 joined.total.add(operand.total)
@@ -123,6 +127,7 @@ def _medians(products: dict[tuple[str, ...], Operand]) -> list[dict[str, Any]]:
     for (product, factor), operand in products.items():
         for step, counts in sorted(operand.over_time.items()):
             if counts.exponents:
+                # Blocks of zeros have no exponent: an interval in which all were zero has no point.
                 low, high = min(counts.exponents), max(counts.exponents)
                 extent = f"2^{low} to 2^{high}"
                 row = {"step": step, "exponent": median_exponent(counts.exponents), "extent": extent}
@@ -177,6 +182,7 @@ def _names(rows: list[dict[str, Any]]) -> list[str]:
 def _formats(evidence: Evidence) -> PrecisionTable | None:
     """Return the tables that say how operands were cast; None if `run.json` has none that can be read."""
     try:
+        # The device of an older run may have tables that are no longer read; then the table has no formats.
         return PrecisionTable(**evidence.run.section("device").get("precision", {}))
     except (EmuError, ValueError, TypeError):
         return None
@@ -186,6 +192,7 @@ def _table(title: str, operands: dict[tuple[str, ...], Operand], precision: Prec
     header = ["product", "operand", "format", "bits", "clipped", "vanished", "clip their largest", "no fitting scale"]
     rows: list[list[str]] = []
     for key, operand in operands.items():
+        # Keys of products have no layer, keys of operands have one.
         product, factor, *layer = key
         counts = operand.total
         elements, blocks = max(counts.elements, 1), max(counts.blocks, 1)
@@ -208,5 +215,6 @@ def _format_of(precision: PrecisionTable | None, product: str, factor: str, laye
     casts = None if precision is None else precision.casts(layer, product)
     if casts is None:
         return NO_NUMBER, NO_NUMBER
+    # Casts of a product are in the order of its factors.
     fmt = casts[FACTORS[product].index(factor)].format
     return str(fmt), f"{fmt.bits_per_element:g}"

@@ -91,6 +91,7 @@ def section(evidence: Evidence) -> Section | None:
         parts.append(
             figure("Roofline", swatch_legend(_of_device(colours)), roofline.placeholder(), reading=_ROOFLINE_READING)
         )
+    # Place is (order, name): sorted by order, and the same rows in all steps.
     resources = sorted({event["place"] for step in spent.steps for event in step.events})
     if drawn := [_step_chart(step, [name for _, name in resources], i) for i, step in enumerate(spent.steps)]:
         charts += drawn
@@ -122,6 +123,7 @@ def _sentences(evidence: Evidence, spent: SimulatedTime, steps: int) -> list[str
         f"Of its work, {', '.join(f'{percent(share)} is {_WORDS.get(kind, kind)}' for kind, share in parts)}."
     )
     if sends := spent.of(SEND):
+        # A port may send while units compute, so this is a share of the time, and not of the sum of all work.
         busy = sum(entry.seconds for entry in sends) / (spent.seconds or 1.0)
         sentences.append(f"The busiest port of the crossbar sends for {percent(busy)} of the time.")
     if again := spent.of(REDO):
@@ -146,6 +148,7 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
                 taken = sum(entry.seconds for entry in entries) / steps
                 rows.append(
                     {
+                        # Work without a layer is that of the batches, or of the exchange between nodes.
                         "layer": layer or (_EXCHANGE if kind in (QUANTISE, CLIP, SEND, RECEIVE) else _BATCHES),
                         "kind": _WORDS.get(kind, kind),
                         "place": KINDS.index(kind),
@@ -197,12 +200,15 @@ def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
         }
         for entry in marks
     ]
+    # The intensity, in operations per byte, at which memory and unit are equally slow.
     ridges = [roof.operations_per_s / (roof.bytes_per_s or 1.0) for roof in roofs]
+    # A power of two of margin to each side.
     low = math.log2(min(*ridges, *(_intensity(entry) for entry in marks))) - 1
     high = math.log2(max(*ridges, *(_intensity(entry) for entry in marks))) + 1
     lines = [
         {"x": x, "y": min(roof.operations_per_s, x * (roof.bytes_per_s or 0.0)), "unit": roof.unit}
         for roof, ridge in zip(roofs, ridges, strict=True)
+        # Three points draw the roof: on logarithmic axes it is a straight line up to the ridge, and level behind it.
         for x in (2**low, ridge, 2**high)
     ]
     units = [roof.unit for roof in roofs]
@@ -252,6 +258,7 @@ def _step_chart(step: TracedStep, resources: list[str], index: int) -> Chart:
     """Return one step as a timeline of its longest events."""
     import altair as alt
 
+    # Short events are too narrow to be seen; trace.json has all.
     longest = sorted(step.events, key=lambda event: -event["duration"])[:_MOST_EVENTS]
     rows: list[dict[str, Any]] = [
         {

@@ -42,6 +42,7 @@ def section(evidence: Evidence) -> Section | None:
     if columns is None:
         return missing_section("sparse-products", _TITLE, evidence.run.missing.get("sparse.parquet"))
     layers, steps = _layers(columns), max(evidence.outcome.steps, 1)
+    # All of the run, as are the sums of a layer: the quotient is the share of a step.
     whole_ps = round(evidence.simulated.seconds * SECOND_PS) if evidence.simulated else 0
     summary = " ".join(_sentence(layer, steps, whole_ps) for layer in layers)
     chart = _bars(layers, steps, summary)
@@ -80,6 +81,7 @@ def _bars(layers: list[_Layer], steps: int, summary: str) -> Chart:
     rows: list[dict[str, Any]] = []
     for layer in layers:
         copied = f"{layer.name}, copied"
+        # Two bars a layer: the product alone, and the copy with an equal product behind it.
         bars = ((layer.name, _PRODUCT), (copied, _COPY), (copied, _PRODUCT))
         for rank, (name, kind) in enumerate(bars):
             ps = layer.product_ps if kind == _PRODUCT else layer.transpose_ps

@@ -60,6 +60,7 @@ def _chart(cluster: SimulatedCluster) -> Any:
 
     rows = _rows(cluster)
     names = list(dict.fromkeys(row["series"] for row in rows))
+    # Any number of batches and widths may be asked for; colours repeat after eight.
     colours = [SERIES_COLOURS[i % len(SERIES_COLOURS)] for i in range(len(names))]
     kinds = alt.Scale(domain=["speed-up", "most that messages allow", "one for each device"],
                       range=[[1, 0], [6, 3], [1, 3]])  # fmt: skip

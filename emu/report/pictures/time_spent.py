@@ -73,6 +73,7 @@ def section(evidence: Evidence) -> Section | None:
     tips = {"layer": "layer", "kind": "kernel", "time": "per step", "share": "share"}
     spec = layer_bars(rows, layers, colours, value="ms", title="milliseconds per step", tips=tips)
     height = ROW_PIXELS * len(layers) + AXIS_PIXELS
+    # The first three sentences are about the step; the others would make the label long.
     chart = Chart("time-chart", f"Time of a step by layer. {' '.join(sentences[:3])}", spec, height)
     picture = figure(
         "Time of a step by layer and kernel", swatch_legend(colours), chart.placeholder(), reading=_READING
@@ -103,6 +104,7 @@ def _most_expensive(spent: TimeSpent) -> list[str]:
     layer, entries = next(iter(layers.items()))
     slowest = next(entry for entry in spent.entries if entry.layer)  # entries begin with the most expensive
     kernel = f"{slowest.operation} for {slowest.name} ({slowest.kind})"
+    # Time between operations: Python, and keeping account of the graph.
     host = spent.share(entry for entry in spent.entries if entry.kind == OUTSIDE)
     return [
         f"The most expensive layer is {layer} with {percent(spent.share(entries))} of it, the most expensive operation "
@@ -119,6 +121,7 @@ def _fallbacks(spent: TimeSpent) -> str:
             reasons.setdefault(entry.fallback, []).append(f"{_plain(entry.operation)} for {entry.name}")
         named = "; ".join(f"{', '.join(those)} ({reason})" for reason, those in reasons.items())
         return f"Left to the reference, {percent(spent.share(left))} of the time: {named}."
+    # Nothing was left to the reference if the reference was chosen.
     if products and all(entry.path == "definition" for entry in products):
         return "The reference ran every product by its definition: choose another backend for speed."
     return "No product was left to the reference."
@@ -152,11 +155,13 @@ def _rows(evidence: Evidence, spent: TimeSpent) -> list[dict[str, Any]]:
         grouped.setdefault((entry.layer or OUTSIDE, entry.kind), []).append(entry)
     index = {name: i for i, name in enumerate(evidence.run.layers)}
     last = len(index)
+    # False sorts first: the host comes last, and layers that the network does not name before it.
     keys = sorted(grouped, key=lambda key: (key[1] == OUTSIDE, index.get(key[0], last), KINDS.index(key[1])))
     return [_row(spent, layer, kind, grouped[layer, kind]) for layer, kind in keys]
 
 
 def _row(spent: TimeSpent, layer: str, kind: str, entries: list[OperationTime]) -> dict[str, Any]:
+    # Without first calls: these are charged at the price of later ones.
     of_a_step = sum(entry.typical_seconds for entry in entries) / spent.steps
     return {
         "layer": layer,
@@ -208,6 +213,7 @@ def proof_in_words(proof: str) -> str:
 
 def _speed(entry: OperationTime) -> str:
     """Return multiply-adds per second of a product, else elements per second; nothing for a loss, which does both."""
+    # A multiply-add counts as one.
     done, unit = (entry.multiply_adds, "MAC/s") if entry.multiply_adds else (entry.elements, "Elem/s")
     if not done or not entry.typical_seconds or (entry.kind == FUNCTIONS and entry.multiply_adds):
         return NO_NUMBER

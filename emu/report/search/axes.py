@@ -25,6 +25,8 @@ def axis_of(field: str, metric: str, scale: Scale, values: Sequence[float]) -> d
     drawn: dict[str, Any] = {"zero": False, "padding": 10}
     axis: dict[str, Any] = {"tickCount": 6}
     if scale.unit == POINTS and max(values) - min(values) > _WIDE:
+        # Symlog is linear around 0 and logarithmic far from it: one trial that learned nothing must not press all
+        # others together.
         drawn |= {"type": "symlog", "constant": 1}
         axis = {"values": _TICKS}
     return {"field": field, "type": "quantitative", "title": title, "scale": drawn, "axis": axis}

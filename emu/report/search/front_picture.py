@@ -52,6 +52,7 @@ def front_svg(searched: Searched) -> str | None:
     chart = _chart(searched, 0, 1)
     spec = coloured(chart.spec)
     spec |= {"width": _WIDTH, "background": "transparent"}
+    # A page has its legend as HTML; a picture alone needs that of Vega. The points are the last layer.
     spec["layer"][-1]["encoding"]["fill"]["legend"] = _LEGEND
     return as_svg(spec, chart.label)
 
@@ -74,6 +75,7 @@ def _chart(searched: Searched, x: int, y: int) -> Chart:
 
 def kind_of(trial: Trial, front: Container[int]) -> str:
     """Return the kind of a finished trial; see `KINDS`."""
+    # The keys, in their order.
     first, holds, breaks = KINDS
     return first if trial.number in front else holds if trial.is_feasible else breaks
 
@@ -92,6 +94,7 @@ def _row(
         "values": values_in_words(trial.values),
     }
     page = searched.page_of(trial)
+    # Absent instead of False: Vega's filter takes a missing field for false, and the data stay small.
     row |= {"original": True} if trial is searched.original else {}
     return row | ({"page": page} if page else {})
 
@@ -101,6 +104,7 @@ def _bounds(searched: Searched, axes: tuple[int, int], scales: list[Scale]) -> l
     lines: list[dict[str, float]] = []
     for name, axis, scale in zip("xy", axes, scales, strict=True):
         for constraint in searched.search["constraint"]:
+            # A constraint has one of the two.
             bound = constraint["at_most"] if constraint["at_least"] is None else constraint["at_least"]
             if constraint["metric"] == searched.metrics[axis]:
                 lines.append({name: bound * scale.factor})
@@ -127,6 +131,7 @@ def _spec(
         alt.Tooltip("values:N"),
     ]
     colours = alt.Scale(domain=list(KINDS), range=list(KINDS.values()))
+    # Hollow points break a constraint: they have a stroke alone.
     fills = alt.Scale(domain=list(KINDS), range=[_FRONT, _OTHER, "transparent"])
     joined = (
         alt.Chart(alt.NamedData("line"), height=_HEIGHT)
@@ -154,6 +159,7 @@ def _spec(
     bounds = _bounds(searched, axes, scales)
     rule = {"type": "rule", "color": "var(--quiet)", "strokeDash": [4, 4]}
     rules = [
+        # As a dictionary, because the channel is x or y, and its axis must be that of the points.
         alt.Chart.from_dict({"data": {"name": f"bounds_{name}"}, "mark": rule, "encoding": {name: own}})
         for name, own in (("x", x), ("y", y))
         if any(name in bound for bound in bounds)

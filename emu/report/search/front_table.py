@@ -17,13 +17,15 @@ TRIAL, SEEDS, CHANGES = "trial", "seeds", "what it changes"
 #: Most trials in the table if no trial holds all constraints.
 NEAREST = 5
 _NOTHING = "nothing: the device as it is"
-#: `device.precision.layers[conv*].error.format` and `device.precision.error.format`, whose values say what they are.
+#: Keys such as `device.precision.layers[conv*].error.format` and `device.precision.error.format`, which are shortened:
+#: the value, a format, says by itself what it is.
 _KEY = re.compile(r"device\.precision\.(?:layers\[(?P<layers>.+)\]\.)?(?P<rest>.+?)(?:\.format)?")
 
 
 def listed(searched: Searched) -> list[Trial]:
     """Return the front; if it is empty, the trials that miss the constraints by least."""
 
+    # A violation of 0 or less is a constraint that holds; the number of the trial breaks ties.
     def missed_by(trial: Trial) -> tuple[float, int]:
         return sum(max(violation, 0.0) for violation in trial.violations.values()), trial.number
 
@@ -66,12 +68,13 @@ def _interval(metric: str, samples: Sequence[float]) -> str:
 
 
 def changes_in_words(searched: Searched, trial: Trial) -> str:
-    """Return what a trial's device, or recipe, has otherwise than the one that the search starts from.
+    """Return how a trial's device, or recipe, differs from the one that the search starts from.
 
     Examples:
         A key `device.precision.layers[conv1].weight.format` with the value fix6f4 is "conv1 weight fix6f4".
     """
     if trial.changes is None:
+        # The folder is of a version that kept no `changes`: variables that differ from the start stand for them.
         changed = {key: value for key, value in trial.values.items() if value != searched.start.get(key)}
         return values_in_words(changed) or _NOTHING
     return ", ".join(_change_in_words(key, value) for key, value in trial.changes.items()) or _NOTHING
@@ -81,6 +84,7 @@ def _change_in_words(key: str, value: Any) -> str:
     text = number(value, 4) if isinstance(value, float) else str(value)
     match = _KEY.fullmatch(key)
     if match is None:
+        # Without the first part, which is `device` or `recipe`.
         return f"{key.partition('.')[2]} = {text}"
     where = f"{match['layers']} " if match["layers"] else ""
     return f"{where}{match['rest'].replace('.', ' ')} {text}"

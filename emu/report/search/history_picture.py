@@ -47,9 +47,11 @@ def _chart(searched: Searched, index: int) -> Chart:
                 "holds": trial.is_feasible,
             }
         )
+        # `sign` makes less the better in both directions.
         if trial.is_feasible and (not best or sign * value < sign * best[-1]["raw"]):
             best.append({"trial": trial.number, "value": rows[-1]["value"], "raw": value})
     if best:
+        # The line goes on to the last trial.
         best.append({**best[-1], "trial": searched.finished[-1].number})
     label = f"{called(metric)} of {len(rows)} trials in their order."
     axis = axis_of("value", metric, scale, [row["value"] for row in rows])

@@ -26,6 +26,7 @@ def importance_section(searched: Searched) -> Section | None:
     unknown = [called(metric) for metric in searched.metrics if metric not in known]
     names = sorted({name for shares in known.values() for name in shares})
     first = next(iter(known.values()))
+    # By the first objective, as its bar is the first of each group.
     names.sort(key=lambda name: (-first.get(name, 0.0), name))
     rows = [
         {"variable": name, "objective": called(metric), "share": round(shares.get(name, 0.0), 6)}
@@ -33,6 +34,7 @@ def importance_section(searched: Searched) -> Section | None:
         for name in names
     ]
     label = "Share of each variable: " + ", ".join(f"{name} {first.get(name, 0.0):.2f}" for name in names) + "."
+    # Bars of all objectives lie below each other in the group of a variable.
     height = _ROW_PIXELS * len(names) * max(len(known), 2)
     spec = _spec(rows, names, [called(metric) for metric in known], height)
     chart = Chart("importance-chart", label, spec, height + 60)

@@ -41,6 +41,7 @@ def build_search_report(folder: Path) -> Path:
     """
     searched = read_search(folder)
     home = RunFolder(folder)
+    # The page comes last: whoever sees it finds table and picture beside it.
     home.write_text("report.md", markdown(searched))
     if picture := front_svg(searched):
         home.write_text(PICTURE, picture)
@@ -59,6 +60,7 @@ def search_page(searched: Searched) -> str:
         history_section(searched),
         _failed(searched),
     ]
+    # A trial that was given up early is finished, too: it has objectives from the seeds that it had.
     finished = len(searched.finished)
     failed = sum(trial.state == "failed" for trial in searched.trials)
     pruned = sum(bool(trial.pruned) for trial in searched.trials)
@@ -141,9 +143,11 @@ def _results(searched: Searched, trials: Sequence[Trial], title: str) -> Html:
     """Return the table of the objectives of trials, with links to their runs and devices."""
     rows: list[list[str]] = []
     for trial in trials:
+        # The first cell becomes the link; the others are as in the terminal.
         number, *values = cells(searched, trial)
         link = searched.page_of(trial)
         file = f"{DEVICES}/{device_file(trial)}"
+        # Only devices of the front have a file.
         device = element("a", "TOML", href=file) if (searched.path / file).is_file() else Html(NO_NUMBER)
         rows.append([element("a", number, href=link) if link else Html(number), *values, device])
     heads = [*header(searched), "device"]
@@ -156,6 +160,7 @@ def _values(searched: Searched, trials: Sequence[Trial]) -> Html:
     rows: list[list[str]] = []
     for variable in searched.search["variable"]:
         name, start = variable["name"], variable["start"]
+        # The name is in the first column, so the value stands alone.
         texts = [values_in_words({"": trial.values.get(name)}).strip() for trial in shown]
         cells = [element("strong", text) if text != str(start) else Html(text) for text in texts]
         rows.append([name, str(start), *cells])

@@ -26,6 +26,7 @@ def parallel_picture(searched: Searched) -> tuple[Html, tuple[Chart, ...]]:
     front = {trial.number for trial in searched.front()}
     rows = [row for trial in searched.finished for row in _rows(searched, trial, kind_of(trial, front))]
     names = [variable["name"] for variable in variables]
+    # Drawn in this order: broken constraints first, the front on top.
     rank = {kind: rank for rank, kind in enumerate(reversed(KINDS))}
     rows.sort(key=lambda row: (rank[row["kind"]], row["trial"]))
     label = f"{len(searched.finished)} trials over {len(names)} variables: {', '.join(names)}."
@@ -37,6 +38,7 @@ def parallel_picture(searched: Searched) -> tuple[Html, tuple[Chart, ...]]:
 def height_of(variable: dict[str, Any], value: Any) -> float:
     """Return where a value is between the first and the last value of its variable, 0..1."""
     if variable["choices"] is not None:
+        # A variable has two choices at least, and two ends that differ.
         return variable["choices"].index(value) / (len(variable["choices"]) - 1)
     return (value - variable["low"]) / (variable["high"] - variable["low"])
 

@@ -57,6 +57,7 @@ def _chart(searched: Searched, index: int, front: set[int], variable: dict[str, 
         for trial in searched.finished
         if name in trial.values
     ]
+    # False sorts first: points of the front are drawn last, on top.
     rows.sort(key=lambda row: row["kind"] == "front")
     label = f"{called(metric)} of {len(rows)} trials by {name}."
     spec = _spec(rows, variable, axis_of("y", metric, scale, [row["y"] for row in rows]))

@@ -23,7 +23,8 @@ SEARCH, TRIALS = "search.json", "trials.json"
 REPEATED = "repeated"
 #: Beginning of the names of the baseline's runs.
 BASELINE = "baseline-seed"
-#: Metric that a baseline without learning makes useless, and what is made of it.
+#: Metric whose differences to a baseline say nothing if the baseline has learned nothing. The names of these begin with
+#: it, too.
 ACCURACY = "test_accuracy"
 MINIMIZE, MAXIMIZE = "minimize", "maximize"
 
@@ -145,6 +146,7 @@ class Searched:
                 for number, other in minimised.items()
             )
         ]
+        # Tuples compare by their first objective, and by the next ones where that is equal.
         return sorted(front, key=lambda trial: minimised[trial.number])
 
     def page_of(self, trial: Trial) -> str | None:
@@ -156,6 +158,7 @@ class Searched:
 
 
 def _beats(minimised: Sequence[float], others: Sequence[float]) -> bool:
+    # As good in all and not equal is better in one.
     return minimised != others and all(a <= b for a, b in zip(minimised, others, strict=True))
 
 
@@ -181,6 +184,7 @@ def read_search(folder: Path) -> Searched:
 def _baseline(folder: Path) -> tuple[float | None, float | None]:
     """Return the mean accuracy of the baseline's runs, and that of guessing; None for what no run tells."""
     runs = runs_in(folder / RUNS)
+    # A search has one model, so its first run tells the classes.
     chance = chance_of(table_of(table_of(read_json(runs[0] / RUN)).get("recipe"))) if runs else None
     baselines = [table_of(read_json(run / RUN)) for run in runs if run.name.startswith(BASELINE)]
     metrics = [table_of(info.get("metrics")) for info in baselines]
@@ -189,6 +193,7 @@ def _baseline(folder: Path) -> tuple[float | None, float | None]:
 
 
 def _trial(plain: dict[str, Any]) -> Trial:
+    # A folder of a newer version may have fields that this one does not know.
     known: dict[str, Any] = {key: value for key, value in plain.items() if key in Trial.__dataclass_fields__}
     known["objectives"] = tuple(plain["objectives"] or ())
     return Trial(**known)

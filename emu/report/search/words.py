@@ -36,6 +36,8 @@ def scale_of(metric: str, largest: float) -> Scale:
     for start, base in (("joules", "J"), ("simulated_seconds", "s")):
         if metric.startswith(start):
             for size, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p")):
+                # The largest value decides, so that all values of an axis have one unit; what is smaller than a pico
+                # stays in picos.
                 if largest >= size or prefix == "p":
                     return Scale(1 / size, prefix + base)
     return Scale(1.0, "mm2" if metric == "area_mm2" else "")
@@ -51,6 +53,7 @@ def value_in_words(metric: str, value: float) -> str:
         ('98.22%', '0.0712')
     """
     if _ACCURACY in metric:
+        # Adding 0.0 makes 0.0 of -0.0, which would be shown as -0.00.
         return f"{round(100 * value, 2) + 0.0:+.2f} points" if metric.endswith(_DIFFERENCE) else f"{value:.2%}"
     if metric.startswith("joules"):
         return energy(value)

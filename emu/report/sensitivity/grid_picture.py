@@ -85,6 +85,7 @@ def _spec(rows: list[dict[str, Any]], layers: Sequence[str], roles: Sequence[str
     domain = [_NOTHING, *EDGES]
     fills = alt.Scale(type="threshold", domain=domain, range=list(SHARE_COLOURS))
     inks = alt.Scale(type="threshold", domain=domain, range=list(SHARE_INKS))
+    # The domain is named, so that all grids have the same rows and columns, and an empty place means the same in each.
     x = alt.X("role:N", sort=list(roles), scale=alt.Scale(domain=list(roles)), title=None,
               axis=alt.Axis(labelAngle=0, orient="top", grid=False))  # fmt: skip
     y = alt.Y("layer:N", sort=list(layers), scale=alt.Scale(domain=list(layers)), title=None,

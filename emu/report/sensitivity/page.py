@@ -58,6 +58,7 @@ def _table(measured: Sensitivity) -> Section | None:
     order = "in the network's order" if measured.is_at_chance else "the most sensitive first"
     rows = [cells(measured, row) for row in measured.ranked()]
     passing = [row for row in measured.rows if row.passes]
+    # By the name in the table, so each name is explained once.
     passes = {f"{row.layer} +{len(row.passes)}": f"with {', '.join(row.passes)}" for row in passing}
     grid = table(f"All changes, {order}", names, rows, numeric_from=3, stacks=True)
     notes: list[str] = []

@@ -94,6 +94,7 @@ class Row:
     @property
     def lost(self) -> float | None:
         """Accuracy of the unchanged device minus that of the change, a mean over the seeds; None if it failed."""
+        # 0.0 minus and not a plain sign: no difference is 0.0, and not -0.0.
         return None if self.difference is None else 0.0 - self.difference.mean
 
     @property
@@ -102,6 +103,7 @@ class Row:
         if not self.results:
             return None
         differences = [measured.accuracy - measured.baseline for measured in self.results.values()]
+        # The baseline's mean bounds what a difference can be.
         return Difference.of(differences, mean(measured.baseline for measured in self.results.values()))
 
     @property
@@ -109,6 +111,7 @@ class Row:
         """Test loss minus the unchanged device's, a mean over the seeds; None if it is not a number."""
         pairs = [(measured.loss, measured.baseline_loss) for measured in self.results.values()]
         known = [loss - base for loss, base in pairs if loss is not None and base is not None]
+        # A mean over some of the seeds would be of other pairs than the accuracies.
         return mean(known) if known and len(known) == len(pairs) else None
 
     def share(self, event: str) -> float | None:
@@ -120,6 +123,7 @@ class Row:
     def answers(self) -> Measured | None:
         """The result of an evaluation, which counts changed answers; None of trainings."""
         first = next(iter(self.results.values()), None)
+        # An evaluation trains nothing, so it has a single result.
         return None if first is None or first.changed is None else first
 
 
@@ -191,6 +195,7 @@ class Sensitivity:
         def sensitive(row: Row) -> tuple[float, int, float]:
             lost = math.inf if row.lost is None else row.lost
             increase = math.inf if row.loss_increase is None else row.loss_increase
+            # Rounded, so that losses that differ only by the rounding of their subtraction count as equal.
             return -round(lost, 12), -(row.answers.changed or 0) if row.answers else 0, -increase
 
         return list(self.rows) if self.is_at_chance else sorted(self.rows, key=sensitive)
@@ -246,4 +251,5 @@ def read_sensitivity(folder: Path) -> Sensitivity:
 def _asked(about: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
     """Return the rows that are asked for now, in their order: the folder may have others from before."""
     known = {(row.layer, row.role, row.format): row for row in rows}
+    # JSON has lists, which are no keys of a dict.
     return [known[key] for key in map(tuple, about["asked"]) if key in known]

@@ -56,12 +56,14 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows with the text of their width; where marks lie close together, the first alone has one."""
+    # If all marks lie on one line, any width will do.
     across = max(row["saved"] for row in rows) - min(row["saved"] for row in rows) or 1.0
     heights = [_height(row["lost"]) for row in rows]
     up = max(heights) - min(heights) or 1.0
     kept: list[tuple[float, float]] = []
     for row, height in zip(rows, heights, strict=True):
         x, y = row["saved"] / across, height / up
+        # Compared only with marks that have a text themselves.
         has_room = all(abs(x - left) > _NEAR or abs(y - below) > _NEAR for left, below in kept)
         row["label"] = row["bits"] if has_room else ""
         kept += [(x, y)] if has_room else []

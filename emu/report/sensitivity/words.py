@@ -70,6 +70,7 @@ def conclusions(measured: Sensitivity) -> list[str]:
         rows = [row for row in measured.ranked() if measured.column_of(row) == column]
         if not rows:
             continue
+        # Ranked, so the most sensitive are named first. A failed change counts as one that is not tolerated.
         others = [row for row in rows if not measured.is_tolerated(row)]
         together = _together(measured, column)
         margin = f"{100 * measured.margin:g} points"
@@ -109,6 +110,7 @@ def lost(row: Row) -> str:
     if row.difference is None or row.difference.interval is None:
         return text
     low, high = row.difference.interval
+    # A loss is minus a difference, so the ends change places.
     return f"{text} ({'no statement' if row.difference.is_impossible else between(-high, -low)})"
 
 
@@ -135,6 +137,7 @@ def saving(row: Row) -> str:
 def events(row: Row) -> str:
     """Return the shares of the tensor's results that underflowed and overflowed; `none` if none did."""
     shares = {short: row.share(event) for event, short in (("underflow", "under"), ("overflow", "over"))}
+    # Nothing was written, or the row failed: no share is known.
     if None in shares.values():
         return NO_NUMBER
     return ", ".join(f"{short} {percent(share)}" for short, share in shares.items() if share) or "none"

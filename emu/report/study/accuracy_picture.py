@@ -33,6 +33,7 @@ def _chart(rows: Sequence[tuple[str, Row]], names: Sequence[str]) -> Chart:
     def machine(row: Row) -> str:
         return f"{row.bits} {row.called}"
 
+    # From few bits to many, whatever order the study has.
     machines = list(dict.fromkeys(machine(row) for _, row in sorted(rows, key=lambda titled: titled[1].bits)))
     seeds = [
         {"model": title, "machine": machine(row), "seed": seed, "accuracy": round(value, 5)}

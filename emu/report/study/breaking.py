@@ -16,6 +16,7 @@ from emu.report.run_data import Tensor
 from emu.report.words import percent
 
 #: Flags that count as wrong arithmetic if more than this share of a tensor's results raises them.
+#: Above 0 for `invalid`: one NaN is enough, since it spreads.
 _LIMITS = {"invalid": 0.0, "overflow": OVERFLOW_NOTABLE, "underflow": UNDERFLOW_NOTABLE}
 
 

@@ -95,10 +95,15 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
     devices = _names({case.device: case.machine.name for case in study.cases()})
     rows: list[Row] = []
     order = list(dict.fromkeys((model, setting) for model, setting, _ in groups))
+    # The sort is stable: devices of one model and setting stay in the study's order, and come together.
     for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
+        # With `baseline_setting` all settings are compared with that one; else each with the baseline under the same
+        # setting.
         key, base_key = (model, setting, device), (model, study.baseline_setting or setting, study.baseline)
         own, base = results[key], results[base_key]
         values, others = own.accuracies, base.accuracies
+        # Only seeds that both finished: equal seeds have equal initial weights and batches, so what is left is the
+        # device.
         pairs = {seed: values[seed] - others[seed] for seed in values if seed in others and key != base_key}
         baseline = mean(others[seed] for seed in pairs) if pairs else None
         finished = [case for case in cases if case.seed in values]
@@ -130,6 +135,7 @@ def compare(study: Study, home: StudyFolder) -> list[Row]:
 
 def _names(named: dict[str, str]) -> dict[str, str]:
     """Return how files are called: by the name that each has, and with the file where two have the same name."""
+    # `named` has files as keys: two files may say one name.
     names = list(named.values())
     return {file: f"{name} ({file})" if names.count(name) > 1 else name for file, name in named.items()}
 

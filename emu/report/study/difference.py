@@ -35,6 +35,7 @@ def _quantile(freedom: int) -> float:
     """Return Student's two-sided 95% quantile. Source: beyond the table Abramowitz & Stegun 26.7.5, two terms."""
     if freedom <= len(_T_95):
         return _T_95[freedom - 1]
+    # At 31 degrees of freedom the two terms are off by less than the last digit of the table.
     z = _NORMAL_95
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
@@ -55,9 +56,11 @@ def seeds_for(half: float, deviation: float) -> int:
         >>> [seeds_for(MARGIN, deviation) for deviation in (0.0005, 0.005, 0.05)]
         [2, 7, 387]
     """
+    # Doubling finds a number of seeds that is enough; the width falls with the number, so a bisection finds the fewest.
     most = 2
     while half_width(deviation, most) > half:
         most *= 2
+    # The keys are False ... False, True ... True; if all are False, the index is the length, and the answer `most`.
     return 2 + bisect_left(range(2, most), True, key=lambda seeds: half_width(deviation, seeds) <= half)
 
 
@@ -123,6 +126,7 @@ class Difference:
         side of the limit of failure and within what is possible.
         """
         least, largest = self.possible
+        # How wide the interval may be before it counts as impossible; see `is_impossible`.
         within = min(self.mean - least, largest - self.mean) + MARGIN
         return max(MARGIN, min(abs(self.mean - FAILS_BELOW), within))
 

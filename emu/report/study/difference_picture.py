@@ -36,6 +36,7 @@ def difference_picture(identifier: str, rows: Sequence[Row]) -> tuple[Html, tupl
         for seed, value in row.paired.items()
     ]
     bars = [_bar(row) for row in paired]
+    # The axis must hold intervals and single seeds.
     ends: list[float] = [bar[key] for bar in bars for key in ("low", "high") if key in bar]
     values = [*ends, *(100 * value for row in paired for value in row.paired.values())]
     bent = max(values) - min(values) > _WIDE

@@ -18,6 +18,7 @@ _SIMULATED, _JOULES, _AREA = "simulated time", "energy of a step", "area"
 
 def header(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the columns of a table of these rows: those of systems and costs only where a run has them."""
+    # A count that is 0 in all rows has no column: the system was not used, or never needed it.
     counted = [name for name, metric in _COUNTED.items() if any(row.counts.get(metric) for row in rows)]
     simulated = [_SIMULATED] if any(row.simulated_seconds is not None for row in rows) else []
     costs = [_JOULES] if any(row.joules is not None for row in rows) else []
@@ -51,6 +52,7 @@ def cells(row: Row, broken: str) -> dict[str, str]:
         texts[_JOULES] = energy(row.joules)
     if row.area_mm2 is not None:
         texts[_AREA] = area(row.area_mm2)
+    # Texts of columns that the header lacks are not read.
     return texts | {name: f"{row.counts.get(metric, 0):.0f}" for name, metric in _COUNTED.items()}
 
 

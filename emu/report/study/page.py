@@ -47,6 +47,7 @@ def build_study_report(study: Study, home: StudyFolder) -> Path:
     """
     groups = _groups(study, home)
     folder = RunFolder(home.path)
+    # The page comes last: whoever sees it finds the table beside it.
     folder.write_text("report.md", tables(list(groups.items())))
     folder.write_text(FILE_NAME, _page_of(study, home, groups))
     return home.path / FILE_NAME
@@ -97,6 +98,7 @@ def _page_of(study: Study, home: StudyFolder, groups: dict[str, list[RowWithBrea
 
 def _about_baselines(rows: Sequence[Row], against: str) -> list[str]:
     """Return a sentence for each model whose baseline guesses."""
+    # One sentence a model: all its rows have the same baseline.
     guesses = {row.model: row for row in rows if row.baseline_guesses}
     return [
         of_a_baseline(model, against, row.baseline, row.chance)
@@ -119,6 +121,7 @@ def _model(title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
     body: list[list[str]] = []
     names = header([row for row, _ in group])
     for row, broken in group:
+        # Cells are text, which the table escapes; a link or a bold text is markup, and passes.
         texts = cells(row, broken)
         if row.first_run is not None:
             link = (row.first_run / FILE_NAME).relative_to(folder).as_posix()

@@ -32,6 +32,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 def _is_equal(difference: Difference) -> bool:
     """Return whether there are several differences, all equal."""
+    # `is_statement` asks for three things; if two of them hold, it is the width that is missing.
     return difference.half is not None and not difference.is_statement and not difference.is_impossible
 
 
@@ -59,6 +60,7 @@ def _open(row: Row, difference: Difference) -> str:
 def _more_seeds(difference: Difference, differences: Sequence[float]) -> str:
     """Return a sentence about how many more seeds would settle the interval."""
     half = difference.settling_half
+    # At least 1: with as many seeds as there are, the interval is not settled.
     more = max(seeds_for(half, stdev(differences)) - len(differences), 1)
     side = f"{'within what is possible, ' if difference.is_impossible else ''}on one side of {points(FAILS_BELOW)}"
     what = "narrow it to half a point on each side" if half == MARGIN else f"put it {side}"

@@ -65,6 +65,7 @@ def _table(formats: list[TensorFormat]) -> Html:
         )
         groups.setdefault((tensor.role, tensor.format, rules), []).append(tensor.layer)
     rank = {role: i for i, role in enumerate(ROLES)}
+    # How many layers have the role at all: a group of all of them is not listed by name.
     all_of = {role: sum(tensor.role == role for tensor in formats) for role in {tensor.role for tensor in formats}}
     rows = [
         [role, fmt, rules, "every layer that has one" if len(layers) == all_of[role] else ", ".join(layers)]
@@ -95,6 +96,7 @@ def _macs(formats: Iterable[TensorFormat]) -> Html:
 def _quantities(device: Mapping[str, Any]) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for key, value in table_of(device.get("compute")).items():
+        # A quantity has a value and its source; other entries, such as units, are shown as JSON.
         if "value" in (quantity := table_of(value)):
             pairs.append(_quantity(key, quantity))
         elif value:

@@ -26,6 +26,7 @@ def section(evidence: Evidence) -> Section:
     parts = [_network(network, evidence)] if (network := table_of(recipe.get("network"))) and not given else []
     if given:
         parts.append(join([element("h3", "Network"), paragraph("Given from Python:"), element("pre", str(given))]))
+    # 9 stands behind all places of _FIRST.
     others = sorted(
         (key for key in recipe if key != "network"), key=lambda key: (_FIRST.index(key) if key in _FIRST else 9, key)
     )
