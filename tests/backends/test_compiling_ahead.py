@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from emu.backends.numba import ahead, claims
-from emu.backends.numba.claims import Claims, PassedOver
+from emu.backends.numba.claims import Claims, PassedOverError
 
 #: Trains a step from an empty cache, and prints what this process compiled, what was compiled, and its weights.
 TRAIN = """
@@ -78,7 +78,7 @@ def test_a_process_alone_claims_nothing(shelf: Shelf):
 def test_the_first_to_claim_a_kernel_compiles_it_and_a_copy_passes_it_over(shelf: Shelf):
     first, copy = Claims(are_shared=True), Claims(are_shared=True, passes_over=True)
     assert first.claim(shelf.path, shelf.read) is None
-    with pytest.raises(PassedOver):
+    with pytest.raises(PassedOverError):
         copy.claim(shelf.path, shelf.read)
     shelf.path.write_text("code")
     first.give_up(shelf.path)
@@ -125,14 +125,14 @@ def test_nobody_waits_for_ever(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
 def test_the_claim_of_a_process_that_is_killed_is_given_up(shelf: Shelf):
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom emu.backends.numba.claims import Claims\n"
-        "Claims(are_shared=True).claim(Path(sys.argv[1]), lambda: None)\nprint('claimed', flush=True)\ntime.sleep(60)"
+        "claims = Claims(are_shared=True)\nclaims.claim(Path(sys.argv[1]), lambda: None)\nprint('claimed', flush=True)\ntime.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(shelf.path)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child.stdout:
         assert child.stdout.readline() == b"claimed\n"
     first = Claims(are_shared=True, passes_over=True)
-    with pytest.raises(PassedOver):
+    with pytest.raises(PassedOverError):
         first.claim(shelf.path, shelf.read)
     child.send_signal(signal.SIGKILL)
     child.wait()
