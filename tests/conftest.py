@@ -11,6 +11,7 @@ import pytest
 from fast_suite import in_turn, whose_turn
 from hypothesis import HealthCheck, settings
 
+from emu.backends.numba import ahead
 from emu.report import chart
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -87,6 +88,14 @@ def no_waiting_for_the_disk() -> Generator[None, None, None]:
     """What a test writes need not outlive a power failure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_copies_of_a_test_process() -> Generator[None, None, None]:
+    """Every processor has a test process of its own already, and one of these is large."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "MOST_COPIES", 0)
         yield
 
 

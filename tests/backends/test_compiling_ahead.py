@@ -10,11 +10,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from emu.backends.interface import Outcome, StageCode, Write
 from emu.backends.numba import ahead, claims
 from emu.backends.numba.claims import Claims, PassedOverError
+from emu.backends.product import Product, ProductCode, Way
 
 #: Trains a step from an empty cache, and prints what this process compiled, what was compiled, and its weights.
 TRAIN = """
@@ -29,7 +33,7 @@ print(json.dumps([compiled_count(), files.count(".nbc"), files.count(".claim"), 
 """
 
 
-def trained(folder: Path, threads: str) -> list[object]:
+def trained(folder: Path, threads: str) -> list[Any]:
     environment = {**os.environ, "EMU_THREADS": threads, "EMU_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", TRAIN, str(folder / "run")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -45,7 +49,7 @@ def test_a_run_whose_first_step_is_compiled_in_copies_ends_in_the_same_bits(tmp_
     (tmp_path / "alone").mkdir()
     (tmp_path / "together").mkdir()
     own, saved, claimed, weights, _ = trained(tmp_path / "alone", "1")
-    assert (own, claimed) == (saved, 0)
+    assert claimed == 0
     own_beside, saved_together, claimed, weights_together, process = trained(tmp_path / "together", "2")
     assert weights_together == weights
     assert claimed == 0
@@ -123,10 +127,15 @@ def test_nobody_waits_for_ever(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_claim_of_a_process_that_is_killed_is_given_up(shelf: Shelf):
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom emu.backends.numba.claims import Claims\n"
-        "claims = Claims(are_shared=True)\nclaims.claim(Path(sys.argv[1]), lambda: None)\nprint('claimed', flush=True)\ntime.sleep(60)"
-    )
+    code = """
+import sys, time
+from pathlib import Path
+from emu.backends.numba.claims import Claims
+claims = Claims(are_shared=True)
+claims.claim(Path(sys.argv[1]), lambda: None)
+print("claimed", flush=True)
+time.sleep(60)
+"""
     child = subprocess.Popen([sys.executable, "-c", code, str(shelf.path)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child.stdout:
@@ -140,32 +149,155 @@ def test_the_claim_of_a_process_that_is_killed_is_given_up(shelf: Shelf):
     first.give_up_all()
 
 
-def test_something_is_done_once_before_the_first_claim(shelf: Shelf):
-    calls: list[str] = []
-    own = Claims(before_first=lambda: calls.append("forked"))
-    own.claim(shelf.path, shelf.read)
-    own.claim(shelf.path, shelf.read)
-    assert calls == ["forked"]
+def test_at_a_miss_something_is_done_with_the_kernel_claimed_and_not_within_another(shelf: Shelf, tmp_path: Path):
+    claimed: list[bool] = []
+    other = Claims(are_shared=True, passes_over=True)
+
+    def at_miss() -> None:
+        with pytest.raises(PassedOverError):
+            other.claim(shelf.path, shelf.read)
+        claimed.append(True)
+
+    own = Claims(are_shared=True, at_miss=at_miss)
+    assert own.claim(shelf.path, shelf.read) is None
+    assert own.claim(tmp_path / "inner.0.nbc", lambda: None) is None
+    assert claimed == [True]
+    own.give_up_all()
+    shelf.path.write_text("code")
+    assert own.claim(shelf.path, shelf.read) == "code"
+    assert claimed == [True], "what is read is no miss"
 
 
-def test_a_block_that_needs_no_compiler_is_not_copied(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ahead, "thread_count", lambda: 2)
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("nothing was missing"))
-    with ahead.compiling_ahead():
-        assert (claims.CLAIMS.before_first is not None) == (sys.platform == "linux" and "cupy" not in sys.modules)
-    assert claims.CLAIMS.before_first is None
+def test_what_a_forked_process_inherits_stays_claimed_by_its_parent(shelf: Shelf):
+    parent = Claims(are_shared=True)
+    assert parent.claim(shelf.path, shelf.read) is None
+    child = os.fork()
+    if not child:
+        parent.leave_to_parent()
+        os._exit(bool(parent.files))
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(PassedOverError):
+        Claims(are_shared=True, passes_over=True).claim(shelf.path, shelf.read)
+    parent.give_up_all()
 
 
-def test_other_threads_and_single_threads_are_not_copied(monkeypatch: pytest.MonkeyPatch):
-    def is_armed() -> bool:
-        with ahead.compiling_ahead():
-            return claims.CLAIMS.before_first is not None
+class Table:
+    """Kernels of which the second is compiled elsewhere."""
 
-    monkeypatch.setattr(ahead, "thread_count", lambda: 1)
-    assert not is_armed()
-    monkeypatch.setattr(ahead, "thread_count", lambda: 2)
+    def first(self, x: int) -> int:
+        return x
+
+    def second(self, x: int) -> int:
+        raise PassedOverError
+
+
+class Definition:
+    """The reference of these kernels."""
+
+    def first(self, x: int) -> int:
+        return -x
+
+    def second(self, x: int) -> int:
+        return -x
+
+    def quantize(self, x: object, source: object, write: object, out: object) -> object:
+        return x
+
+
+class Elsewhere(Way[Product]):
+    """A way whose kernels are compiled elsewhere."""
+
+    def declines(self, product: ProductCode, stage: StageCode) -> None:
+        return None
+
+    def compute(self, product: Product, write: Write) -> Outcome | None:
+        raise PassedOverError
+
+
+def test_in_a_block_the_reference_stands_in_for_what_is_passed_over_and_nothing_stays_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(ahead, "may_fork", lambda: True)
+    before, way = dict(vars(Table)), Elsewhere()
+    code: Any = None
+    product = Product(code, np.ones((1, 2, 3)), np.ones((4, 3, 5)), None)
+    with ahead.compiling_ahead(Table, Definition(), (way,)):
+        assert Table().first(1) == 1
+        assert Table().second(1) == -1
+        written: Any = way.compute(product, None)  # pyright: ignore[reportArgumentType]
+        assert written.shape == (4, 2, 5)
+        assert not written.any()
+    assert dict(vars(Table)) == before
+    assert "compute" not in vars(way)
+    assert Claims() == claims.CLAIMS
+
+
+class Processes:
+    """Forks nothing, and answers as if processes ended with given statuses; those with None go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.forked, self.killed = 0, list[tuple[int, int]]()
+        self.statuses: dict[int, int | None] = {}
+        monkeypatch.setattr(os, "fork", self.fork)
+        monkeypatch.setattr(os, "waitpid", self.waitpid)
+        monkeypatch.setattr(os, "kill", self.kill)
+
+    def fork(self) -> int:
+        self.forked += 1
+        return self.forked
+
+    def waitpid(self, process: int, how: int) -> tuple[int, int]:
+        status = self.statuses.get(process)
+        return (0, 0) if status is None else (process, status)
+
+    def kill(self, process: int, number: int) -> None:
+        self.killed.append((process, number))
+
+
+def test_copies_that_end_in_an_error_are_replaced_and_none_is_after_one_that_reached_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    system, copies = Processes(monkeypatch), ahead.Copies(2)
+    copies.complete()
+    assert copies.processes == [1, 2]
+    system.statuses = {1: 256}
+    copies.complete()
+    assert copies.processes == [2, 3], "the copy that ended in an error has a successor"
+    system.statuses = {2: 0}
+    copies.complete()
+    copies.complete()
+    assert copies.processes == [3]
+    copies.end()
+    assert system.killed == [(3, signal.SIGKILL)]
+
+
+def test_copies_are_forked_so_many_times_at_most(monkeypatch: pytest.MonkeyPatch):
+    system, copies = Processes(monkeypatch), ahead.Copies(3)
+    for _ in range(2 * ahead.MOST_FORKS):
+        copies.complete()
+        system.statuses = dict.fromkeys(copies.processes, 9)
+    assert system.forked == ahead.MOST_FORKS
+
+
+def may_be_copied(monkeypatch: pytest.MonkeyPatch, threads: int) -> bool:
+    monkeypatch.setattr(ahead, "MOST_COPIES", 4)
+    monkeypatch.setattr(ahead, "thread_count", lambda: threads)
+    return ahead.may_fork()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes fork copies on Linux alone")
+def test_with_one_thread_beside_the_first_thread_within_copies_and_with_a_gpu_nothing_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert may_be_copied(monkeypatch, 2)
+    assert not may_be_copied(monkeypatch, 1)
     answers: list[bool] = []
-    thread = threading.Thread(target=lambda: answers.append(is_armed()))
+    thread = threading.Thread(target=lambda: answers.append(may_be_copied(monkeypatch, 2)))
     thread.start()
     thread.join()
     assert answers == [False]
+    with monkeypatch.context() as patch:
+        patch.setattr(claims.CLAIMS, "are_shared", True)
+        assert not may_be_copied(monkeypatch, 2)
+    monkeypatch.setitem(sys.modules, "cupy", object())
+    assert not may_be_copied(monkeypatch, 2)

@@ -1,96 +1,190 @@
 """Compile the kernels of a first step in several processes at once.
 
 A first step compiles some tens of kernels, each when it is called for the first time, and Numba compiles in one thread
-of a process. So at the first miss the process forks copies of itself, which take the same step. A copy that comes to a
-kernel which another process compiles goes on without it, to kernels further on:
+of a process. So when the process comes to a kernel that is to be compiled, it forks copies of itself, which take the
+same step. A copy that comes to a kernel which another process compiles goes on without it, to kernels further on:
 
-    process    compiles 1   waits for 2           reads 2 and 3      step done: copies end
-    copy       passes 1     compiles 2   passes 3, compiles 4 ...
-    copy       passes 1     passes 2, compiles 3
+    process    compiles 1   reads 2   waits for 3 ...         step done: copies end
+    copy       passes 1     compiles 2      passes 3, 4    compiles 5
+    copy       passes 1     passes 2        compiles 3     compiles 4
 
-All kernels reach the process by the cache. Copies compute nonsense, because they lack what they pass over, and nobody
-reads it: a copy never leaves the block, and nothing of it outlives the step but files of the cache.
+All kernels reach the process by the cache. In place of what a copy passes over it takes the reference's results, and
+zeros for those of a product, which would take the reference long: so its numbers are not the process's. Nobody reads
+them: a copy never leaves the block, and nothing of it outlives the step but files of the cache.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-import resource
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from functools import wraps
+from typing import Any
 
-from emu.backends.numba.claims import CLAIMS
+import numpy as np
+
+from emu.backends.interface import Outcome, Write
+from emu.backends.numba.claims import CLAIMS, PassedOverError
 from emu.backends.numba.compiling import thread_count
+from emu.backends.product import Given, Product, Way
 
-#: Copies at most. The process itself mostly waits, so that a copy more than processors would compile nothing more; a
-#: step of lenet has four kernels that take a second or more, and its longest alone takes a third of the time.
+#: Of Linux's `prctl`: the signal that a process gets when its parent ends.
+PR_SET_PDEATHSIG = 1
+#: Copies at a time, at most: a step of lenet has some ten kernels that take longer than half a second.
 MOST_COPIES = 4
+#: Copies in all, at most, with those that replace others which came to an error in numbers that are not the process's.
+MOST_FORKS = 16
 
 
 @contextmanager
-def compiling_ahead() -> Generator[None, None, None]:
+def compiling_ahead(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Generator[None, None, None]:
     """Let copies of this process compile ahead in the block, if it comes to a kernel that is not compiled yet.
 
     The block must change this process's memory alone: the copies run it as well. With one thread (`EMU_THREADS`), in a
     thread other than the first, and with a GPU, whose driver survives no fork, nothing is copied.
+
+    Args:
+        table: class of the kernels.
+        reference: the reference's kernels.
+        ways: the ways to compute products.
     """
-    copies: list[int] = []
-    if _may_fork():
-        CLAIMS.before_first = lambda: copies.extend(_fork(min(thread_count(), MOST_COPIES)))
-    try:
+    if not may_fork():
         yield
+        return
+    copies = Copies(min(thread_count(), MOST_COPIES))
+    CLAIMS.are_shared, CLAIMS.at_miss = True, copies.complete
+    has_ended = False
+    try:
+        with _replacing(table, reference, ways):
+            yield
+        has_ended = True
     finally:
         if CLAIMS.passes_over:
-            _leave()
-        CLAIMS.before_first, CLAIMS.are_shared = None, False
-        for copy in copies:
-            with suppress(OSError):
-                os.kill(copy, signal.SIGKILL)  # at worst it leaves a part of a file, which nobody reads
-                os.waitpid(copy, 0)
+            os._exit(not has_ended)  # at once: no handler of the process it was copied from is called
+        CLAIMS.are_shared, CLAIMS.at_miss = False, None
+        CLAIMS.give_up_all()
+        copies.end()
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
+    """Return whether copies of this process may compile ahead of it."""
     return (
         sys.platform == "linux"
-        and thread_count() > 1
+        and min(thread_count() - 1, MOST_COPIES) > 0
         and threading.current_thread() is threading.main_thread()
         and "cupy" not in sys.modules
-        and CLAIMS.before_first is None
         and not CLAIMS.are_shared
     )
 
 
-def _fork(copies: int) -> list[int]:
-    """Fork so many copies; return their processes, and in each copy none."""
-    CLAIMS.are_shared = True
-    processes: list[int] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: a copy uses none, and no lock of another's
-        for _ in range(copies):
-            process = os.fork()
-            if process == 0:
+class Copies:
+    """Copies of this process.
+
+    Attributes:
+        most: how many there are at a time.
+        processes: those that have not ended, as far as is known.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.processes: list[int] = []
+        self._forks_left = MOST_FORKS
+
+    def complete(self) -> None:
+        """Fork copies that are missing, unless a copy has reached the end: it has left nothing to be compiled.
+
+        Raises:
+            PassedOverError: this process is a copy now, and passes over what its parent has claimed.
+        """
+        for process in list(self.processes):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                self.processes.remove(process)
+                self._forks_left = self._forks_left if status else 0
+        while len(self.processes) < self.most and self._forks_left:
+            self._forks_left -= 1
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of threads: a copy uses none of their locks
+                process = os.fork()
+            if not process:
                 _become_copy()
-                return []
-            processes.append(process)
-    return processes
+                raise PassedOverError
+            self.processes.append(process)
+
+    def end(self) -> None:
+        """Kill the copies that are left, wherever they are: at worst, a part of a file stays that nobody reads."""
+        for process in self.processes:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
 
 
 def _become_copy() -> None:
-    """Pass over kernels, compute in one thread, and print nothing."""
-    CLAIMS.passes_over = True
+    """Die with the parent, claim nothing of what it has claimed, fork no more, use one thread, print nothing."""
+    # A copy has the parent's files open, and with them the lock of the run's folder: it must not live longer.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    CLAIMS.leave_to_parent()
+    CLAIMS.passes_over, CLAIMS.at_miss = True, None
     os.environ["EMU_THREADS"] = "1"
     thread_count.cache_clear()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it may break off anywhere
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
 
 
-def _leave() -> NoReturn:
-    """End a copy at once: nothing is written, and no handler of the process it was copied from is called."""
-    os._exit(0)
+@contextmanager
+def _replacing(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Generator[None, None, None]:
+    """Have what is passed over in the block replaced: kernels by the reference's, products by zeros.
+
+    In the process itself as well, which passes over nothing: a copy goes on within the calls in which it was forked.
+    """
+    names = [name for name in dir(table) if not name.startswith("_") and callable(getattr(table, name))]
+    own = {name: vars(table)[name] for name in names if name in vars(table)}
+    for name in names:
+        setattr(table, name, _or(getattr(table, name), getattr(reference, name)))
+    for way in ways:
+        way.compute = _or_zeros(way.compute, reference)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(table, name)
+        for name, kernel in own.items():
+            setattr(table, name, kernel)
+        for way in ways:
+            del way.compute
+
+
+def _or(kernel: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel of a table whose calls another function takes over if they are passed over."""
+
+    @wraps(kernel)
+    def call(table: Any, *args: Any, **keywords: Any) -> Any:
+        try:
+            return kernel(table, *args, **keywords)
+        except PassedOverError:
+            return instead(*args, **keywords)
+
+    return call
+
+
+def _or_zeros(compute: Callable[[Given, Write], Outcome | None], reference: Any) -> Callable[..., Any]:
+    """Return what computes a product, and writes zeros if the product is passed over."""
+
+    def call(product: Given, write: Write) -> Outcome | None:
+        try:
+            return compute(product, write)
+        except PassedOverError:
+            if isinstance(product, Product):
+                batches = max(product.left.shape[0], product.right.shape[0])
+                shape: tuple[int, ...] = batches, product.left.shape[1], product.right.shape[2]
+            else:
+                shape = product.shape
+            return reference.quantize(np.zeros(shape), None, write, None)
+
+    return call

@@ -114,25 +114,20 @@ def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[...
     # Numba's cache has chosen path and name. Of its files it calls `save`, `load` and `flush` alone.
     files = made._cache
     files._cache_file = Versions(files._cache_path, files._impl.filename_base)
-    made._compile_for_args = _passing_over(made._compile_for_args)  # the first call of a version looks it up there
+    made._compile_for_args = _giving_up(made._compile_for_args)  # the first call of a version looks it up there
     return made
 
 
-def _passing_over(compile_for: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what compiles a function for a call, and has the call do nothing if another process compiles it."""
+def _giving_up(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what compiles a function for a call, and gives up what it has claimed if that fails."""
 
-    def compile_or_pass(*args: Any, **keywords: Any) -> Any:
+    def compile_or_give_up(*args: Any, **keywords: Any) -> Any:
         try:
             return compile_for(*args, **keywords)
         except PassedOverError:
-            return _nothing
+            raise
         except BaseException:
-            CLAIMS.give_up_all()  # what cannot be compiled is claimed by nobody
+            CLAIMS.give_up_all()
             raise
 
-    return compile_or_pass
-
-
-def _nothing(*args: Any) -> int:
-    """Stand for a kernel that is passed over: write nothing, count nothing."""
-    return 0
+    return compile_or_give_up

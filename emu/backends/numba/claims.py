@@ -14,13 +14,13 @@ from typing import Any, BinaryIO
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system: nobody forks there, and nothing is claimed
+except ImportError:  # not a POSIX system: nothing is shared there, and nothing claimed
     fcntl: Any = None
 
 #: Seconds between two tries to claim what another process compiles.
 TRY_S = 0.005
-#: Seconds after which a process no longer waits for another, and compiles itself. Ten times the longest compilation:
-#: a process that was stopped while it compiled must not stop the others.
+#: Seconds after which a process no longer waits for another, and compiles itself. Several times the longest
+#: compilation: a process that was stopped while it compiled must not stop the others.
 PATIENCE_S = 60.0
 
 
@@ -33,15 +33,16 @@ class Claims:
     """What this process has claimed.
 
     Attributes:
-        before_first: called once, at the first miss, before anything is claimed; None if nothing is to be shared.
         are_shared: other processes compile the same kernels.
         passes_over: this process need not have a kernel that another compiles.
+        at_miss: called when this process has claimed a kernel that is to be compiled; not within another one.
+        files: the locked files of what is claimed, by the kernels' files.
     """
 
-    before_first: Callable[[], None] | None = None
     are_shared: bool = False
     passes_over: bool = False
-    _files: dict[Path, BinaryIO] = field(default_factory=dict[Path, BinaryIO])
+    at_miss: Callable[[], None] | None = None
+    files: dict[Path, BinaryIO] = field(default_factory=dict[Path, BinaryIO])
 
     def claim(self, path: Path, read: Callable[[], Any]) -> Any:
         """Return the kernel that another process saves at `path`, or None: then this process is to compile it.
@@ -53,41 +54,50 @@ class Claims:
         Raises:
             PassedOverError: another process compiles it, and this one need not have it.
         """
-        if self.before_first is not None:
-            before_first, self.before_first = self.before_first, None
-            before_first()
-        if not self.are_shared or path in self._files:
+        if not self.are_shared or path in self.files:
             return None
-        # what a claimed kernel calls is compiled within it: it is waited for. As no kernel calls itself, not even by
-        # way of others, processes never wait for each other in a circle
-        may_pass = self.passes_over and not self._files
-        file, waits_until = path.with_suffix(".claim").open("wb"), time.monotonic() + PATIENCE_S
+        # What a claimed kernel calls is compiled within it, and waited for. No kernel calls itself, not even by way of
+        # others: so processes never wait for each other in a circle.
+        is_outermost = not self.files
+        file, waits_until = _claim_file(path).open("wb"), time.monotonic() + PATIENCE_S
         while not _lock(file):
-            if may_pass:
+            if self.passes_over and is_outermost:
                 file.close()
                 raise PassedOverError
             if time.monotonic() > waits_until:
                 file.close()
                 return None
             time.sleep(TRY_S)
-        self._files[path] = file
+        self.files[path] = file
         kernel = read()
         if kernel is not None:  # saved between the miss and the claim
             self.give_up(path)
+        elif is_outermost and self.at_miss is not None:
+            self.at_miss()
         return kernel
 
     def give_up(self, path: Path) -> None:
         """Give up the claim on a kernel, if there is one."""
-        file = self._files.pop(path, None)
+        file = self.files.pop(path, None)
         if file is not None:
-            # removed while it is locked: whoever has opened it meanwhile finds the kernel saved
-            path.with_suffix(".claim").unlink(missing_ok=True)
+            # Removed while it is locked: whoever has opened it meanwhile finds the kernel saved.
+            _claim_file(path).unlink(missing_ok=True)
             file.close()
 
     def give_up_all(self) -> None:
-        """Give up every claim: a compilation has failed, or has ended."""
-        for path in list(self._files):
+        """Give up every claim: a compilation has failed."""
+        for path in list(self.files):
             self.give_up(path)
+
+    def leave_to_parent(self) -> None:
+        """Forget the claims that a forked process has inherited: they stay those of the process it was forked from."""
+        for file in self.files.values():
+            file.close()  # the lock is on the open file, which the parent has open, too
+        self.files.clear()
+
+
+def _claim_file(path: Path) -> Path:
+    return path.with_suffix(".claim")
 
 
 def _lock(file: BinaryIO) -> bool:

@@ -13,8 +13,7 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, Write
 from emu.backends.kernels import SmallOperation, SmallWrite
 from emu.backends.memory import empty
-from emu.backends.numba import integers, scaled
-from emu.backends.numba.ahead import compiling_ahead
+from emu.backends.numba import ahead, integers, scaled
 from emu.backends.numba.codecs import NumbaCodecs
 from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.ending import Ended, EndedSparse
@@ -95,7 +94,7 @@ class NumbaKernels(NumbaCodecs, HostKernels):
 
     def compiling_ahead(self) -> AbstractContextManager[None]:
         """Return a context in which copies of this process compile ahead, if it comes to a kernel to be compiled."""
-        return compiling_ahead()
+        return ahead.compiling_ahead(NumbaKernels, self._reference, (*WAYS, *SPARSE_WAYS))
 
     def quantize(
         self,

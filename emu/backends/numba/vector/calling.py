@@ -10,7 +10,6 @@ from typing import Any
 import numba
 from numba import types
 
-from emu.backends.numba.claims import PassedOverError
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import I64, IR, address, intrinsic
 
@@ -56,11 +55,6 @@ def array_at(kind: Any, start: int, count: int) -> Any:
     return _CARRAY(_pointer_to(kind, start), (count,))
 
 
-@kernel
-def _nothing() -> int:
-    return 0
-
-
 def entry_of(function: Any, arguments: int) -> int:
     """Return the address at which compiled code calls a kernel of that many int64 arguments and an int64 result.
 
@@ -69,9 +63,6 @@ def entry_of(function: Any, arguments: int) -> int:
     # The kernel's C entry, which takes plain integers: Numba's own convention passes a status and a pointer to the
     # result.
     signature = (types.int64,) * arguments
-    try:
-        function.compile(signature)
-    except PassedOverError:  # called with any arguments, code that takes none does nothing
-        return entry_of(_nothing, 0)
+    function.compile(signature)
     compiled = function.overloads[signature]
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
