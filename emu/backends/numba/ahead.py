@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,9 +126,11 @@ class Copies:
 
 
 def _become_copy() -> None:
-    """Die with the parent, claim nothing of what it has claimed, fork no more, use one thread, print nothing."""
+    """Die with the parent or for it, claim nothing of what it has claimed, fork no more, use one thread, print nothing."""
     # A copy has the parent's files open, and with them the lock of the run's folder: it must not live longer.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError):  # copies share the parent's memory, but not what they write: if it runs out, they go first
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     CLAIMS.leave_to_parent()
     CLAIMS.passes_over, CLAIMS.at_miss = True, None
     os.environ["EMU_THREADS"] = "1"
