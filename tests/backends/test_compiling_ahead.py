@@ -279,6 +279,21 @@ def test_copies_are_forked_so_many_times_at_most(monkeypatch: pytest.MonkeyPatch
     assert system.forked == ahead.MOST_FORKS
 
 
+def test_without_room_for_a_process_and_in_other_threads_nothing_is_forked(monkeypatch: pytest.MonkeyPatch):
+    system, copies = Processes(monkeypatch), ahead.Copies(2)
+    thread = threading.Thread(target=copies.complete)
+    thread.start()
+    thread.join()
+    assert system.forked == 0
+
+    def no_room() -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", no_room)
+    copies.complete()
+    assert not copies.processes
+
+
 def may_be_copied(monkeypatch: pytest.MonkeyPatch, threads: int) -> bool:
     monkeypatch.setattr(ahead, "MOST_COPIES", 4)
     monkeypatch.setattr(ahead, "thread_count", lambda: threads)

@@ -102,6 +102,8 @@ class Copies:
         Raises:
             PassedOverError: this process is a copy now, and passes over what its parent has claimed.
         """
+        if threading.current_thread() is not threading.main_thread():
+            return  # a copy of a thread that computes a range would not come out of that range
         for process in list(self.processes):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
@@ -109,13 +111,11 @@ class Copies:
                 self._forks_left = self._forks_left if status else 0
         while len(self.processes) < self.most and self._forks_left:
             self._forks_left -= 1
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of threads: a copy uses none of their locks
-                process = os.fork()
-            if not process:
+            process = _forked()
+            if process == 0:
                 _become_copy()
                 raise PassedOverError
-            self.processes.append(process)
+            self.processes += [process] if process else []
 
     def end(self) -> None:
         """Kill the copies that are left, wherever they are: at worst, a part of a file stays that nobody reads."""
@@ -125,8 +125,18 @@ class Copies:
                 os.waitpid(process, 0)
 
 
+def _forked() -> int | None:
+    """Fork; return the copy's process, 0 in the copy, and None if the system has no room for another process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: a copy uses none of their locks
+        try:
+            return os.fork()
+        except OSError:
+            return None
+
+
 def _become_copy() -> None:
-    """Die with the parent or for it, claim nothing of what it has claimed, fork no more, use one thread, print nothing."""
+    """Live no longer than the parent, claim nothing that it has claimed, fork no more, use one thread, print nothing."""
     # A copy has the parent's files open, and with them the lock of the run's folder: it must not live longer.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):  # copies share the parent's memory, but not what they write: if it runs out, they go first
