@@ -136,7 +136,7 @@ def _forked() -> int | None:
 
 
 def _become_copy() -> None:
-    """Live no longer than the parent, claim nothing that it has claimed, fork no more, use one thread, print nothing."""
+    """Live no longer than the parent, claim nothing that it has claimed, fork no more, use one thread, be silent."""
     # A copy has the parent's files open, and with them the lock of the run's folder: it must not live longer.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):  # copies share the parent's memory, but not what they write: if it runs out, they go first
