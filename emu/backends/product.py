@@ -63,9 +63,9 @@ class Alignment(NamedTuple):
     An operand's number is an integer times 2**(exponent - point); its exponent is not that of its leading bit.
 
     Attributes:
-        left: int32 exponents, shape of the left operand; any of a zero.
+        left: int32 exponents, in the shape of the left operand; that of a zero may be any.
         right: those of the right operand.
-        points: of both operands.
+        points: the point of the left operand and that of the right one.
     """
 
     left: Array
@@ -112,9 +112,9 @@ class SparseProduct:
 
     Attributes:
         code: the product without its numbers.
-        data: carriers of the stored entries, one line.
+        data: carriers of the stored entries, (entries,).
         dense: carriers (rows, H).
-        addend: carriers (R or 1, H or 1), or None.
+        addend: carriers (R or 1, H or 1), or None; R is `pattern.results`.
         pattern: what is multiplied with what.
     """
 
@@ -126,7 +126,7 @@ class SparseProduct:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Results, columns."""
+        """Shape of the result, (R, H)."""
         return self.pattern.results, self.dense.shape[1]
 
 
@@ -150,7 +150,7 @@ class Way(ABC, Generic[Given]):
 
     @abstractmethod
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return None if this way computes such products, "" if they are of another kind, or why it does not."""
+        """Return None if this way computes such products; "" if they are not its kind; else why it does not."""
 
     def proof(self, product: ProductCode) -> str:
         """Return a clause to add to the planner's proof; "" if there is nothing to add."""
@@ -199,7 +199,7 @@ def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Cho
         stage: what writes it.
     """
     stages = (stage, product.mac.product, product.mac.accumulator)
-    # no compiled code for such codes: all ways but the last decline
+    # only the definition writes such formats: all ways but the last decline
     if any(written is not None and written.format.is_only_defined for written in stages):
         answers: list[str | None] = ["only the reference writes such codes"] * (len(ways) - 1) + [None]
     else:
@@ -207,11 +207,11 @@ def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Cho
             "" if product.is_aligned and not way.reads_alignment else way.declines(product, stage) for way in ways
         ]
     taken = [way for way, answer in zip(ways, answers, strict=True) if answer is None]
-    # If only the definition could take what they leave, it takes all, but for operands that share scales: these have no
-    # other way, and what is left are numbers far from each other.
+    # If nothing but the definition could take what partial ways leave, it takes all. Not of operands that share scales:
+    # partial ways are all they have, and these leave only numbers far from each other.
     if not product.is_aligned and all(way.is_partial for way in taken[:-1]):
         taken = taken[-1:]
-    # Of the ways that would take such a product but for its details, the last is the most general.
+    # The last reason counts: of the ways for this kind of product, the last is the most general.
     reasons = [answer for answer in answers if answer] or [_UNALIGNED] * product.is_aligned
     is_left = len(taken) == 1 and len(ways) > 1
     fallback = reasons[-1] if is_left and reasons else ""

@@ -93,7 +93,14 @@ def is_settled(case: Case, home: StudyFolder) -> bool:
 
 
 class _Remainder:
-    """The runs of a study that are not finished, on an engine."""
+    """The runs of a study that are not settled, trained on an engine.
+
+    Args:
+        home: the study's folder.
+        cases: all runs that were chosen.
+        left: those of them that are not settled.
+        options: how they are run.
+    """
 
     def __init__(self, home: StudyFolder, cases: Sequence[Case], left: Sequence[Case], options: StudyOptions) -> None:
         self.home, self.cases, self.options = home, cases, options
@@ -144,6 +151,10 @@ class _Remainder:
 
 
 def rebuild_study_report(folder: Path) -> Path:
-    """Build the report of a study's folder again; return its path."""
+    """Build the report of a study's folder again; return its path.
+
+    Raises:
+        ConfigError: the folder is not that of a study, or is damaged.
+    """
     study = checked(Study, RunFolder(folder).read_json(STUDY), file=str(folder / STUDY))
     return build_study_report(study, StudyFolder(folder))

@@ -38,14 +38,14 @@ class Mac(Drawn):
             `ap_fixed<32,16>` does, and else `nearest_even`.
         overflow: rule of every product and add; without, the one that the texts bring. None means each format's
             default.
-        scales: where each level of scales of the operands enters, the finest first, as a text with commas: "in_block"
-            (a part of each term of the sum), "at_promotion" (where a run's sum is added to the wider accumulator) or
-            "at_result" (the finished sum is multiplied, rounded to binary32).
+        scales: where each level of scales of the operands enters, the finest first; may be given as a text with commas:
+            "in_block" (a part of each term of the sum), "at_promotion" (where a run's sum is added to the wider
+            accumulator) or "at_result" (the finished sum is multiplied, rounded to binary32).
 
     Raises:
-        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero,
-            formats that a unit of blocks cannot have, texts that do not bring the same modes, or scales that enter at a
-            promotion where `order` has none.
+        FormatError: an unknown name, a rule of the other family of formats, a format whose point is open or that has no
+            zero, formats that a unit of blocks cannot have, texts that do not bring the same modes, or scales that
+            enter at a promotion where `order` has none.
 
     Examples:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -158,6 +158,7 @@ class Mac(Drawn):
         return cls(accumulator=unit.accumulator, order=unit.order, **modes, scales=unit.scales)
 
     def _require_exact_products(self) -> None:
+        # blocks and runs multiply exactly; a promotion also needs an accumulator that is a format
         name = "promote" if isinstance(self.order, Promote) else "blocks"
         if self.product != "exact":
             raise FormatError(f"`product` must be exact where `order` is {name}, got {self.product}; leave it out")
@@ -191,13 +192,15 @@ class Mac(Drawn):
             )
 
     def require_order(self, *, is_aligned: bool = False) -> None:
-        """Raise unless the adds can be made for a product other than one of matrices, or of operands without scales.
+        """Raise if this order cannot add up the terms of one sum.
+
+        A product of matrices asks its `inner` unit, which promotes nothing. In any other sum a promotion is refused.
 
         Args:
             is_aligned: whether the operands share scales that are part of each term.
 
         Raises:
-            FormatError: the order promotes sums, or sums groups of products that share scales.
+            FormatError: the order promotes sums; or it sums groups that share scales, and the operands share none.
         """
         if isinstance(self.order, Promote):
             raise FormatError(
@@ -267,6 +270,7 @@ def common_modes(
 def _require_common(
     what: str, distinct: Collection[str | None], brought: Mapping[str, str | None], written: Mapping[str, str | Format]
 ) -> None:
+    # `brought`: which mode or rule each of the formats that are `written` has; None for none
     if len(distinct) > 1:
         sources = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
         without = [f"{parse(fmt)} for {fmt}" for name, fmt in written.items() if brought[name]]

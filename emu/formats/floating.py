@@ -10,9 +10,9 @@ fraction 0 is zero:
 
     e5m10 hidden-one    0x0000 is 0, 0x0001 is 2**-15 * (1 + 2**-10), 0x0400 is 2**-14
 
-Special codes are the highest magnitudes, NaN above infinity. `nans` says which codes are NaN: the whole
-all-ones exponent with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0
-("negative_zero", fnuz), nowhere ("none"). Infinity, if there is one, is the code right below the NaNs (for
+Infinity and NaN have the highest magnitudes, NaN above infinity, unless NaN is the code of -0. `nans` says which codes
+are NaN: the all-ones exponent but for infinity ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0
+("negative_zero", fnuz), or no code ("none"). Infinity, if there is one, is the highest magnitude below the NaNs (for
 "ieee": the all-ones exponent with fraction 0).
 """
 
@@ -62,8 +62,8 @@ class Float(Drawn):
         signed: whether there is a sign bit.
         zero: whether code 0 is zero. If not (unsigned formats only), it is 2**-bias, and there are no subnormals.
         hidden_one: whether the hidden bit is one at exponent field 0 too, as in formats inside NVDLA. Then there are no
-            subnormals. As under `ftz`, a result is rounded on the grid around the smallest number, 2**-bias * (1 +
-            2**-fraction_bits), and if it comes out smaller, 2**-bias itself included, it is written as 0 of its sign.
+            subnormals: the smallest number is 2**-bias * (1 + 2**-fraction_bits). As under `ftz`, a small result is
+            first rounded on that number's grid; if it then is smaller, as 2**-bias is, it is written as 0 of its sign.
 
     Raises:
         FormatError: a width is out of range, the special codes do not fit, or float64 cannot hold every value.
@@ -157,9 +157,9 @@ class Float(Drawn):
 
     @property
     def lowest_index(self) -> int:
-        """How many steps code 0 lies above zero: 0, or 2**fraction_bits if zero has no code.
+        """How many steps above zero code 0 lies: 0, or 2**fraction_bits if zero has no code.
 
-        Of a format whose hidden bit is always one, code 0 is zero, and the other codes lie as if it were not.
+        2**fraction_bits also if the hidden bit is always one: code 0 is zero then, but code 1 lies one step further up.
         """
         return 0 if self.zero and not self.hidden_one else 1 << self.fraction_bits
 
@@ -193,6 +193,7 @@ class Float(Drawn):
 
     @property
     def _all_ones(self) -> int:
+        # the highest magnitude code: all bits of exponent and fraction, without the sign
         return self.sign_code - 1
 
     @property
@@ -263,7 +264,8 @@ class Float(Drawn):
         """Distance from `value` to the next value of larger magnitude.
 
         Args:
-            value: any finite real. Beyond the maximum the grid is continued.
+            value: any finite real. The grid is continued beyond the maximum, and down to 0 in a format that has no
+                subnormals.
 
         Raises:
             FormatError: `value` is NaN, infinite, or no number.
@@ -330,7 +332,7 @@ class Float(Drawn):
         return inside
 
     def _split(self, magnitude: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return significand (in units of the last place) and exponent, subnormals at emin."""
+        """Return significand, an integer in units of the last place, and exponent; that of subnormals and 0 is emin."""
         exponent = np.maximum(np.frexp(magnitude)[1] - 1, self.emin).astype(np.int64)
         exponent = np.where(magnitude == 0, self.emin, exponent)
         # in two steps: one would overflow where the exponent range is that of float64
@@ -352,7 +354,7 @@ class Float(Drawn):
         # The significand of a normal number has its leading bit at 2**fraction_bits. Added, this bit raises the
         # exponent field by 1, from exponent - emin to the biased exponent; a subnormal number has none, and the field
         # stays 0.
-        # The sum is the index of `max_index`: steps above zero.
+        # The sum is an index, as `max_index` is one: steps above zero.
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
@@ -362,27 +364,29 @@ class Float(Drawn):
             lowest = np.uint64(self.lowest_index)
             numbered = np.isfinite(wide) & ((wide != 0) | (not self.zero))
             code = np.where(numbered, code, lowest) - lowest
-        # infinities and NaN come last: their digits above mean nothing
+        # infinities and NaN, which counted as 0 above, get their codes here and below
         if self.infinity_code is not None:
             code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
         negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))
         code = np.where(negative, code | np.uint64(self.sign_code), code)
-        # NaN last, since it also drops the sign
+        # after the sign, which the code of a NaN does not take over
         if self.nan_code is not None:
             code = np.where(np.isnan(wide), np.uint64(self.nan_code), code)
         return code.astype(self.code_dtype)
 
     def decode(self, codes: Array) -> Array:
-        """Return the values of `codes` in the carrier dtype; subnormal codes under DAZ give 0 of their sign, or +0.
+        """Return the values of `codes` in the carrier dtype, in the shape of `codes`.
+
+        Subnormal codes under DAZ give 0 of their sign; +0 if the format has no -0.
 
         Raises:
-            FormatError: something else than integers, or a code that does not fit the width.
+            FormatError: `codes` are no integers, or one does not fit the width.
         """
         wide = as_codes(self, codes)
         magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
-        # clipped to max_code, so that special codes decode to some finite number, which is replaced
-        value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))  # special codes come below
-        if self.daz:  # and then there is a zero
+        # clipped to max_code, so that special codes decode to some finite number, which is replaced below
+        value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))
+        if self.daz:  # only formats with subnormals at field 0 have it
             value = np.where(magnitude_code >> self.fraction_bits == 0, 0.0, value)
         special = magnitude_code >= self.first_special_code
         # -1 equals no magnitude code
@@ -395,8 +399,8 @@ class Float(Drawn):
         return np.where(signed, -value, value).astype(self.carrier)
 
     def _decode_magnitude(self, code: NDArray[np.int64]) -> NDArray[np.float64]:
-        # These are fields of the index. If the hidden bit of code 0 is 1, they
-        # exceed those of the code by 1, and emin is 1 less.
+        # Exponent field and fraction of the index, not of the code: if field 0 has a hidden one, the index's field is
+        # greater by 1. emin is then less by 1, so that one formula serves both.
         index = code + self.lowest_index
         field = index >> self.fraction_bits
         fraction = index & ((1 << self.fraction_bits) - 1)

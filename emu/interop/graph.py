@@ -158,7 +158,7 @@ class Graph:
 
     @property
     def reads_floats(self) -> bool:
-        """Whether the first input has float32 numbers; else it has tokens."""
+        """Whether the first input has float32 numbers; else it has integers: tokens, or elements of 8 bits."""
         return self._source.inputs[0].is_float
 
     def wired(self, batch: int | None = None) -> Wired:
@@ -182,7 +182,7 @@ class Graph:
         """Compute the outputs for arrays in the order of the inputs.
 
         Args:
-            *arrays: float32, or integers of tokens, one for each input.
+            *arrays: one for each input: numbers that become float32, tokens, or elements of 8 bits.
             device: formats and units of every tensor: a name, a path, or what `emu.device` returns.
             backend: backend that computes.
             counters: receives registers and flags by step and role.
@@ -192,7 +192,9 @@ class Graph:
 
         Raises:
             ShapeError: the number of arrays, or their shapes, are not the graph's.
-            ConfigError: a node cannot be computed for these shapes.
+            FormatError: tokens or elements are no integers, or elements do not fit 8 bits.
+            ConfigError: a node cannot be computed for these shapes, a function cannot for the device's formats, or a
+                token has no row in its table.
         """
         wired, results = self._computed(arrays, device, backend, counters)
         return [on_host(results[name].array) for name in wired.returns]
@@ -227,7 +229,7 @@ class Machine:
     Attributes:
         runner: runs operations on it.
         tape: runs primitives with the runner.
-        constants: parameters and moments in its formats, by step, then part.
+        constants: parameters in its formats, and moments in float32, by step, then part.
     """
 
     def __init__(self, wired: Wired, device: Device, backend: str, counters: CounterTable | None = None) -> None:
@@ -258,7 +260,7 @@ class Machine:
         return self.tape.constant(self.runner.run(Operation("quantize", (value,)), role, layer))
 
     def inputs(self, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
-        """Return inputs: floats in the format of the network's input, tokens as they are."""
+        """Return inputs: floats in the device's format of activations, integers as they are."""
         require_tokens(self._wired, arrays)
         return tuple(self._input(name, x) for name, x in zip(self._wired.inputs, arrays, strict=True))
 
@@ -286,6 +288,7 @@ def require_tokens(wired: Wired, arrays: Sequence[Array]) -> None:
 
 
 def _in_shape(array: Array) -> Value:
+    # for runs in shapes alone: shape, dtype and format, without the numbers
     fmt = PRESETS["fp32"] if array.dtype.kind == "f" else None
     return Value(ShapeArray(array.shape, array.dtype), fmt)
 
@@ -295,7 +298,7 @@ def _as_input(x: Any, item: Input) -> Array:
 
     Raises:
         ShapeError: another shape than the file declares.
-        FormatError: numbers with fractions for tokens.
+        FormatError: numbers with fractions for integers, or integers that do not fit the input's 8 bits.
     """
     array = np.asarray(as_numbers(x, item.name))
     # the first axis is the batch, which may be any; `strict=False`, because the number of axes is compared below

@@ -40,6 +40,7 @@ class Embedding(Layer):
 
     @override
     def parameters(self) -> tuple[Parameter, ...]:
+        # fans of a square matrix, not of the table: the range of first values does not depend on the number of tokens
         shape, fans = (self.tokens, self.features), (self.features, self.features)
         return (Parameter("weight", shape, self.initialiser, *fans, is_table=True),)
 
@@ -61,6 +62,7 @@ class Position(Layer):
 
     @override
     def parameters(self) -> tuple[Parameter, ...]:
+        # fans as in `Embedding`: the range of first values does not depend on the length
         shape, fans = (self.length, self.features), (self.features, self.features)
         return (Parameter("weight", shape, self.initialiser, *fans, is_table=True),)
 
@@ -114,12 +116,13 @@ class Attention(Layer):
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return what softmax reads and writes."""
         yield FunctionTensor(f"{self.name}.scores", "activation", "to enter a softmax")
+        # `loss` is the role of the host, which computes the exponentials and their sum
         yield FunctionTensor(f"{self.name}.weights", "loss", "to compute a softmax")
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         count, length, features = x.shape
-        # (N, T, heads, features / heads)
+        # (N, T, heads, d) with d = features / heads
         apart = (count, length, self.heads, features // self.heads)
 
         def headed(part: Literal["query", "key", "value"], axes: tuple[int, ...]) -> Tensor:

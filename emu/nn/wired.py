@@ -27,7 +27,7 @@ Array = NDArray[Any]
 _FP32 = PRESETS["fp32"]
 #: Primitives that only move numbers, and write none.
 _MOVES = {"reshape", "flatten", "transpose", "expand", "take"}
-#: Primitives that compute elementary functions, and those whose slopes are tensors of their own.
+#: Primitives that compute elementary functions, and those of them whose slope the backward pass writes as a tensor.
 _FUNCTIONS = {"sigmoid", "tanh", "gelu", "exp", "log", "erf", "elu"}
 _SLOPED = {"sigmoid", "tanh", "gelu", "erf", "elu"}
 
@@ -72,7 +72,7 @@ class Step(Layer):
         options: the primitive's own.
         kind: what the graph calls it, such as "Conv".
         held: its parameters.
-        running: its moments.
+        running: its running moments.
         values: first values of parameters and moments, by part.
     """
 
@@ -127,6 +127,7 @@ class Step(Layer):
     @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return what an elementary function reads and writes."""
+        # `loss` is the role of the host, which computes the inner steps of these two
         if self.primitive in ("softmax", "normalise"):
             yield FunctionTensor(self.name, "loss", f"to compute {self.primitive} in step '{self.name}'")
         if self.primitive not in _FUNCTIONS:
@@ -180,6 +181,7 @@ class Wired(Layer):
     result: Shape
     source: str
     trace: Trace
+    # steps for inputs of other shapes than `shapes`, each traced once
     _made: dict[tuple[Shape, ...], tuple[Step, ...]] = field(default_factory=dict[Any, Any])
 
     @override
@@ -205,7 +207,6 @@ class Wired(Layer):
     @override
     def token_count(self) -> int | None:
         """Number of rows of the table in which the first step looks tokens up; None if the input is no tokens."""
-        # only a first step that looks tokens up makes the input tokens
         first = self.steps[0]
         return first.held[0].shape[0] if first.primitive == "embedding" else None
 
@@ -256,7 +257,6 @@ class Wired(Layer):
         """Return the steps for inputs of some shapes."""
         if shapes == self.shapes:
             return self.steps
-        # traced once for each shape of the inputs
         if shapes not in self._made:
             self._made[shapes] = self.trace(shapes)
         return self._made[shapes]

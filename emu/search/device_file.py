@@ -66,7 +66,12 @@ def _text(content: Mapping[str, Any], comment: str) -> str:
 
 
 def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    """Return the lines of a table: its own values, then its tables."""
+    """Return the lines of a table without its header: its own values, then its tables.
+
+    Args:
+        table: keys and values.
+        path: keys, as TOML writes them, that lead to the table.
+    """
     # before any table: after a header, keys belong to that table
     own = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not _is_below(value)]
     lines = [*own, ""] if own else []
@@ -97,7 +102,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: object) -> str:
-    # before numbers: repr would give Python's True
+    # `repr` below is for numbers, and would give Python's True
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -40,7 +40,8 @@ class Verdict(NamedTuple):
         values: values of the objectives.
         violations: by how much each constraint is missed, by its name; 0 or less if it holds.
         means: means of all metrics that objectives and constraints name.
-        samples: their values, by seed of those that are trained; a single one if it depends only on recipe and device.
+        samples: the values of each of them, one for each seed that is trained; a single one if a metric depends only on
+            recipe and device.
         pruned: why no further seed is trained; empty if more seeds may be trained.
     """
 
@@ -73,6 +74,7 @@ class Metrics:
 
     Attributes:
         search: the search.
+        names: metrics of the objectives, then those of the constraints; one may be there twice.
         needs_baseline: whether a metric is a difference to the baseline.
         bounds_shapes: whether a constraint is on a metric that depends only on recipe and device.
     """
@@ -168,12 +170,12 @@ def _violation(bound: Constraint, value: float) -> float:
 
 
 def _half(samples: Sequence[float], confidence: float) -> float:
-    """Return the distance from a mean to the end of its one-sided interval, by Student's t."""
+    """Return the distance from a mean to the end of its one-sided interval, by Student's t; from two samples on."""
     return quantile(confidence, len(samples) - 1) * stdev(samples) / math.sqrt(len(samples))
 
 
 def _judged(bound: Constraint, samples: Sequence[float]) -> float:
-    """Return the value that must hold the bound: the mean, or the end of its interval that is nearer to the bound."""
+    """Return the value that must hold the bound: the mean, or the worse end of its interval."""
     # a spread needs two samples; metrics of shapes have no spread
     if bound.confidence is None or bound.metric in OF_SHAPES or len(samples) < 2:
         return mean(samples)
@@ -187,7 +189,7 @@ def _reason_to_prune(bound: Constraint, samples: Sequence[float]) -> str:
     state = f"{bound.metric} is {mean(samples):.6g} {_bound(bound)} after {len(samples)} of the seeds"
     if bound.prune_margin is not None and missed > bound.prune_margin:
         return f"{state}, missed by more than prune_margin"
-    # even the end of the interval that is nearer to the bound misses it
+    # even the better end of the interval misses the bound
     sure = bound.confidence or _SURE
     if len(samples) > 1 and missed - _half(samples, sure) > 0:
         return f"{state}, and its interval of {sure:.0%} lies beyond"

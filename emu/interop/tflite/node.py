@@ -40,7 +40,7 @@ class Within(NamedTuple):
     Attributes:
         tensors: those of the file.
         write: writes a step.
-        images: names of steps that hold a tensor with its channels second, by the step that holds it as the file does.
+        images: tensors with their channels second, by the name of the step that has them as the file does.
         batch: batch with which the file stores its first input.
         current_batch: batch that the graph is read for.
     """
@@ -75,11 +75,11 @@ class Node:
     # ---- options
 
     def number(self, field: int, kind: str, default: float = 0) -> Any:
-        """Return an option by its field."""
+        """Return an option by the number of its field in the schema; `kind` is its type, such as "Int32"."""
         return default if self._stored.options is None else self._stored.options.number(field, kind, default)
 
     def numbers(self, field: int) -> list[int] | None:
-        """Return integers of an option by its field; None if it is left out."""
+        """Return the integers of an option by the number of its field; None if it is left out."""
         array = None if self._stored.options is None else self._stored.options.array(field, np.int32)
         return None if array is None else [int(x) for x in array]
 
@@ -110,7 +110,7 @@ class Node:
         return tensor.array
 
     def is_given(self, index: int) -> bool:
-        """Return whether there is an operand of a position."""
+        """Return whether the operand is there: optional ones may be left out."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def stored(self, index: int) -> StoredTensor:
@@ -193,6 +193,7 @@ class Node:
         """Write a step, and return its result; `part` ends the step's name if the operator has several."""
         read = tuple(Read(x.name) if isinstance(x, Traced) else Constant(x.array) for x in operands)
         name = f"{self.name}.{part}" if part else self.name
+        # no parameters, moments or first values: weights are constants among the operands
         return self.within.write(name, primitive, read, self.operator, (), (), {}, options)
 
     def reshaped(self, x: Traced, shape: Shape, part: str = "") -> Traced:
@@ -226,7 +227,7 @@ class Node:
             entries: elements -> what they become, zero point included, before it is bounded.
             to: how results become elements.
             part: end of the step's name.
-            first: smallest element.
+            first: smallest element: -128, or 0 of uint8.
         """
         # an entry for each of the 256 elements from `first` on
         table = np.asarray(entries(np.arange(first, first + 256, dtype=np.int64)), np.int64)
@@ -234,7 +235,7 @@ class Node:
 
 
 def _element(bound: float, how: Affine) -> int:
-    """Return the element of a number: the quotient is of float32, halves go away from zero."""
+    """Return the element that stands for a number: the quotient is float32, and halves are rounded away from zero."""
     return int(how.zero) + away_from_zero(np.float32(bound) / how.scale)
 
 
@@ -247,5 +248,5 @@ def away_from_zero(x: Any) -> Any:
     return rounded if rounded.ndim else int(rounded)
 
 
-#: What writes the steps of an operator.
+#: Name of an operator -> what writes its steps, and returns its result.
 Rows = Mapping[str, Callable[[Node], Tensor]]

@@ -35,10 +35,14 @@ def build_comparison(runs: Sequence[str | Path], out: str | Path = "compare.html
 
 
 def write_comparison(compared: Sequence[Compared], out: Path) -> None:
-    """Write the page of runs that were read, with links to the reports in their folders.
+    """Write the page that compares runs, with links to the reports in their folders.
+
+    Args:
+        compared: the runs, read already; the others are compared with the first.
+        out: file of the page; an older one is replaced, atomically.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the page cannot be written.
     """
 
     def link(run: Compared) -> str:
@@ -85,6 +89,7 @@ def comparison_page(compared: Sequence[Compared], link: Callable[[Compared], str
 
 
 def _line(run: Compared, address: str) -> Html:
+    # an empty address: the run has no report to link to
     model, device = run.evidence.run.name()
     name = element("a", run.name, href=address) if address else element("strong", run.name)
     return join([name, f": {model} on {device}. {run.evidence.outcome.sentence()}"])

@@ -17,6 +17,7 @@ from emu.report.run_data import RunData, table_of, tables_of
 
 #: Sizes in pixels.
 BOX_WIDTH, BOX_HEIGHT = 142, 40
+#: Distances: from a box to the next one below, an arrow between top layers, from a frame to its boxes, body to branch.
 _GAP, _ARROW, _PAD, _BRANCH = 16, 20, 10, 18
 #: Most characters of a name in a box.
 MOST_CHARACTERS = 19
@@ -81,7 +82,7 @@ def drawing(nodes: Sequence[Node], boxes: Mapping[str, Box]) -> Html:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of a drawing that begins and ends on the axis of its column.
+    """A part of a drawing: a box, a frame, or a column of these.
 
     Attributes:
         markup: elements.
@@ -109,7 +110,10 @@ def _top(node: Node, boxes: Mapping[str, Box], *, has_arrow: bool) -> Html:
 
 
 def _box(node: Node, boxes: Mapping[str, Box], x: int, y: int, inside: str) -> _Piece:
-    """Return the box of a layer; in a block, names begin with the block's, which is left out."""
+    """Return the box of a layer, or of a block's sum, with its left top corner at x, y.
+
+    In a block, names begin with the block's and a dot: this is `inside`, and left out; "" for a top layer.
+    """
     colour, ink, text = boxes[node.name]
     short = node.name.removeprefix(inside)
     short = short if len(short) <= MOST_CHARACTERS else f"{short[: MOST_CHARACTERS - 1]}\u2026"
@@ -128,7 +132,7 @@ def _box(node: Node, boxes: Mapping[str, Box], x: int, y: int, inside: str) -> _
 
 
 def _column(nodes: Sequence[Node], boxes: Mapping[str, Box], x: int, y: int, inside: str) -> _Piece:
-    """Return layers from top to bottom, with arrows between them."""
+    """Return layers from top to bottom, with arrows between them; x, y and `inside` as of `_box`."""
     parts, bottom, width, axis = list[Html](), y, BOX_WIDTH, x + BOX_WIDTH // 2
     for i, node in enumerate(nodes):
         if i:
@@ -141,7 +145,10 @@ def _column(nodes: Sequence[Node], boxes: Mapping[str, Box], x: int, y: int, ins
 
 
 def _frame(node: Node, boxes: Mapping[str, Box], x: int, y: int, outside: str) -> _Piece:
-    """Return a residual block: its layers, its branch beside them, and the sum below."""
+    """Return a residual block: its layers, its branch beside them, and the sum below.
+
+    `outside` is what names begin with in the block around this one; "" if it is a top layer.
+    """
     inside = f"{node.name}."
     # The fork is as high as the middle of a plain box, where the arrow from the layer before arrives.
     left, fork = x + _PAD, y + BOX_HEIGHT // 2

@@ -111,6 +111,7 @@ def _about_learning(searched: Searched) -> list[str]:
 
 
 def _rule(constraint: dict[str, float | str | None]) -> str:
+    # such as `test accuracy at least 98.00%, 95% sure`
     metric = str(constraint["metric"])
     kind = "at_least" if constraint["at_least"] is not None else "at_most"
     bound = constraint[kind]
@@ -121,6 +122,7 @@ def _rule(constraint: dict[str, float | str | None]) -> str:
 
 
 def _table(searched: Searched) -> Section | None:
+    # without a front, the trials that miss the constraints by least are listed
     trials = listed(searched)
     if not trials:
         return None
@@ -129,6 +131,7 @@ def _table(searched: Searched) -> Section | None:
 
 
 def _variables(searched: Searched) -> Section | None:
+    # one picture of all variables, then one for each objective
     pictures = [
         parallel_picture(searched),
         *(slices_picture(searched, index) for index in range(len(searched.metrics))),
@@ -179,7 +182,7 @@ def _failed(searched: Searched) -> Section | None:
 
 
 def markdown(searched: Searched) -> str:
-    """Return the table of the front as Markdown."""
+    """Return the table of the front, or of what `listed` gives in its place, as Markdown."""
     heads = header(searched)
     lines = [markdown_row(heads), markdown_row(["---"] * len(heads))]
     lines += [markdown_row(cells(searched, trial)) for trial in listed(searched)]

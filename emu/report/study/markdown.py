@@ -27,7 +27,12 @@ def header(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def cells(row: Row, broken: str) -> dict[str, str]:
-    """Return column -> text of a row's cell."""
+    """Return column -> text of a row's cell; a column without a text has nothing to show.
+
+    Args:
+        row: a device over all seeds.
+        broken: what went wrong first in its runs.
+    """
     values, reasons = list(row.accuracies.values()), "; ".join(dict.fromkeys(row.failures.values()))
     texts = {DEVICE: row.called, "bits": str(row.bits)}
     if not values:
@@ -57,7 +62,10 @@ def cells(row: Row, broken: str) -> dict[str, str]:
 
 
 def tables(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> str:
-    """Return a table per title, each of its rows with what went wrong first; bold where a device fails."""
+    """Return a table per title, from its rows, each with what went wrong first.
+
+    The difference is bold in rows that fail, as `Row.fails` says.
+    """
     parts: list[str] = []
     for title, rows in groups:
         names = header([row for row, _ in rows])

@@ -1,12 +1,13 @@
 """Operands whose results land where hardware goes wrong: a result is chosen, and the operation solved for operands.
 
-    result wanted       half a step and one far bit above a number of the format, all ones
-    multiply            a odd, any; b = pattern / a modulo 2**n: the low n bits of a * b are the pattern
-    add                 b what a, the nearest number above or below, leaves of it
+    result wanted       for instance half a step and one far bit above a number whose digits are all ones
+    multiply            a any odd number; b = pattern / a modulo 2**n: the low n bits of a * b are the pattern
+    add                 a the number of its format next to the result; b what is left of the result
     divide              b any; a the number nearest to result * b
 
 Not every aim hits, and none needs to: `cells.py` counts what was hit. Numbers are pairs (n, e) of Python integers,
-n * 2**e.
+n * 2**e. An index counts steps of a format's grid from 0 up. The guard is the first bit that rounding drops, half a
+step; places behind it count from 1.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from emu.testing.hard import last_index, normal_index
 from emu.testing.vectors.description import Codes, Description
 from emu.testing.vectors.selection import SELECTIONS
 
-#: Operands of a matmul's other terms cancel each other one time in so many.
+#: One time in so many the other terms of a matmul are pairs that cancel each other.
 CANCELLING = 3
-#: Those terms, at most: their order and number are what a unit's accumulator sees of them.
+#: Most terms in such pairs.
 MOST_CANCELLING = 64
-#: Draws of factors whose product must have a certain length: about half of them do.
+#: Most draws of factors whose product must have a certain length: about half of them do.
 TRIES = 8
-#: Bits of a fixed-point format, at most.
+#: Most bits of a fixed-point format.
 MOST_BITS = 64
-#: Digits of a quotient or a pattern that stands for "just beside".
+#: Binary places behind the point of a quotient; and places down to the bit that stands for "just beside".
 FAR = 200
 
 
@@ -48,7 +49,13 @@ class Number(NamedTuple):
 
 
 def code_beside(fmt: Format, number: Number, *, up: bool) -> int:
-    """Return the code of a number, or of its neighbour toward zero or, `up`, away from it, inside the range."""
+    """Return the code of a number; of one that the format does not have, that of a neighbour.
+
+    Args:
+        fmt: format of the code.
+        number: one beyond the range becomes the end of the range; a negative one, the lowest of an unsigned format.
+        up: whether the neighbour is the one away from zero; else it is the one toward zero.
+    """
     n, e = abs(number.n), number.e
     negative = number.n < 0 and fmt.signed
     # an unsigned format has nothing nearer to a negative number than 0
@@ -70,10 +77,10 @@ def code_beside(fmt: Format, number: Number, *, up: bool) -> int:
 
 
 def _shifted(n: int, up: int, away: bool) -> int:
+    # n * 2**up as an integer, for n >= 0: rounded down or, if `away`, up
     if up >= 0:
         return n << up
     whole = n >> -up
-    # what was shifted out is not 0: the neighbour away from zero is one step on
     return whole + (away and whole << -up != n)
 
 
@@ -107,6 +114,15 @@ class Aim:
     Args:
         description: the operation.
         seed: of what is drawn.
+
+    Attributes:
+        d: the operation.
+        random: draws.
+        formats: those of the operands.
+        out: format of whose numbers a result lies at, or beside.
+        reach: exponents that results can have, about.
+        bits: see `operands`.
+        up: which neighbour of a number an operand takes whose format does not have it; None: either, drawn.
     """
 
     def __init__(self, description: Description, seed: int) -> None:
@@ -116,14 +132,15 @@ class Aim:
             self.out = Fixed(min(_digits(self.formats[0]) + 1, MOST_BITS), 0, signed=True)
         self.reach = _reach(description)
         self.bits: list[int] = []
-        self.up: bool | None = None  # which neighbour of a target that an operand has not; None: either
+        self.up: bool | None = None
 
     def operands(self, count: int, bits: Sequence[int] = (), at: Target = "cells") -> tuple[Codes, ...]:
         """Return codes of operands, shapes of `Description.shape_of` for so many vectors.
 
         Args:
             count: how many.
-            bits: places behind the guard at which a dropped bit is wanted alone; none: any, and other results first.
+            bits: places behind the guard. If any are given, results are wanted that have one dropped bit, at one of
+                these places, and perhaps the guard; "ends" is then as "cells".
             at: what is aimed at: all cells, results at the ends of the format alone, or sums that cancel.
         """
         rows: list[tuple[list[int], ...]] = []
@@ -138,8 +155,9 @@ class Aim:
     # ---- results ----------------------------------------------------------------------------------------------------
 
     def _targets(self) -> Iterator[Number]:
-        """Yield results to aim at: first each end of the format with each remainder, then such that are drawn."""
+        """Yield results to aim at: first each end of the format with each remainder, then drawn ones."""
         top, ends = last_index(self.out), self._ends()
+        # twice: most operations are solved with a drawn operand, and a second one may hit where the first did not
         for _ in range(2):
             for index in ends:
                 # halves (n, d) of `_beside`: 1/2, 3/4, 0 and 1/4 of a step
@@ -151,7 +169,7 @@ class Aim:
         self.up = None
         while True:
             sign = self.random.choice((1, -1))
-            # 0 to 2 a dropped bit alone, 3 to 5 as below, 6 to 8 any index
+            # 0 to 2 one dropped bit alone, 3 to 5 the special indices below, 6 to 8 any index
             kind = self.random.randrange(9)
             if kind < 3:
                 yield self._alone(sign)
@@ -175,7 +193,7 @@ class Aim:
         return [top, 0, *([normal - 1, normal] if normal > 1 else []), *lowest]
 
     def _at_ends(self) -> Iterator[Number]:
-        """Yield results a drawn part of a step beyond the format's ends."""
+        """Yield results a drawn part of a step, and perhaps a far bit, beside the indices of `_ends`."""
         ends = self._ends()
         while True:
             half = self.random.choice(((1, 1), (self.random.getrandbits(2), 2), (self.random.getrandbits(20), 20)))
@@ -183,9 +201,9 @@ class Aim:
             yield self._beside(self.random.choice(ends), half, FAR, self.random.choice((0, 1, -1)), sign)
 
     def _alone(self, sign: int) -> Number:
-        """Return an even number of few digits, with one dropped bit behind the guard, and perhaps the guard."""
+        """Return a number with one dropped bit behind the guard, and perhaps the guard; mostly even, often short."""
         digits, room = _digits(self.out), MOST_BITS
-        # exact sums and products of operands of about the same size have no more digits than these together
+        # exact products, and sums of operands of about the same size, have no more digits than the operands together
         far = max(sum(map(_digits, self.formats)), 2)
         bit = self.random.choice(self.bits) if self.bits else self.random.randint(1, far)
         if self.bits and len(self.formats) == 1:  # the operand has the digits that are kept, the guard and the bit
@@ -202,7 +220,8 @@ class Aim:
         # in two's complement the digits of a negative number go up: one bit more there is one less in magnitude
         side = self.random.choice((1, -1)) if isinstance(self.out, Fixed) and sign < 0 else 1
         half = self.random.choice(((1, 1), (0, 1)))
-        if self.bits and side < 0:  # one step more, less the bit, or half a step of either parity, less the bit
+        if self.bits and side < 0:
+            # the bit is taken away: from a whole step more, or from half a step above a number of either parity
             index = index + 1 if half == (0, 1) else index ^ self.random.getrandbits(1)
         return self._beside(index, half, bit, side, sign)
 
@@ -211,10 +230,19 @@ class Aim:
             yield self._alone(self.random.choice((1, -1)))
 
     def _short(self) -> int:
+        # a drawn number of digits
         return self.random.randint(1, max(self.out.width_bits - 1, 1))
 
     def _beside(self, index: int, half: tuple[int, int], depth: int, side: int, sign: int) -> Number:
-        """Return a number so many steps, `half` = (n, d) of n / 2**d steps, and `side` a far bit above 0."""
+        """Return a number a part of a step and one far bit above a number of the result's format.
+
+        Args:
+            index: of that number.
+            half: (n, d), a part of n / 2**d steps.
+            depth: places from the last one of that part down to the far bit.
+            side: 1 to add the far bit, -1 to take it away, 0 for none.
+            sign: 1, or -1 for the negative of all this.
+        """
         n, e = at_index(self.out, index)
         more, digits = half
         # in units of 2**-lowest of a step: the number, the part of a step, and one far bit
@@ -222,7 +250,7 @@ class Aim:
         return Number(sign * ((n << lowest) + (more << depth) + side), e - lowest)
 
     def _index(self) -> int:
-        """Return an index whose number the operation can reach."""
+        """Return the index of a number of the result's format; of floats, one that the operation can reach, about."""
         out = self.out
         if isinstance(out, Fixed):
             return self.random.getrandbits(max(out.width_bits - out.signed, 1)) >> self.random.randrange(out.width_bits)
@@ -239,13 +267,14 @@ class Aim:
     # ---- operands ---------------------------------------------------------------------------------------------------
 
     def _solved(self, target: Number) -> tuple[list[int], ...]:
+        # a list for each operand: of matmul's factors a code for each term, else one code
         target = self._before_stages(target)
         if self.d.operation == "matmul":
             return self._terms(target)
         return tuple([code] for code in _SOLVERS[self.d.operation](self, target))
 
     def _before_stages(self, target: Number) -> Number:
-        """Return what becomes the target, about, in stages that multiply and add."""
+        """Return the number of which the pipeline, whose stages multiply and add, makes the target, about."""
         # undone from the last stage on: first its addend, then its factor
         for step in reversed(self.d.pipeline):
             if step.plus:
@@ -261,12 +290,18 @@ class Aim:
         return tuple([code] for code in codes)
 
     def _code(self, i: int, number: Number, *, up: bool | None = None) -> int:
+        # which neighbour, if the format does not have the number: `up`, else `self.up`, else either
         chosen = self.up if up is None else up
         away = bool(self.random.getrandbits(1)) if chosen is None else chosen
         return code_beside(self.formats[i], number, up=away)
 
     def _any(self, i: int, *, digits: int | None = None) -> Number:
-        """Return a number of an operand's format, of about magnitude 1 as far as it has those, odd in its digits."""
+        """Return a number of an operand's format, of magnitude about 1 if it has such; for floats, with odd digits.
+
+        Args:
+            i: which operand.
+            digits: how many, at most as many as the format has; None: drawn.
+        """
         fmt = self.formats[i]
         bits = fmt.significand_bits if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
         bits = self.random.randint(1, bits) if digits is None else min(digits, bits)
@@ -279,13 +314,14 @@ class Aim:
         return number_of(fmt, code_beside(fmt, Number(n, e), up=False))
 
     def _power(self, i: int, near: int) -> Number:
-        """Return a power of two, as near to 2**near as an operand's format has one."""
+        """Return a power of two, as near to 2**near as operand `i` can be, negative every other time if it can be."""
         low, high = _exponents(self.formats[i], subnormal=True)
         sign = self.random.choice((1, -1)) if self.formats[i].signed else 1
         return Number(sign, min(max(near, low), high))
 
     def _quotient(self, target: Number, divisor: Number) -> Number:
         """Return target / divisor to many digits."""
+        # no number times 0 is the target: any will do
         if not divisor.n:
             return Number(1, 0)
         sign = -1 if (target.n < 0) != (divisor.n < 0) else 1
@@ -333,7 +369,7 @@ class Aim:
         return codes
 
     def _cancelling_pair(self) -> list[int]:
-        """Return terms whose difference has lost any number of leading digits, all of them of a power of two."""
+        """Return terms that cancel but for one bit, at any place of the first; or a power of two and its neighbour."""
         a = self._any(0, digits=99)
         more = Number(self.random.choice((1, -1)), a.e + self.random.randrange(_digits(self.formats[0]) + 1))
         if not self.random.randrange(8):
@@ -346,7 +382,7 @@ class Aim:
         return [code_beside(self.formats[0], a, up=False), self._code(1, Number(sign * b.n, b.e))]
 
     def _cancelling_product(self) -> list[int]:
-        """Return factors, and an addend that leaves any number of their product's digits."""
+        """Return factors, and an addend that cancels their product but for one bit or what its format cannot hold."""
         a, b = self._any(0, digits=99), self._any(1, digits=99)
         digits = _digits(self.formats[1])
         if self.random.getrandbits(1) and isinstance(self.out, Float) and a.n & 1:
@@ -364,8 +400,9 @@ class Aim:
         return [*codes, self._code(2, Number(-rest.n, rest.e))]
 
     def factors(self, target: Number) -> list[int]:
-        """Return factors: a power of two, any factor, or such that the product's low digits are a pattern."""
+        """Return factors: a power of two, or any number, and the quotient; or such whose product ends in a pattern."""
         first, second = self.random.sample((0, 1), 2)
+        # 0 a power of two, 1 a number of any length, 2 one of full length, 3 a pattern or, if none is found, as 2
         kind = self.random.randrange(4)
         if kind == 0:
             low, high = _exponents(self.formats[second], subnormal=True)
@@ -375,7 +412,7 @@ class Aim:
             return pair
         else:
             factor = self._any(first, digits=None if kind == 1 else 99)
-            # its exponent such that the other's fits
+            # its exponent such that the other factor's lies in its range
             low, high = _exponents(self.formats[second])
             leading = target.n.bit_length() - 1 + target.e
             shift = leading - self.random.randint(low, high)
@@ -412,7 +449,11 @@ class Aim:
         return self._placed((first, a), (second, b), target=target)
 
     def _tie(self, target: Number) -> list[int] | None:
-        """Return factors of odd numbers whose product has one digit more than the result keeps, its last digit even."""
+        """Return factors whose product is a tie with an even last digit; None if no draw is one.
+
+        Their digits are odd integers, and the product has one digit more than the result keeps. For a result in fixed
+        point they are those of `_pattern`.
+        """
         if not isinstance(self.out, Float):
             return self._pattern(0, 1, target)
         # the product of odd numbers ends in 1: with one digit too many this 1 is the guard alone, a tie
@@ -429,7 +470,12 @@ class Aim:
         return None
 
     def _placed(self, *factors: tuple[int, int], target: Number) -> list[int]:
-        """Return factors of given digits, as (operand, digits), whose product is about as large as the target."""
+        """Return the codes of two factors whose product is about as large as the target.
+
+        Args:
+            *factors: which operand, and its digits as an integer.
+            target: the exact result that is wanted; only its magnitude counts.
+        """
         leading = target.n.bit_length() - 1 + target.e
         (low, high), (least, most) = (_exponents(self.formats[i]) for i, _ in factors)
         # exponents of the first factor with which the second's lies in its range as well
@@ -451,13 +497,14 @@ class Aim:
         return sum(places) - self.out.frac_bits if len(places) == 2 else product_bits // 2
 
     def factors_and_addend(self, target: Number) -> list[int]:
-        """Return factors and addend: c has the high digits and the product the rest, or c is one bit beside it."""
+        """Return factors and addend: c has the high digits and a * b the rest, or c is one bit below those of a * b."""
+        # 0 a tie and a bit, 1 a product and a bit, 2 any factors, 3 and 4 what c leaves, 5 a sum that cancels
         kind = self.random.choice((0, 0, 0, 3)) if self.bits else self.random.randrange(6)
         if kind == 5:
             return self._cancelling_product()
         if kind < 2:
             bit = self.random.choice(self.bits) if self.bits else self.random.randrange(1, 70)
-            if kind == 0:  # a tie so far up that the addend has the bit
+            if kind == 0:  # a tie so large that the addend's format has a number as small as the bit
                 low = _exponents(self.formats[2], subnormal=True)[0] + _digits(self.out) + bit
                 top = _exponents(self.out)[1]
                 target = Number(1, self.random.randint(min(low, top), top))
@@ -498,7 +545,10 @@ class Aim:
         return [a, code_beside(self.formats[1], b, up=False)]
 
     def _near_half(self, b: Number, target: Number) -> list[int] | None:
-        """Return a and b with a * 2**s = (b +- 1) / 2 modulo b: no quotient's rest is nearer to a half."""
+        """Return a and b with a * 2**places = (b +- 1) / 2 modulo b: no quotient's rest is nearer to a half.
+
+        None if the numbers do not have the digits for it.
+        """
         digits, n = _digits(self.formats[0]), abs(b.n) | 1
         # n has as many digits as the dividend's format, so that a, which is below n, may have all of them
         if not isinstance(self.out, Float) or n.bit_length() != digits or n < 3:
@@ -548,6 +598,7 @@ class Aim:
         else:
             factors = self.factors(target)
         a[order[0]], b[order[0]] = factors
+        # the second term is free: one bit far behind the first term's guard, or 0
         if len(order) > 1 and not b[order[1]]:
             low, high = _exponents(self.formats[0], subnormal=True)
             tiny = self._bit_below(factors, self.random.choice(self.bits or range(1, 70)))
@@ -580,6 +631,7 @@ _SOLVERS: dict[str, Callable[[Aim, Number], list[int]]] = {
 
 
 def _last_place(fmt: Format, number: Number) -> int:
+    # exponent of the last digit that `fmt` keeps of the number
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits
     return max(number.n.bit_length() - 1 + number.e, fmt.emin) - fmt.fraction_bits
@@ -591,11 +643,17 @@ def _plus(a: Number, b: Number) -> Number:
 
 
 def _digits(fmt: Format) -> int:
+    # of a word, all bits but the sign
     return fmt.significand_bits if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
 
 
 def _exponents(fmt: Format, *, subnormal: bool = False) -> tuple[int, int]:
-    """Return the exponents of the smallest number, of floats a normal one unless said, and of the largest."""
+    """Return the exponents of the smallest number above 0 and of the largest; of floats, the smallest normal one.
+
+    Args:
+        fmt: the format.
+        subnormal: whether the smallest number may be subnormal. Without normal numbers it is, in any case.
+    """
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits, _digits(fmt) - 1 - fmt.frac_bits
     low = fmt.emin

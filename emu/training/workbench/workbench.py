@@ -77,8 +77,9 @@ class Workbench:
         update = Update.of(recipe, optimiser)
         built = network or build_network(recipe.network)
         built.require_own_names()
+        # sparse input: only the first layer may read it, and not every optimiser goes with it
         require_rows(built, optimiser)
-        # formats may change at some steps; a function that cannot be computed later is refused now
+        # formats may change at some steps: a function that could not be computed at one of them is refused now
         for formats in policy.every():
             require_functions(built, formats)
         model = Model.initial(built, policy, optimiser, settings.seed, name)

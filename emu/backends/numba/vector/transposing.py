@@ -39,7 +39,7 @@ def transpose(typing_context: Any, kind: Any, source: Any, stride: Any, target: 
 
     Args:
         typing_context: Numba's.
-        kind: dtype of the numbers: float32, float64 or uint8.
+        kind: dtype of the numbers: float32, float64, int32 or uint8.
         source: address of the first row.
         stride: elements from one row to the next.
         target: address of the first row that is written.
@@ -112,7 +112,8 @@ def transpose_pairs(
         scale: a float64, a power of two, which makes integers of all numbers.
         target: address of the first column that is written.
         target_stride: words from one of these to the next.
-        bound: address of 16 int32, to which each x is added by bitwise or, -x - 1 if x is negative.
+        bound: address of 16 int32, into which each x is joined by bitwise or, as -x - 1 if x is negative: their highest
+            bit bounds all magnitudes.
     """
     signature = types.int64(*[types.int64] * 4, types.float64, *[types.int64] * 3)
 
@@ -126,6 +127,7 @@ def transpose_pairs(
             halves.append([column.as_kind(I32) for column in columns])
             seen |= here
             for column in halves[-1]:
+                # x, or -x - 1 if x is negative
                 bits |= column ^ column.shift_signed(SIGN_BIT)
         for i, (low, high) in enumerate(zip(*halves, strict=True)):
             e.store((low & LOWER_HALF) | (high << HALF_BITS), target, builder.mul(args[6], e.integer(i)))
@@ -140,7 +142,7 @@ def _scaled_columns(e: Emitter, source: Any, stride: Any, count: Any, scale: Any
     builder = e.builder
     factors, last = _two_factors(e, scale), builder.sub(count, e.integer(1))
     picks = [e.call("llvm.smin.i64", I64, [e.integer(i), last]) for i in range(LANES)]
-    # Beyond the last row, it is read again: nothing is read outside the matrix.
+    # Beyond the last row, that row is read again: nothing is read outside the matrix.
     rows = [e.load(F32, source, builder.mul(stride, pick)) for pick in picks]
     # A lane for each column. -0 counts as 0, NaN does not.
     seen = rows[0] != 0.0
@@ -151,7 +153,7 @@ def _scaled_columns(e: Emitter, source: Any, stride: Any, count: Any, scale: Any
 
 
 def _two_factors(e: Emitter, scale: Any) -> tuple[Vector, Vector]:
-    """Return two float32 powers of two whose product is a float64 one: half of its exponent each."""
+    """Return two float32 powers of two whose product is `scale`, half of its exponent each: float32 may not hold it."""
     builder = e.builder
     field = builder.trunc(builder.lshr(builder.bitcast(scale, I64), e.integer(FRACTION_BITS)), I32)
     exponent = builder.sub(field, e.integer(BIAS, I32))
@@ -191,11 +193,11 @@ def spread(kind: Any, source: int, target: int, apart: int, lanes: int, width: i
 
     Args:
         kind: dtype of the numbers.
-        source: address of the first row; the first `lanes` numbers of each are written.
+        source: address of the first row, 32 numbers before the next; the first `lanes` numbers of each are written.
         target: address for the first number of the first row; those of the other rows follow it.
         apart: how many numbers apart those of a row are written.
         lanes: 1..32.
-        width: rows.
+        width: how many rows, 1..16.
     """
     numbers = array_at(kind, source, LANES * ROW)
     for first in range(0, ROW, LANES):

@@ -43,12 +43,17 @@ _HALF = encode_format(Fixed(HALF_BITS, 0))
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return None for fixed-point words of at most 32 bits, summed exactly and not divided, else ""."""
+    """Return None for fixed-point words of at most 32 bits, summed exactly and not divided, else "".
+
+    This way is partial: `choose` takes it only where `wide_sums`, which takes all numbers, does not decline either.
+    """
     (a, b, c), mac = product.formats, product.mac
+    # `is_exact`: no partial sum rounds, and a way before this one takes it
     if product.is_exact or mac.accumulator is not None or mac.product is not None or product.divisor != 1:
         return ""
     if product.depth > MOST_TERMS or not has_pair_products():
         return ""
+    # WRAP keeps the low digits, which a large sum loses as it is rounded to odd
     if stage.overflow == k.WRAP or any(f.is_float or f.width_bits > 2 * HALF_BITS for f in (a, b)):
         return ""
     quantum = a.quantum + b.quantum
@@ -83,7 +88,11 @@ def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | 
         for j, y in enumerate(right):
             part = integers.exact_sums(x, y, third if i + j == 0 else None, (_HALF, _HALF, None))
             weighted[i + j] = weighted[i + j] + part
-    low, middle, high = (np.broadcast_to(part, weighted[0].shape).reshape(-1) for part in weighted)  # type: ignore[union-attr]
+    low, middle, high = (
+        # of operands with one half the upper sums are still the number 0.0
+        np.broadcast_to(part, weighted[0].shape).reshape(-1)  # type: ignore[union-attr]
+        for part in weighted
+    )
     out = empty(low.shape, np.dtype(np.float64))
     lsb = math.ldexp(1.0, quantum)
 
@@ -96,7 +105,10 @@ def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | 
 
 
 def _halves(x: Array, fmt: FormatCode) -> list[Array] | None:
-    """Return the raws' halves, the lower one first, or raws that fit one half; None if an upper half is too large."""
+    """Return the halves of raws, float32, the lower ones first; None if an upper half is too large for 16 bits.
+
+    Raws of a format that fits the lower half have no upper one.
+    """
     raws = np.ldexp(x.astype(np.float64), -fmt.quantum)
     if fmt.width_bits - fmt.signed < HALF_BITS:
         return [raws.astype(np.float32)]
@@ -109,7 +121,7 @@ def _halves(x: Array, fmt: FormatCode) -> list[Array] | None:
 
 @kernel
 def _join(low: Any, middle: Any, high: Any, lsb: float, out: Any) -> None:
-    # Two exact sums of two (Knuth) leave total + rest + error, the exact sum of three.
+    # 2**32 high + 2**16 middle + low: two exact sums of two (Knuth) leave total + rest + error, the exact sum of three.
     for i in range(out.size):
         x, y, z = high[i] * 4294967296.0, middle[i] * 65536.0, low[i]
         s = y + z

@@ -19,9 +19,10 @@ from emu.testing.vectors.cells import Cell
 from emu.testing.vectors.description import Codes
 
 Mask = NDArray[np.bool_]
-#: Faults that are named, at most; differences that each must explain if there are several, and one in how many.
+#: Most faults that are named. Each must explain LEAST_EXPLAINED differences, and one in ONE_IN of all; of a single
+#: difference, that one.
 MOST_NAMED, LEAST_EXPLAINED, ONE_IN = 4, 2, 100
-#: A cell tells something about vectors if it has at most so many times as many.
+#: A cell that has all of some vectors tells something about them if it has at most so many times their number.
 FEW_OTHERS = 4
 
 
@@ -60,7 +61,7 @@ def cover(hypotheses: Iterable[Hypothesis], expected: Codes, given: Codes, known
         hypotheses: faults with what each would have written.
         expected: what is right, (count,).
         given: the dump.
-        known: which results the dump has at all; None: all.
+        known: which results the dump has at all, (count,); None: all.
     """
     known = np.ones(expected.shape, bool) if known is None else known
     differs = (given != expected) & known
@@ -76,11 +77,11 @@ def cover(hypotheses: Iterable[Hypothesis], expected: Codes, given: Codes, known
 
 
 def _greedy(possible: Sequence[tuple[Cause, Mask]], differs: Mask) -> Cover:
+    # `possible`: causes and, for each, the vectors that it would have changed
     left, causes, total = differs.copy(), list[Cause](), int(differs.sum())
     # a single difference may be explained; among many a single one may agree by chance
     least = min(total, max(LEAST_EXPLAINED, -(-total // ONE_IN)))
     while left.any() and len(causes) < MOST_NAMED:
-        # what is explained already may have been changed by both faults
         rest = [(cause, int((cause.explained & left).sum()), claims) for cause, claims in possible]
         # half of what it would have changed: the rest may be the work of a second fault
         fits = [(cause, count) for cause, count, claims in rest if count and 2 * count >= int((claims & left).sum())]
@@ -99,11 +100,10 @@ def _greedy(possible: Sequence[tuple[Cause, Mask]], differs: Mask) -> Cover:
 
 
 def shared_cell(cells: Sequence[Cell], vectors: Mask) -> Cell | None:
-    """Return the smallest cell that has all of some vectors; None if each such cell has many others, which are right.
+    """Return the smallest cell that has all of some vectors; None if each such cell has many others too.
 
     Cells of flags that are not raised say nothing, nor do cells with more than half of all vectors.
     """
-    # a cell with many other vectors, which are right, says nothing about the wrong ones
     most = min(FEW_OTHERS * int(vectors.sum()), vectors.size // 2)
     sharing = [
         cell for cell in cells

@@ -20,6 +20,7 @@ from emu.errors import ConfigError
 from emu.testing.vectors.dumps.dump import MOST_BITS, Dump, Reading, text_of
 from emu.testing.vectors.dumps.memory import MOST_ELEMENTS, Addressed, addressed
 
+#: Radix as the file writes it -> the name that `addressed` takes, for words; and the base, for addresses.
 _RADIXES = {"HEX": "hex", "DEC": "decimal", "UNS": "decimal", "BIN": "binary", "OCT": "octal"}
 _BASES = {"HEX": 16, "DEC": 10, "UNS": 10, "BIN": 2, "OCT": 8}
 _COMMENT = re.compile(r"--[^\n]*|%[^%]*%")
@@ -34,6 +35,7 @@ def read_mif(path: Path, reading: Reading) -> Dump:
     Raises:
         ConfigError: it is damaged, or cut.
     """
+    # all readers have this argument; a MIF file says its radix itself
     del reading
     # as many line ends stay, so that messages name the right lines
     text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", text_of(path))
@@ -50,7 +52,7 @@ def read_mif(path: Path, reading: Reading) -> Dump:
     elements = list[Addressed]()
     offset = content.start(1)
     for entry in content[1].split(";"):
-        # of the entry's first character that is no white space
+        # the line of the entry's first character after white space
         where = f"line {text.count(chr(10), 0, offset + len(entry) - len(entry.lstrip())) + 1} of {path}"
         offset += len(entry) + 1
         if entry.strip():
@@ -61,7 +63,7 @@ def read_mif(path: Path, reading: Reading) -> Dump:
 
 
 def _require_sizes(path: Path, keys: Mapping[str, str], elements: Sequence[Addressed], dump: Dump) -> None:
-    """Look whether addresses and words are within the DEPTH and WIDTH that the file says.
+    """Check that addresses and words are within the DEPTH and WIDTH that the file says.
 
     Raises:
         ConfigError: one is not.
@@ -77,7 +79,7 @@ def _require_sizes(path: Path, keys: Mapping[str, str], elements: Sequence[Addre
     width = int(keys.get("WIDTH", MOST_BITS))
     codes = next(iter(dump.columns.values()))
     beyond = np.flatnonzero(codes >> np.uint64(width)) if width < MOST_BITS else np.array([], np.int64)
-    # a negative decimal number is two's complement of 64 bits
+    # a negative decimal number is two's complement of 64 bits: codes with the highest bit set are not checked
     beyond = beyond[codes[beyond] >> np.uint64(MOST_BITS - 1) == 0]
     if beyond.size:
         raise ConfigError(
@@ -86,6 +88,7 @@ def _require_sizes(path: Path, keys: Mapping[str, str], elements: Sequence[Addre
 
 
 def _elements(entry: str, base: int, where: str) -> list[Addressed]:
+    # `base` is that of addresses: words stay text here
     parts = _ENTRY.fullmatch(entry)
     if parts is None:
         raise ConfigError(
