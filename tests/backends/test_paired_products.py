@@ -14,19 +14,14 @@ import emu
 from emu.backends.gathered import Gathered
 from emu.backends.numba import integers
 from emu.backends.numba.integers import FLOAT32_INTEGERS
-from emu.backends.numba.vector import paired_products
+from emu.backends.numba.vector import gathered_pairs, paired_products
 from emu.backends.numba.vector.batched_products import CHUNK_ROWS
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.gathered_pairs import FEWEST_PAIRS, INT32_MAX, gathered_sums
 from emu.backends.numba.vector.lanes import LANES
 from emu.backends.numba.vector.ordered_tiles import ADDERS, PAIRS, ROWS
-from emu.backends.numba.vector.paired_products import (
-    FEWEST_PAIRS,
-    INT32_MAX,
-    POURED,
-    BatchProduct,
-    gathered_sums,
-    paired,
-)
+from emu.backends.numba.vector.paired_products import POURED, BatchProduct
+from emu.backends.numba.vector.pairing import paired
 from emu.backends.numba.vector.transposed_products import CHUNK_DEPTH, MOST_BLOCKS
 from emu.engine.description import call_of
 from emu.engine.matrices import Matrices
@@ -35,7 +30,7 @@ from emu.engine.products import write_product
 from emu.engine.sliding import Sliding
 
 #: As it is without a patch.
-GATHERED_APPLIES = paired_products.gathered_applies
+GATHERED_APPLIES = gathered_pairs.gathered_applies
 #: Formats of kernels, images and results: of 16 bits, of fewer, without a sign, with points far from the middle.
 FORMATS = {
     "sixteen bits": ("fix16f8", "fix16f8", "fix16f8"),
@@ -72,7 +67,7 @@ def _whatever_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pairs compute all that they can: small products would take another way."""
     monkeypatch.setattr(paired_products, "LEAST_DEPTH", 1)
     monkeypatch.setattr(paired_products, "MOST_LANES", PANEL_COLUMNS)
-    monkeypatch.setattr(paired_products, "gathered_applies", lambda left, right: True)
+    monkeypatch.setattr(gathered_pairs, "gathered_applies", lambda left, right: True)
 
 
 @pytest.fixture
@@ -91,7 +86,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return result
 
     monkeypatch.setattr(BatchProduct, "write", written)
-    monkeypatch.setattr(paired_products, "gathered_sums", summed)
+    monkeypatch.setattr(gathered_pairs, "gathered_sums", summed)
     return taken
 
 

@@ -29,7 +29,7 @@ from emu.backends.numba import single_column
 from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products, has_pair_products
 from emu.backends.numba.stage import Writer
-from emu.backends.numba.vector import batched_products, packing, paired_products
+from emu.backends.numba.vector import batched_products, gathered_pairs, packing, paired_products
 from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
 from emu.backends.numba.vector.writing import Sink
@@ -169,9 +169,9 @@ def _write_sums(writer: Writer, sums: Array, origin: int = 0) -> None:
 
 def _gathered_sums(left: Gathered, right: Gathered, addend: Array | None, formats: Formats) -> Array | None:
     """Return the sums of a product whose right operand is read where it lies; None of others."""
-    if max(left.batches, right.batches) > 1 or not paired_products.gathered_applies(left, right):
+    if max(left.batches, right.batches) > 1 or not gathered_pairs.gathered_applies(left, right):
         return None
-    sums = paired_products.gathered_sums(left, right, *_scales(formats))
+    sums = gathered_pairs.gathered_sums(left, right, *_scales(formats))
     return sums if sums is None or addend is None else sums + addend.astype(np.float64)
 
 

@@ -15,7 +15,9 @@ ordered_tiles.py      tiles of products added in order; ordered_products.py: who
 batched_products.py   products of one matrix with many, side by side in lanes; transposing.py: squares of numbers
 transposed_products.py  products of which the rows are in lanes, the columns read where they lie
 block_tiles.py        tiles of products added in blocks; group_tiles.py: in blocks of groups
-paired_products.py    exact products of 16-bit integers, two along k at once, whose operands are read where they lie
+pairing.py            pairs of 16-bit integers along k, and words of them
+paired_products.py    exact products of one matrix of such words with each of a batch, read where they lie
+gathered_pairs.py     exact sums of such words along the rows of a gathered matrix
 strips.py             sparse products; code_sides.py: gradient codecs of two steps
 pooling.py            maxima of windows
 """
