@@ -377,8 +377,8 @@ def _exponents(x: Array, least: int) -> Array:
 def plain_format(fmt: Scaled) -> Float:
     """Return a float format that holds all elements times all scales of the finest level."""
     scale = fmt.levels[0].scale
-    # an element less its zero point has a bit more
-    digits = fmt.element_digits + fmt.has_zero + scale.fraction_bits
+    # an element less its zero point has a bit more; a product has the bits of both factors, unless one is a power of 2
+    digits = fmt.element_digits + fmt.has_zero + scale.fraction_bits + (scale.fraction_bits > 0)
     # exponent of the last place of a product: those of scale and element, added
     quantum = scale.emin - scale.fraction_bits + _quantum(fmt)
     # both significands are below 2, so their product is below 4: an exponent more

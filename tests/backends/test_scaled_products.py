@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,57 @@ def test_products_that_fill_up_a_last_block_have_no_exponents():
     x[:, :32], y[0] = 0, 0
     x[0, 0] = 2.0**40  # times 0: it moves the middle of all exponents far above the others
     check(*operands(SHORT, x, y), MX)
+
+
+# ---- every bit of elements times scales -----------------------------------------------------------------------------
+
+
+def widest(fmt: str, element: float, scale: float, shape: tuple[int, int]) -> tuple[ScaledValue, ScaledValue]:
+    """Return two operands of a format with one level of scales, (M, K) and (K, N), every number element * scale."""
+    along = emu.parse(fmt).levels[0].tiling.along
+    m, k = shape
+    parts = np.full((m, k), element, np.float32), np.full((m, -(-k // along)), scale, np.float32)
+    return emu.value(parts, fmt), emu.value(parts, fmt).T
+
+
+def test_an_exact_sum_keeps_the_last_bit_of_elements_times_scales():
+    """1.5 * 1.875 is 45/16, of 6 bits, and its square is 2025/256."""
+    a, b = widest("block(fp4_e2m1, fp8_ue4m3 1x16 nvfp4_one_level)", 1.5, 1.875, (1, 1))
+    assert check(a, b, Mac(scales="in_block")).item() == 2025 / 256
+
+
+def test_exact_products_of_54_bits_keep_the_last():
+    """A = 7 * (2**24 - 1): from A * A, 54 bits, the upper ones are subtracted in pieces, and the last one remains."""
+    fmt, product = "block(fp8_e5m2, ue5m23 1x2 nvfp4_one_level)", (7 * (2**24 - 1)) ** 2
+    # in units of 2**-50 this is the square of the element 7/4 and the scale 2 - 2**-23
+    left, right, scales, rest = [1.75, 0], [1.75, 0], ([2 - 2.0**-23], [2 - 2.0**-23]), product - 1
+    while rest:
+        places = max(rest.bit_length() - 24, 0)
+        piece, exponent = rest >> places << places, rest.bit_length() - 51
+        # its exponent is shared out among two elements and a scale, none of which reaches so far
+        left += [-(2.0 ** (exponent // 3)), 0]
+        right += [2.0 ** (exponent // 3), 0]
+        scales[0].append(math.ldexp(piece, -50 - 2 * (exponent // 3)))
+        scales[1].append(1)
+        rest -= piece
+    a, b = (emu.value((np.float32([x]), np.float32([y])), fmt) for x, y in ((left, scales[0]), (right, scales[1])))
+    assert check(a, b.T, Mac()).item() == 2.0**-50
+
+
+def test_an_element_times_its_scale_is_not_rounded_where_it_has_25_bits():
+    fmt, (element, scale) = "block(fp16, ue4m13 1x16 nvfp4_one_level)", (2 - 2.0**-10, 2 - 2.0**-13)
+    ones = emu.value((np.float32([[1]]), np.float32([[1]])), fmt).T
+    a, _ = widest(fmt, element, scale, (1, 1))
+    product = emu.matmul(a, ones, out_format="fp64", mac=Mac(scales="in_block"), backend="reference")
+    assert product.item() == (2**11 - 1) * (2**14 - 1) / 2**23
+
+
+@pytest.mark.parametrize("order", ["blocks(16, 25)", "blocks(3, 27)", "blocks(32, 24)"])
+def test_blocks_of_the_largest_significands_of_elements_and_scales_are_the_same(order: str):
+    """Elements times scales are up to 3.75 relative to their exponents: in such units 16 products pass 2**31."""
+    for element, scale in ((1.5, 1.875), (-1.5, 1.875), (6.0, 240.0)):
+        a, b = widest("block(fp4_e2m1, fp8_ue4m3 1x16 nvfp4_one_level)", element, scale, (33, 64))
+        check(a[:5], b, unit(order), note=(order, element))
 
 
 # ---- groups of products ---------------------------------------------------------------------------------------------

@@ -77,15 +77,16 @@ class TileBlockAdder(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> TileBlockAdder | None:
+def unit_for(mac: MacCode, formats: Formats, points: tuple[int, int] | None = None) -> TileBlockAdder | None:
     """Return a matrix unit as tiles take it, or None if only the plain loops compute it.
 
     Args:
         mac: the unit.
         formats: of the operands and the addend.
-        is_aligned: whether exponents are given beside the operands, whose range is then measured.
+        points: of operands beside which exponents are given (`Alignment`), whose range is then measured; None of
+            others.
     """
-    stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
+    stage, blocks, (a, b, c), is_aligned = mac.accumulator, mac.blocks, formats, points is not None
     if blocks is not None and blocks.group > 1:
         return None
     # Beyond END, scales may be no normal float32 numbers; an accumulator added after its blocks is another sum.
@@ -108,7 +109,9 @@ def unit_for(mac: MacCode, formats: Formats, *, is_aligned: bool = False) -> Til
     if significand_bits(a) + significand_bits(b) > FP32.precision:
         return None
     # A cut product is at most that of the largest significands, the accumulator below 2, in units of 2**-fraction_bits.
-    largest = (2 - 2.0 ** (1 - a.precision)) * (2 - 2.0 ** (1 - b.precision)) * 2.0**blocks.fraction_bits
+    # Only floats with their own exponents have significands below 2: an element times a scale is below 4.
+    left, right = (a.precision - 1, b.precision - 1) if points is None else points
+    largest = (2.0**a.precision - 1) * (2.0**b.precision - 1) * 2.0 ** (blocks.fraction_bits - left - right)
     room = LARGEST_SUM // largest
     all_of_it = blocks.n * largest + 2.0 ** (blocks.fraction_bits + 1) <= LARGEST_SUM
     if room < 1:
@@ -214,13 +217,16 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
     """Return None for units that the tiles emulate, else "": plain loops compute the others."""
-    unit = unit_for(product.mac, product.formats, is_aligned=product.is_aligned)
+    # Points are known beside the numbers alone: these, of elements times scales with fractions, leave the least room.
+    points = [f.precision - 2 for f in product.formats[:2]]
+    unit = unit_for(product.mac, product.formats, (points[0], points[1]) if product.is_aligned else None)
     return "" if product.is_exact or unit is None else None
 
 
 def contents(product: Product, write: Write) -> Contents | None:
     """Return float32 contents, (B, M, N); None if the tiles are not exact for these numbers."""
-    unit = unit_for(product.code.mac, product.code.formats, is_aligned=product.code.is_aligned)
+    points = None if product.alignment is None else product.alignment.points
+    unit = unit_for(product.code.mac, product.code.formats, points)
     assert unit is not None
     batches = max(product.left.shape[0], product.right.shape[0])
     if product.alignment is not None:
