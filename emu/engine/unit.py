@@ -241,7 +241,10 @@ class Unit(Drawn):
             return NotImplemented
         mine, theirs = self._parts(), other._parts()
         counters = ("register", "flags")  # equal counts do not make two of them one
-        return all(mine[name] is theirs[name] if name in counters else mine[name] == theirs[name] for name in mine)
+        # a unit that writes a scaled format has parts that others lack
+        return mine.keys() == theirs.keys() and all(
+            mine[name] is theirs[name] if name in counters else mine[name] == theirs[name] for name in mine
+        )
 
     def __hash__(self) -> int:
         # without register, flags and source: equal units have equal hashes, more is not needed

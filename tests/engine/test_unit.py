@@ -205,6 +205,14 @@ def test_a_unit_is_frozen_and_another_one_is_made_by_replace():
         unit.replace(roundin="ceil")
 
 
+def test_units_of_scaled_formats_equal_none_of_other_formats():
+    blocks, plain = emu.Unit("mxfp8_e4m3"), emu.Unit("fix8f4")
+    assert blocks != plain
+    assert plain != blocks
+    assert blocks == emu.Unit("mxfp8_e4m3")
+    assert blocks != emu.Unit("mxfp8_e5m2")
+
+
 def test_a_unit_says_what_differs_from_the_plain_one():
     assert repr(emu.Unit("fp16")) == "Unit('fp16')"
     unit = emu.Unit("fix8f4", inputs="fp16", mac=MAC, rounding="floor", overflow="wrap", flags=emu.Flags())
