@@ -242,7 +242,8 @@ class MaxGradientScale(_Started):
         if measured.exponent is None:
             return state
         # 2**(limit - exponent): the largest gradient gets the largest exponent; `margin` powers of two stay free
-        return replace(state, scale=self.clipped(2.0 ** (headroom(measured) - self.margin)))
+        # float64 has no power of gradients far below a large limit: `_BEYOND`, above every maximum, stands for it
+        return replace(state, scale=self.clipped(2.0 ** min(headroom(measured) - self.margin, 127)))
 
 
 class BackoffScale(_Started):

@@ -67,6 +67,13 @@ class TestThePublishedNumbers:
         policy = MaxGradientScale(policy="max_gradient", margin=margin)
         assert policy.after_update(policy.begin(), measured(exponent)).scale == scale
 
+    @pytest.mark.parametrize("exponent", [-2, 1023 - 127, 1023 - 126, -1074])
+    def test_max_gradient_of_fp64_stays_within_its_bounds(self, exponent: int):
+        """2.0**1024 is no float, nor is any power of smaller gradients."""
+        policy = MaxGradientScale(policy="max_gradient", margin=0, maximum=2.0**126)
+        state = policy.after_update(policy.begin(), Measured(exponent, None, 1023))
+        assert state.scale == 2.0**126
+
     def test_backoff_halves_on_an_overflow_and_doubles_at_exactly_step_2000(self):
         policy = BackoffScale(policy="backoff")
         state = policy.after_overflow(policy.begin())
