@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,18 +135,42 @@ def as_bias(array: Any, fmt: Format | None) -> Integers | None:
     """
     if array is None:
         return None
-    numbers = np.asarray(on_host(array))
-    # raws of 64 bits stand for raw * 2**-frac_bits; all other carriers hold the numbers themselves
-    if isinstance(fmt, Fixed) and fmt.carries_raws and fmt.frac_bits:
-        numbers = numbers / 2.0**fmt.frac_bits
-    # an infinity equals its own rounding, so finiteness is asked beside it
-    wrong = ~(np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2.0**63))
-    if wrong.any():
+    integers, wrong = exact_integers(np.asarray(on_host(array)), fmt, 64)
+    if wrong:
         raise FormatError(
-            "a bias must be integers where operands have zero points or sums are requantised, got "
-            f"{numbers[wrong].flat[0]!s}; divide it by the product of both scales, and round it"
+            f"a bias must be integers where operands have zero points or sums are requantised, got {wrong}; divide it "
+            "by the product of both scales, and round it"
         )
-    return numbers.astype(np.int64)
+    return integers
+
+
+def exact_integers(carriers: Array, fmt: Format | None, width_bits: int) -> tuple[Integers, str]:
+    """Return numbers as int64, and the text of the first that is no integer of a width; "" if all of them are.
+
+    Args:
+        carriers: of the format.
+        fmt: None of plain numbers.
+        width_bits: of integers with a sign, at most 64.
+    """
+    end = 1 << (width_bits - 1)
+    frac_bits = fmt.frac_bits if isinstance(fmt, Fixed) and fmt.carries_raws else 0
+    if carriers.dtype.kind == "f":
+        # asked before the cast: NaN and floats beyond int64 have none
+        is_inside = (carriers >= -end) & (carriers < end)
+        integers = np.where(is_inside, carriers, 0).astype(np.int64)
+        wrong = ~is_inside | (integers != carriers)
+    else:
+        # a raw stands for raw * 2**-frac_bits, which a float would round; of raws but 0, shifts by 64 leave nothing
+        by = min(abs(frac_bits), 63)
+        numbers = carriers >> by if frac_bits > 0 else carriers << by
+        back = numbers << by if frac_bits > 0 else numbers >> by
+        wrong = (back != carriers) | ((carriers != 0) & (abs(frac_bits) > 63))
+        wrong |= (numbers < -end) | (numbers >= end)
+        integers = numbers.astype(np.int64)
+    if not wrong.any():
+        return integers, ""
+    first = carriers[wrong].flat[0]
+    return integers, str(first if carriers.dtype.kind == "f" else Fraction(int(first)) / Fraction(2) ** frac_bits)
 
 
 def is_modular(mac: Mac) -> bool:
@@ -190,7 +215,9 @@ def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multi
         # the narrowest format with a sign that holds every number the accumulator begins with: the tighter it is, the
         # tighter the planner's bound
         start = np.asarray(start, np.int64)
-        wide = Fixed(min(max(int(np.abs(start).max(initial=0)).bit_length() + 1, 2), 64), 0)
+        # Python's integers: int64 has no magnitude of -2**63
+        largest = max(int(start.max(initial=0)), -int(start.min(initial=0)))
+        wide = Fixed(min(max(largest.bit_length() + 1, 2), 64), 0)
         formats, addend = (*formats[:2], wide), start.astype(wide.carrier)
         # (B or 1, M or 1, N or 1), as kernels take an addend
         addend = addend.reshape((1,) * (3 - addend.ndim) + addend.shape)

@@ -22,6 +22,7 @@ from emu.backends.arrays import on_host
 from emu.backends.memory import empty
 from emu.datapath import Flags, Requantiser, RequantiserKind, Rounding
 from emu.engine.description import require_options
+from emu.engine.integer_products import exact_integers
 from emu.engine.operands import as_operand
 from emu.engine.quantize import quantize
 from emu.engine.scaled import scales_that_divide
@@ -143,18 +144,9 @@ def as_sums(given: Any) -> Integers:
         FormatError: something else than integers of 32 bits.
     """
     array, fmt = as_operand(given, None, "sums", check=True)
-    numbers = np.asarray(on_host(array))
-    if isinstance(fmt, Fixed) and fmt.carries_raws:
-        numbers = numbers / 2.0**fmt.frac_bits
-    with np.errstate(invalid="ignore"):
-        # by way of float64, NaN and infinities become integers that differ from them; what it rounds lies far beyond 32
-        # bits
-        integers = numbers.astype(np.float64).astype(np.int64)
-    wrong = (integers != numbers) | (integers < INT32.min) | (integers > INT32.max)
-    if wrong.any():
-        raise FormatError(
-            f"`sums` must be integers of 32 bits, got {numbers[wrong].flat[0]!s}; quantize them into fix32f0 first"
-        )
+    integers, wrong = exact_integers(np.asarray(on_host(array)), fmt, 32)
+    if wrong:
+        raise FormatError(f"`sums` must be integers of 32 bits, got {wrong}; quantize them into fix32f0 first")
     return integers
 
 
@@ -343,6 +335,11 @@ class _Quotient(NamedTuple):
     below: Array
     near: Array
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of each part, as other parts of multipliers have it."""
+        return self.near.shape
+
 
 def _exact_quotient(a: Array, b: Array, scale: np.float32, mode: Rounding | None) -> tuple[_Quotient, Rounding | None]:
     # a quotient may have no end in binary: numerator and denominator are kept, as Python's integers
@@ -389,16 +386,16 @@ def _by_quotient(sums: Integers, quotient: _Quotient, mode: Rounding | None) -> 
     stand_in = np.where(near - floor < 0.5, floor + 0.25, floor + 0.75)
     # beyond 2**40 every element is bounded, whatever its last bits are
     stand_in = np.where(np.abs(near) >= FAR, np.clip(near, -2.0 * FAR, 2.0 * FAR), stand_in)
-    open_ones = ~is_sure & (np.abs(near) < 2 * FAR)
-    if open_ones.any():
-        above, below = (np.broadcast_to(part, sums.shape)[open_ones] for part in quotient[:2])
+    undecided = ~is_sure & (np.abs(near) < 2 * FAR)
+    if undecided.any():
+        above, below = (np.broadcast_to(part, sums.shape)[undecided] for part in quotient[:2])
         # objects: Python's integers, which have no width
-        numerators = sums[open_ones].astype(object) * above
+        numerators = sums[undecided].astype(object) * above
         whole = numerators // below
         twice = 2 * (numerators - whole * below)
         # 0: an integer; 1: below the half; 2: at it; 3: above it
         side = np.array([(t > 0) + (t == d) + 2 * (t > d) for t, d in zip(twice, below, strict=True)])
-        stand_in[open_ones] = whole.astype(np.float64) + np.select(
+        stand_in[undecided] = whole.astype(np.float64) + np.select(
             [side == 0, side == 1, side == 2], [0, 0.25, 0.5], 0.75
         )
     # 48 bits hold 2 * FAR, so that this rounding neither overflows nor saturates

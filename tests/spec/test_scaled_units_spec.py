@@ -310,6 +310,36 @@ def test_a_bias_may_have_fraction_bits_that_are_0():
     assert equal(got, UNIT.matmul(*INTEGERS, addend=np.full(32, 300)))
 
 
+@pytest.mark.parametrize(
+    ("raw", "fmt", "number"),
+    [(2**60, "fix64f30", 2**30), (-(2**61), "fix64f30", -(2**31)), (0, "fix64f70", 0), (-3, "fix64f-2", -12)],
+)
+def test_sums_of_words_that_floats_do_not_hold_are_the_integers_they_stand_for(raw: int, fmt: str, number: int):
+    got = emu.requantise(raw_value(raw, fmt), "fix8f0", "shift", scale=2.0**25)
+    assert got.item() == emu.requantise(number, "fix8f0", "shift", scale=2.0**25).item()
+
+
+@pytest.mark.parametrize(
+    ("raw", "fmt", "number"),
+    [(2**61 + 2, "fix64f1", 2**60 + 1), (-(2**63), "fix64f0", -(2**63)), (1, "fix64f-62", 2**62)],
+)
+@pytest.mark.parametrize("overflow", ["wrap", "saturate"])
+def test_a_bias_of_64_bits_enters_the_accumulator_exactly(overflow: str, raw: int, fmt: str, number: int):
+    """One product, 3 - 1 times 1 or -1, away from the end of the accumulator."""
+    a = emu.value((np.float32([[3]]), [[1.0]], [[1]]), "uint8_affine")
+    b = emu.value((np.float32([[1 if number < 0 else -1]]), [[1.0]], [[0]]), "int8_affine", axis=-2)
+    mac = emu.Mac(accumulator="fix64f0", overflow=overflow, scales="at_result")
+    total = emu.matmul(a, b, out_format="fp64", mac=mac, addend=raw_value(raw, fmt), backend="reference")
+    # the sum times the scale 1 is rounded to binary32
+    assert total.item() == np.float32(number + (2 if number < 0 else -2))
+
+
+def raw_value(raw: int, fmt: str) -> emu.Value:
+    """Return the number raw * 2**-frac_bits of a format that carries raws."""
+    parsed = emu.parse(fmt)
+    return emu.value(parsed.from_raw(np.array(raw, np.uint64 if raw > 2**62 else np.int64)), parsed)
+
+
 INTEGERS = emu.quantize(X, "uint8_affine"), emu.quantize(W, "int8_channel", axis=-2)
 UNIT = emu.Unit("uint8_affine", requantise="float32", scale=0.5, zero=3)
 
@@ -392,6 +422,17 @@ UNIT = emu.Unit("uint8_affine", requantise="float32", scale=0.5, zero=3)
                              emu.quantize(np.ones((3, 2, 2, 2)), "int8_channel"), bias=[1, 2]),
          r"the bias must have one value per output channel, shape \(3,\), got \(2,\); reshape it"),
         (lambda: emu.requantise([1, 2], "fix8f0", a_scale=1, b_scale=[1, 1, 1], scale=1), r"scales must broadcast to"),
+        (lambda: emu.requantise(585, "fix8f0", "exact", a_scale=[1, 2, 3], b_scale=1, scale=1),
+         r"scales must broadcast to the sums \(\), got \(3,\); give axes of size 1"),
+        (lambda: emu.requantise([1, 2], "fix8f0", "shift", a_scale=[[1], [2]], b_scale=1, scale=1),
+         r"scales must broadcast to the sums \(2,\), got \(2, 1\); give axes of size 1"),
+        (lambda: emu.requantise(raw_value(2**60 + 1, "fix64f30"), "fix8f0", scale=2.0**25),
+         r"`sums` must be integers of 32 bits, got 1152921504606846977/1073741824; quantize them into fix32f0"),
+        (lambda: UNIT.matmul(*INTEGERS, addend=raw_value(2**60 + 1, "fix64f1")),
+         "a bias must be integers where operands have zero points or sums are requantised, got 1152921504606846977/2;"),
+        (lambda: UNIT.matmul(*INTEGERS, addend=raw_value(2**63, "ufix64f0")), "a bias must be .* 9223372036854775808;"),
+        (lambda: UNIT.matmul(*INTEGERS, addend=raw_value(1, "fix64f70")), "a bias must be integers .* 1/118059162071"),
+        (lambda: UNIT.matmul(*INTEGERS, addend=np.float64(np.inf)), "a bias must be integers .*, got inf; divide it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_requantised_is_refused_with_the_remedy(action: Any, message: str):
