@@ -55,7 +55,7 @@ def _part_of(position: int) -> Backward:
     """Return the way back of an operand of `concatenate`: its part of the gradient."""
 
     def rule(c: Context, g: Value, y: Value, *operands: Value) -> Value:
-        axis: int = c.options["axis"] % len(g.shape)
+        axis: int = c.options["axis"]
         first = sum(x.shape[axis] for x in operands[:position])
         return g.with_array(g.array[_along(axis, slice(first, first + operands[position].shape[axis]))])
 
@@ -81,14 +81,16 @@ def _places_of(c: Context) -> NDArray[np.int64]:
 
 
 def _take(c: Context, x: Value) -> Value:
-    """Elements at constant places along an axis; places may repeat."""
+    """Elements at constant places along an axis, counted from its end where they are below 0; places may repeat."""
     places = namespace(x.array).asarray(_places_of(c))
     return x.with_array(x.array[_along(c.options["axis"], places)])
 
 
 def _take_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     """Gradients at their places, added where a place repeats, +0 elsewhere."""
-    places, axis = _places_of(c), int(c.options["axis"])
+    axis = int(c.options["axis"])
+    # counted from the front: -1 and the last place are the same one
+    places = _places_of(c) % x.shape[axis]
     xp = namespace(g.array)
     # the axes of `places` become one
     flat = g.array.reshape((*x.shape[:axis], places.size, *x.shape[axis + 1 :]))

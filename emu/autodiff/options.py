@@ -42,22 +42,23 @@ def _every_axis(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-_CONVOLUTION = {"stride": _stride, "padding": _border, "dilation": _stride, "groups": _size}
+_CONVOLUTION: dict[str, Callable[[str, Any, int], Any]] = {
+    "stride": _stride,
+    "padding": _border,
+    "dilation": _stride,
+    "groups": _size,
+}
 #: Functions that check and convert options, by primitive and option. Each gets the option's name and value, and the
 #: number of axes of the first operand.
 _INTEGERS: dict[str, dict[str, Callable[[str, Any, int], Any]]] = {
-    "conv2d": {"stride": _stride, "padding": _border, "dilation": _stride, "groups": _size},
-    "transposed_conv2d": {
-        "stride": _stride,
-        "padding": _border,
-        "dilation": _stride,
-        "groups": _size,
-        "sizes": _stride,
-    },
+    "conv2d": _CONVOLUTION,
+    "transposed_conv2d": {**_CONVOLUTION, "sizes": _stride},
     "max_pool": {"window": _square, "stride": _square, "padding": _border, "dilation": _stride},
     "avg_pool": {"window": _square, "stride": _square, "padding": _border, "dilation": _stride},
     "sum": {"axis": as_axes},
     "transpose": {"axes": _every_axis},
+    "concatenate": {"axis": _axis},
+    "take": {"axis": _axis},
     "normalise": {"axes": as_axes, "along": _axis},
 }
 
