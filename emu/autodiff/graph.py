@@ -43,13 +43,23 @@ class Tensor:
 
 @dataclass(eq=False)
 class Record:
-    """One application of a primitive."""
+    """One application of a primitive.
+
+    Attributes:
+        primitive: its name.
+        inputs: its operands.
+        layer: layer of the result.
+        options: the primitive's own.
+        saved: arrays that the forward pass saved for the backward pass.
+        training: whether that was a training pass.
+    """
 
     primitive: str
     inputs: tuple[Tensor, ...]
     layer: str
     options: Mapping[str, Any]
     saved: Any
+    training: bool
 
 
 class Graph:
@@ -104,7 +114,7 @@ class Graph:
             self.moments[layer] = context.moments
         # without a record the operands are not kept alive
         tracked = any(tensor.needs_gradient for tensor in inputs)
-        record = Record(primitive, inputs, layer, options, context.saved) if tracked else None
+        record = Record(primitive, inputs, layer, options, context.saved, self.training) if tracked else None
         return Tensor(result, record, needs_gradient=tracked)
 
     def backward(self, loss: Tensor, seed: Value) -> dict[int, Value]:
@@ -151,7 +161,7 @@ class Graph:
                     f"{record.primitive} has no derivative by operand {position} (layer {record.layer})"
                 )
             # a context of its own for each operand: `role` differs, and tasks may run side by side
-            context = Context(self.runner, record.layer, record.options, record.saved)
+            context = Context(self.runner, record.layer, record.options, record.saved, training=record.training)
             context.role = _role_of(tensor)
             tensors.append(tensor)
             tasks.append(partial(rule, context, gradient, node.value, *operands))

@@ -31,8 +31,10 @@ def _normalise(c: Context, x: Value, gamma: Value, beta: Value, *running: Value)
 
 
 def _normalise_back(c: Context, g: Value, y: Value, x: Value, gamma: Value, *rest: Value) -> Value:
-    shape = {name: c.options[name] for name in ("axes", "along")}
-    return c.run("normalise_gradient", g, gamma, saved=c.saved, **shape)
+    _, *running = rest
+    # running moments outside training are constants: no gradient flows through them
+    axes = c.options["axes"] if c.training or not running else ()
+    return c.run("normalise_gradient", g, gamma, saved=c.saved, axes=axes, along=c.options["along"])
 
 
 def _gamma_back(c: Context, g: Value, y: Value, *operands: Value) -> Value:
@@ -61,6 +63,8 @@ def _dropout(c: Context, x: Value) -> Value:
 
 
 def _dropout_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    if not c.training:
+        return g
     return c.run("dropout_gradient", g, saved=c.saved, rate=c.options["rate"])
 
 

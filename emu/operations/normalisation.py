@@ -73,8 +73,12 @@ def _normalise_float64(
 
 
 def _normalise_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    """Two means of two passes, five passes between and after them, two for each running moment."""
-    return Asked(operands[0], 2 * size_of(operands[0]), 9 + 2 * (len(operands) - _WITHOUT_MOMENTS))
+    """Two means of two passes, five passes between and after them, two for each running moment; or given moments."""
+    running = len(operands) - _WITHOUT_MOMENTS
+    # outside training given moments stay as they are: no mean is taken, and nothing is squared
+    if running and not options["training"]:
+        return Asked(operands[0], 0, 4)
+    return Asked(operands[0], 2 * size_of(operands[0]), 9 + 2 * running)
 
 
 def _beside(written: Any, operands: Sequence[Value]) -> tuple[Any, ...]:
@@ -83,10 +87,15 @@ def _beside(written: Any, operands: Sequence[Value]) -> tuple[Any, ...]:
 
 
 def _gradient(role: Role, g: Value, gamma: Value, *, saved: Any, axes: tuple[int, ...], along: int) -> Value:
-    """(d - mean(d) - n * mean(d * n)) / deviation for d = gamma * g and normalised values n."""
+    """(d - mean(d) - n * mean(d * n)) / deviation for d = gamma * g and normalised values n.
+
+    Without `axes`, of moments that are constants, d / deviation.
+    """
     normalised, inverse = (as_saved(role, array) for array in saved)
     spread = gamma.with_array(_along(gamma.array, along, len(g.shape)))
     scaled = role.on_host("scaled").multiply(g, spread)
+    if not axes:
+        return role.unit().multiply(scaled, inverse)
     centred = role.on_host("centred").subtract(scaled, mean(role, "mean", scaled, axes))
     slopes = mean(role, "slope", role.on_host("products").multiply(scaled, normalised), axes)
     bent = role.on_host("bent").multiply(normalised, slopes)
@@ -96,8 +105,15 @@ def _gradient(role: Role, g: Value, gamma: Value, *, saved: Any, axes: tuple[int
 
 def _gradient_float64(xp: Any, g: Any, gamma: Any, *, saved: Any, axes: Any, along: int) -> Any:
     (normalised, inverse), d = saved, g * _along(gamma, along, g.ndim)
+    if not axes:
+        return d * inverse
     slopes = (d * normalised).mean(axis=axes, keepdims=True)
     return (d - d.mean(axis=axes, keepdims=True) - normalised * slopes) * inverse
+
+
+def _gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    """Two means of two passes and five others; of moments that are constants, the pass that scales."""
+    return as_first_on_host(9, sums=2)(operands, options) if options["axes"] else Asked(operands[0], 0, 1)
 
 
 def _gamma_gradient(role: Role, g: Value, *, saved: Any, along: int) -> Value:
@@ -141,7 +157,7 @@ def _gradient_of_parameter(passes: int) -> Rule:
 
 ROWS = (
     Row("normalise", _normalise, _normalise_float64, _normalise_asks, DoneBy.HOST, SUMS, beside=_beside),
-    Row("normalise_gradient", _gradient, _gradient_float64, as_first_on_host(9, sums=2), DoneBy.HOST, SUMS),
+    Row("normalise_gradient", _gradient, _gradient_float64, _gradient_asks, DoneBy.HOST, SUMS),
     Row("gamma_gradient", _gamma_gradient, _gamma_gradient_float64, _gradient_of_parameter(1), DoneBy.HOST, SUMS),
     # a sum without a pass before it: a unit that adds may compute it, and the host need not
     Row("beta_gradient", _beta_gradient, _beta_gradient_float64, _gradient_of_parameter(0), DoneBy.HOST, SUMS),

@@ -214,6 +214,12 @@ def test_normalisation_by_running_moments_is_a_straight_line():
     assert graph.moments == {}
 
 
+def test_no_gradient_flows_through_running_moments_outside_training():
+    running = normal(3, seed=4), normal(3, seed=5) ** 2
+    inputs = normal(4, 3, 2, 2, seed=1), normal(3, seed=2), normal(3, seed=3)
+    assert_gradient(normalised((0, 2, 3), 1, *running, training=False), *inputs)
+
+
 def test_training_leaves_moved_moments():
     running, x = (normal(3, seed=4), normal(3, seed=5) ** 2), normal(4, 3, 2, 2, seed=1)
     graph = Graph(PlainRunner())
@@ -231,6 +237,15 @@ def test_rows_of_a_table():
 @pytest.mark.parametrize("rate", [0.0, 0.25, 0.5])
 def test_dropout(rate: float):
     assert_gradient(one("dropout", rate=rate), normal(4, 5))
+
+
+def test_dropout_outside_training_passes_gradients_on():
+    def build(graph: Graph, inputs: list[Tensor]) -> Tensor:
+        graph.training = False
+        dropped = graph.apply("dropout", inputs[0], layer="d", rate=0.5)
+        return graph.apply("multiply", dropped, inputs[0], layer="m")
+
+    assert_gradient(build, normal(4, 5))
 
 
 def test_products_of_more_than_two_axes_are_products_of_rows():
@@ -324,6 +339,8 @@ TWICE: dict[str, list[Case]] = {
     "take": [
         at(normal(3, 4), axis=1, places=np.array([3, 0])),
         at(normal(3, 4), axis=1, places=np.array([[3, 0], [0, 1], [0, 3]])),
+        at(normal(3, 4), axis=-1, places=np.array([3, 0])),
+        at(normal(3, 4), axis=-1, places=np.array([3, -1, -3])),
     ],
     "reshape": [at(normal(2, 3, 4), shape=(6, 4))],
     "flatten": [at(normal(2, 3, 4))],

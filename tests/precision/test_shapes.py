@@ -268,3 +268,12 @@ def test_results_multiply_adds_and_passes_are_those_of_the_formula(
 ):
     found = in_shapes(Operation(name, *CASES[name]))
     assert (found.results, found.multiply_adds, found.passes) == (results, multiply_adds, passes)
+
+
+def test_constant_moments_ask_for_no_means():
+    """Centred, widened, inverse deviation, normalised; and, for the gradient, scaled."""
+    later = in_shapes(Operation("normalise", CASES["normalise"][0], {**NORMAL, "training": False}))
+    assert (later.results, later.multiply_adds, later.passes) == (30, 0, 4)
+    operands, options = CASES["normalise_gradient"]
+    back = in_shapes(Operation("normalise_gradient", operands, {**options, "axes": ()}))
+    assert (back.results, back.multiply_adds, back.passes) == (30, 0, 1)
