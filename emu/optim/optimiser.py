@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,7 +44,10 @@ class ParameterState:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether its layer multiplies by it: a weight of two or more axes, the first of which is the outputs'."""
+        """Whether its layer multiplies by it: a weight of two or more axes.
+
+        The first axis is the outputs', but that of weights `by_rows` is the inputs'.
+        """
         return self.part == "weight" and len(self.master.shape) > 1 and not self.is_table
 
     def rows(self, chosen: Any) -> ParameterState:
@@ -54,7 +57,7 @@ class ParameterState:
             return value.with_array(value.array[namespace(value.array).asarray(chosen)])
 
         slots = {slot: copied(value) for slot, value in self.slots.items()}
-        return ParameterState(self.layer, self.part, copied(self.master), slots)
+        return replace(self, master=copied(self.master), slots=slots)
 
     def put(self, chosen: Any, moved: ParameterState) -> None:
         """Write back the rows that `rows` returned, once they have moved; no other row is read or written."""

@@ -106,6 +106,14 @@ def test_a_bias_is_no_matrix_whatever_its_shape():
     assert not ParameterState("fc", "bias", square).is_matrix
 
 
+def test_a_copy_of_rows_is_what_its_parameter_is():
+    table = Value(np.ones((4, 2), np.float32), emu.parse("fp32"))
+    state = ParameterState("words", "weight", table, {"mean": table}, by_rows=True, is_table=True)
+    rows = state.rows(np.array([1, 3]))
+    assert (rows.master.shape, rows.slots["mean"].shape) == ((2, 2), (2, 2))
+    assert (rows.by_rows, rows.is_table, rows.is_matrix) == (True, True, False)
+
+
 def test_layers_that_the_recipe_names_are_adams_as_well():
     named = slots_of(bench(IMAGES, training__optimiser={**MUON, "adam_layers": ["out*"]}))
     assert (named["output.weight"], named["conv.weight"]) == (ADAMS, MUONS)
