@@ -134,6 +134,8 @@ class Step(Layer):
             return
         yield FunctionTensor(feeding, "activation", f"to enter {self.primitive} in step '{self.name}'")
         yield FunctionTensor(self.name, "activation", f"as the result of {self.primitive}")
+        if self.primitive == "gelu":
+            yield FunctionTensor(self.name, "loss", "to compute gelu's slope")
 
     def apply(self, graph: Graph, known: Mapping[str, Tensor], parameters: Parameters) -> Tensor:
         """Return the step's result.

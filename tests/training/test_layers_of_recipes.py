@@ -14,6 +14,7 @@ import emu
 from emu import nn
 from emu._config import checked
 from emu.nn.layer import extents_of, keys_of
+from emu.nn.wired import Read, Step
 from emu.training.layers import TABLES
 from emu.training.recipe import Recipe, load_recipe
 
@@ -162,6 +163,13 @@ def test_a_key_of_a_recipe_is_no_key_of_python_where_they_differ():
 def test_a_recipe_is_the_same_after_a_pickle():
     saved = load_recipe("resnet8")
     assert pickle.loads(pickle.dumps(saved)) == saved
+
+
+@pytest.mark.parametrize("function", ["gelu", "sigmoid", "tanh"])
+def test_a_step_of_a_graph_reads_and_writes_the_tensors_of_its_layer(function: str):
+    step, layer = Step("bent", function, (Read("input"),)), nn.Activation("bent", function)
+    tensors = [[tensor[:2] for tensor in each.function_tensors("input")] for each in (step, layer)]
+    assert tensors[0] == tensors[1]
 
 
 @dataclass(frozen=True)
