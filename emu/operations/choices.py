@@ -62,7 +62,7 @@ def _is_above(role: Role, x: Any) -> Any:
 
 
 def is_below(role: Role, x: Any) -> Any:
-    """Return whether numbers are below 0."""
+    """Return whether numbers are below 0; NaN is, too, as it is above."""
     return _is_above(role, negated(x))
 
 
@@ -123,7 +123,10 @@ def _kept_float64(xp: Any, g: Any, *, saved: Any, where: bool) -> Any:
 
 
 def _by_sign(role: Role, a: Value, x: Value) -> Value:
-    """The product of a with the sign of x: -1, 0, 1."""
+    """The product of a with the sign of x: -1, 0, 1.
+
+    Of NaN the sign is -1, where float64 has NaN: a unit compares, and NaN passes both of its comparators.
+    """
     xp = namespace(x.array)
     one, none = xp.ones((), np.float32), xp.zeros((), np.float32)
     # exact factors: the product is written by the unit, so that overflow and flags are those of a multiplication
@@ -132,7 +135,10 @@ def _by_sign(role: Role, a: Value, x: Value) -> Value:
 
 
 def _by_slope(role: Role, a: Value, x: Value, slope: Value) -> Value:
-    """The product of a with 1 where x is not below 0, and with a slope elsewhere."""
+    """The product of a with 1 where x is not below 0, and with a slope elsewhere, also where x is NaN.
+
+    Float64 has 1 for NaN. Where a is x, as in a forward pass, the product is NaN either way.
+    """
     xp = namespace(x.array)
     slopes = xp.asarray(real(role, slope))  # a constant lies on the host
     factors: Any = xp.where(is_below(role, x.array), slopes, xp.ones((), slopes.dtype))
@@ -169,7 +175,7 @@ def _elu_float64(xp: Any, x: Any, *, alpha: float) -> Any:
 
 
 def _elu_slope(role: Role, x: Value, *, alpha: float) -> Value:
-    """1 where x is not below 0, alpha * exp(x) elsewhere."""
+    """1 where x is not below 0, alpha * exp(x) elsewhere; of NaN it is NaN, where float64 has 1."""
     xp, below = namespace(x.array), is_below(role, x.array)
     slopes = real(role, role.on_host("slope").multiply(_exponential(role, x, below), rounded(alpha)))
     return role.unit().quantize(_floats(xp.where(below, slopes, xp.ones((), slopes.dtype))))
