@@ -150,7 +150,7 @@ def _require_carriers(values: Array, fmt: object) -> None:
     """Raise FormatError unless values have the carrier dtype of a format."""
     if not isinstance(fmt, (Fixed, Float)):
         raise FormatError(f"`format` must be a format, got {fmt!r}; emu.parse(text) returns one")
-    if values.dtype.kind not in "fiu" or (values.dtype != fmt.carrier and fmt.carries_raws):
+    if values.dtype != fmt.carrier:
         raise FormatError(
             f"`values` must be {fmt.carrier}, the carrier of {fmt}, got dtype {values.dtype}; write "
             "emu.value(x, FORMAT).array"

@@ -88,6 +88,10 @@ def with_part(**parts: Any) -> Callable[[], Any]:
             "`values` must be float32, the carrier of fp16, got dtype complex128; write",
         ),
         (
+            lambda: emu.sparse.Compact([0], np.ones((1, 1)), 2, emu.Fixed(8, 4)),
+            "`values` must be float32, the carrier of fix8f4, got dtype float64; write",
+        ),
+        (
             lambda: updated(gradient=np.ones((4, 3))),
             "`gradient` must be an emu.sparse.Compact, got ndarray; transposed",
         ),
