@@ -17,7 +17,7 @@ from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, call_of
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
 from emu.engine.planner import Plan
-from emu.engine.products import as_addend_operand, write_product, write_scaled_matrices
+from emu.engine.products import as_addend_operand, plan_of_scaled, write_product, write_scaled_matrices
 from emu.engine.scaled_products import scaled_patches
 from emu.engine.sliding import SLIDES, Slides, Sliding
 from emu.formats import Format, ScaledValue, Value, parse
@@ -120,6 +120,10 @@ def _plan_conv2d(
     bias_format: str | Format | None = None,
     **options: Unpack[ConvolutionOptions],
 ) -> Plan:
+    if isinstance(x, ScaledValue) or isinstance(w, ScaledValue):
+        unit = call_of("conv2d", "fp32" if out_format is None else out_format, options, CONVOLUTION_OPTIONS)[0]
+        given = as_addend_operand(bias, bias_format, "bias", check=False)
+        return plan_of_scaled(unit, scaled_patches(unit.mac, x, w, given, Sliding.among(options)))
     # a plan needs sizes and formats, no numbers but the largest magnitudes: the bias is left out, its format alone
     # enters
     given = (on_host(x), x_format), (on_host(w), w_format), (None, None)

@@ -15,7 +15,7 @@ from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.exact_register import exact_register
 from emu.engine.operands import as_operand, codes_of
 from emu.engine.small import small_outcome
-from emu.errors import ShapeError
+from emu.errors import FormatError, ShapeError, nearest_name
 from emu.formats import Format, Value
 from emu.formats.numbers import as_numbers
 
@@ -44,9 +44,12 @@ def elementwise(
         **options: see `emu.engine.Options`.
 
     Raises:
+        FormatError: no such operation, or another number of operands or formats than it has.
         ShapeError: the operands do not broadcast.
         TypeError: no such option; names the nearest one.
     """
+    require_operands(operation, len(operands), "operand")
+    require_operands(operation, len(formats), "format")
     unit, out, check = call_of(operation, out_format, options)
     arrays: list[Array] = []
     parsed: list[Format | None] = []
@@ -60,6 +63,21 @@ def elementwise(
         arrays = _broadcast(operation, arrays)
         shape = arrays[0].shape
     return write_elementwise(unit, operation, arrays, tuple(parsed), require_out(out, shape, unit.stage.format))
+
+
+def require_operands(operation: str, count: int, what: str) -> None:
+    """Raise FormatError unless an operation is elementwise, and has so many operands.
+
+    Args:
+        operation: its name.
+        count: as given.
+        what: of which there are so many, in the singular.
+    """
+    if operation not in OPERANDS:
+        raise FormatError(f"an operation must be elementwise, got {operation!r}{nearest_name(operation, OPERANDS)}")
+    needed = OPERANDS[operation]
+    if count != needed:
+        raise FormatError(f"`{operation}` must be given {needed} {what}{'s' if needed > 1 else ''}, got {count}")
 
 
 def write_elementwise(

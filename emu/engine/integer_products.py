@@ -197,11 +197,40 @@ def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multi
     Raises:
         FormatError: an accumulator that holds no integers.
     """
+    accumulator, is_wrapping = _accumulator(unit.mac), is_modular(unit.mac)
+    if is_wrapping:
+        # moved once, for the products and for what zero points add
+        product = product._replace(left=product.left.with_signs(), right=product.right.with_signs())
+    by, matrices = matrices_of_integers(unit, product)
+    # counted apart: of these events the accumulator's overflow alone is kept, since no element has been written yet
+    events = None if unit.flags is None or is_wrapping else Flags()
+    written = np.asarray(multiply(by._replace(flags=events), matrices))
+    if unit.flags is not None and events is not None:
+        unit.flags.add(Flags(accumulator_overflow=events.accumulator_overflow).counts())
+    return _wrapped_sums(product, written, accumulator) if is_wrapping else written.astype(np.int64), accumulator
+
+
+def matrices_of_integers(unit: UnitDescription, product: IntegerProduct) -> tuple[UnitDescription, Matrices]:
+    """Return the product of matrices that gives sums of integers, and who computes it.
+
+    Where sums wrap, zero points and bias are not part of it: they are added to what it writes.
+
+    Args:
+        unit: its Mac says where sums are kept.
+        product: what is multiplied and added.
+
+    Raises:
+        FormatError: an accumulator that holds no integers.
+    """
     mac = unit.mac
-    kept = _accumulator(mac)
-    if is_modular(mac):
-        return _modular_sums(unit, product, kept, multiply), kept
+    # the stage has the accumulator's own format: it writes the sum without changing it
+    by = unit.writing(OutputStage(_accumulator(mac), overflow=Overflow.WRAP))
     left, right, bias, shape = product
+    if is_modular(mac):
+        left, right = left.with_signs(), right.with_signs()  # a second time they stay as they are
+        # an exact Mac whose stage wraps: sums are exact in any order, so the planner may take the fastest kernel
+        formats = (left.format, right.format, None)
+        return by._replace(mac=Mac()), Matrices(left.elements, right.elements, None, formats, shape)
     formats = (left.format, right.format, None)
     # the inner accumulator sums the elements as they are, so what the zero points add waits in the outer one
     if isinstance(mac.order, Promote):
@@ -221,21 +250,15 @@ def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multi
         formats, addend = (*formats[:2], wide), start.astype(wide.carrier)
         # (B or 1, M or 1, N or 1), as kernels take an addend
         addend = addend.reshape((1,) * (3 - addend.ndim) + addend.shape)
-    # counted apart: of these events the accumulator's overflow alone is kept, since no element has been written yet
-    events = None if unit.flags is None else Flags()
-    # the stage has the accumulator's own format: it writes the sum without changing it
-    written = multiply(unit.writing(_as_they_are(kept), events), Matrices(x, y, addend, formats, shape))
-    if unit.flags is not None and events is not None:
-        unit.flags.add(Flags(accumulator_overflow=events.accumulator_overflow).counts())
-    return np.asarray(written).astype(np.int64), kept
+    return by, Matrices(x, y, addend, formats, shape)
 
 
-def carriers_of_sums(sums: Integers, kept: Fixed) -> tuple[Array, Fixed]:
+def carriers_of_sums(sums: Integers, accumulator: Fixed) -> tuple[Array, Fixed]:
     """Return sums as carriers of a format that an operation reads: binary64 where it holds the accumulator's integers.
 
     Raws of 64 bits have no vector code.
     """
-    fmt = Fixed(64, 0) if kept.carries_raws else kept
+    fmt = Fixed(64, 0) if accumulator.carries_raws else accumulator
     return sums.astype(fmt.carrier), fmt
 
 
@@ -250,29 +273,18 @@ def _accumulator(mac: Mac) -> Fixed:
     return mac.accumulator
 
 
-def _as_they_are(fmt: Fixed) -> OutputStage:
-    """Return the stage that writes sums of an accumulator as they are."""
-    return OutputStage(fmt, overflow=Overflow.WRAP)
-
-
-def _modular_sums(unit: UnitDescription, product: IntegerProduct, kept: Fixed, multiply: Multiply) -> Integers:
-    _, _, bias, shape = product
-    left, right = product.left.with_signs(), product.right.with_signs()
-    # the bias is left out: it is added in int64 below, where it wraps with the sum
-    matrices = Matrices(left.elements, right.elements, None, (left.format, right.format, None), shape)
-    # an exact Mac whose stage wraps: sums are exact in any order, so the planner may take the fastest kernel
-    exact = unit.writing(_as_they_are(kept))._replace(mac=Mac())
-    written = np.asarray(multiply(exact, matrices)).reshape(product.sizes)
+def _wrapped_sums(product: IntegerProduct, written: Array, accumulator: Fixed) -> Integers:
+    """Return sums of elements with what zero points and bias add to them, modulo the accumulator."""
     sums = empty(product.sizes, np.int64)
     # carriers are integers in float32, float64 or int64; the cast is exact for each of them
-    np.copyto(sums, written, casting="unsafe")
-    correction = _correction(left, right)
-    sums += correction if bias is None else correction + bias
+    np.copyto(sums, written.reshape(product.sizes), casting="unsafe")
+    correction = _correction(product.left, product.right)
+    sums += correction if product.bias is None else correction + product.bias
     # shifted to the top and back, an integer keeps its low `width_bits` bits, extended by their sign
-    unused = 64 - kept.width_bits
+    unused = 64 - accumulator.width_bits
     sums <<= unused  # int64 wraps as the accumulator does
     sums >>= unused
-    return sums.reshape(shape)
+    return sums.reshape(product.shape)
 
 
 def _correction(left: Side, right: Side) -> Integers:

@@ -24,7 +24,7 @@ from emu.engine.advice import plan_of
 from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.elementwise import write_elementwise
-from emu.engine.integer_products import carriers_of_sums, integer_sums
+from emu.engine.integer_products import carriers_of_sums, integer_sums, matrices_of_integers
 from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
 from emu.engine.path import accumulator_of, path_of
@@ -206,6 +206,13 @@ def write_scaled_matrices(unit: UnitDescription, product: ScaledProduct) -> Arra
     return write_quantized(unit, result, FLOAT32)
 
 
+def plan_of_scaled(unit: UnitDescription, product: ScaledProduct) -> Plan:
+    """Return the plan of the sums of a product of operands that share scales, with advice."""
+    if product.integers is not None:
+        return plan_of(*matrices_of_integers(unit, product.integers))
+    return plan_of(unit if product.at_result is None else unit.writing(BINARY32), product.matrices)
+
+
 def rounded_addend(addend: Array, fmt: Format | None, rounded: Fixed, unit: UnitDescription) -> Array:
     """Return an addend rounded into `rounded`, as the fixed accumulator of a unit rounds it before the first product.
 
@@ -234,7 +241,7 @@ def _plan_matmul(
     if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
         unit = call_of("matmul", "fp32" if out_format is None else out_format, options, PRODUCT_OPTIONS)[0]
         given = as_addend_operand(addend, addend_format, "addend", check=False)
-        return plan_of(unit, scaled_matrices(unit.mac, a, b, given).matrices)
+        return plan_of_scaled(unit, scaled_matrices(unit.mac, a, b, given))
     matrices = matrices_of((on_host(a), a_format), (on_host(b), b_format), check=False)
     # the format alone: an addend's numbers change no plan
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)

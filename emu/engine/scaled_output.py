@@ -99,9 +99,8 @@ class ScaledOutput:
             FormatError: an operand without integers and scales, or a bias that is no integer.
             ShapeError: the shapes do not fit together.
         """
-        left, right = require_integers("a", a), require_integers("b", b)
-        product = integer_matrices(left, right, as_bias(*bias))
-        scales = stacks_of_blocks(left, right, [left.scales[0], right.scales[0]])
+        product = integer_product(a, b, bias)
+        scales = stacks_of_blocks(a, b, [a.scales[0], b.scales[0]])
         return self._requantised(unit, product, scales)
 
     def conv2d(
@@ -126,16 +125,16 @@ class ScaledOutput:
     def _requantised(self, unit: UnitDescription, product: IntegerProduct, scales: list[Any]) -> ScaledValue:
         assert self.requantiser is not None
         assert isinstance(self.format.element, Fixed)
-        sums, kept = integer_sums(unit, product, write_product)
+        sums, accumulator = integer_sums(unit, product, write_product)
         # the sums as the accumulator has them, before zero point and multiplier
         if unit.register is not None:
-            observe(unit, sums, kept)
+            observe(unit, sums, accumulator)
         # sums of an accumulator of at most 32 bits need no look
-        is_wide = kept.width_bits > INT32.bits
+        is_wide = accumulator.width_bits > INT32.bits
         if is_wide and (beyond := sums[(sums < INT32.min) | (sums > INT32.max)]).size:
             raise FormatError(
-                f"sums that are requantised must have 32 bits, got {beyond.flat[0]} from the accumulator {kept}; write "
-                "emu.Mac(accumulator='fix32f0', overflow='wrap')"
+                f"sums that are requantised must have 32 bits, got {beyond.flat[0]} from the accumulator "
+                f"{accumulator}; write emu.Mac(accumulator='fix32f0', overflow='wrap')"
             )
         # (B, M, N), to which scales of rows (B, M, 1) and of columns (B, 1, N) broadcast
         stacked = sums.reshape(product.sizes)
@@ -158,6 +157,16 @@ class ScaledOutput:
         scale = np.full(counts, self.requantiser.scale, np.float32)
         zero = np.full(counts, self.requantiser.zero, np.int32) if self.format.has_zero else None
         return ScaledValue.of(elements, (scale,), self.format, -1, zero)
+
+
+def integer_product(a: Any, b: Any, bias: tuple[Array | None, Format | None]) -> IntegerProduct:
+    """Return the product of matrices whose sums are requantised.
+
+    Raises:
+        FormatError: an operand without integers and scales, or a bias that is no integer.
+        ShapeError: the shapes do not fit together.
+    """
+    return integer_matrices(require_integers("a", a), require_integers("b", b), as_bias(*bias))
 
 
 def scaled_output(

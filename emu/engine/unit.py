@@ -23,13 +23,15 @@ from emu.datapath.stage import require_placed
 from emu.engine.advice import plan_of
 from emu.engine.convolution import patches_and_kernels
 from emu.engine.description import EXACT, UNIT_OPTIONS, UnitDescription, UnitOptions
-from emu.engine.elementwise import OPERANDS, write_elementwise
+from emu.engine.elementwise import require_operands, write_elementwise
 from emu.engine.functions import carrier_of_function, write_function
+from emu.engine.integer_products import matrices_of_integers
 from emu.engine.operands import as_operand, in_format
 from emu.engine.planner import Plan
 from emu.engine.products import (
     as_addend_operand,
     matrices_of,
+    plan_of_scaled,
     write_product,
     write_scaled_matrices,
     write_scaled_product,
@@ -37,8 +39,8 @@ from emu.engine.products import (
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
 from emu.engine.scaled import scaled_or, unit_of_elements
-from emu.engine.scaled_output import WRAPPING, ScaledOutput, scaled_output
-from emu.engine.scaled_products import scaled_patches
+from emu.engine.scaled_output import WRAPPING, ScaledOutput, integer_product, scaled_output
+from emu.engine.scaled_products import integer_patches, scaled_matrices, scaled_patches
 from emu.engine.sliding import Padding, Slides, Sliding
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format, Scaled, ScaledValue, Value, parse, parse_number
@@ -344,6 +346,36 @@ class Unit(Drawn):
         """Return the mean of `x` over `axis`: the unit's sum divided by the count, rounded once."""
         return self._value(write_total(self._by("average"), *self._summed(x), axis, averaged=True))
 
+    # ---- plans, which `emu.explain` reads ---------------------------------------------------------------------------
+
+    def _plan_matmul(self, a: Any, b: Any, addend: Any = None) -> Plan:
+        if self._requantiser is not None:
+            return plan_of(*matrices_of_integers(self.description, integer_product(a, b, _bias_of(addend))))
+        if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
+            third = as_addend_operand(*self.of_host(addend), "addend", check=False)
+            return plan_of_scaled(self._operating, scaled_matrices(self._operating.mac, a, b, third))
+        given = self.of_host(a), self.of_host(b), self.of_host(addend)
+        return plan_of(self._operating, matrices_of(*given, check=False))
+
+    def _plan_conv2d(
+        self,
+        x: Any,
+        w: Any,
+        bias: Any = None,
+        **slide: Unpack[Slides],
+    ) -> Plan:
+        sliding = Sliding.of(**slide)
+        if self._requantiser is not None:
+            return plan_of(*matrices_of_integers(self.description, integer_patches(x, w, _bias_of(bias), sliding)))
+        if isinstance(x, ScaledValue) or isinstance(w, ScaledValue):
+            third = as_addend_operand(*self.of_host(bias), "bias", check=False)
+            return plan_of_scaled(self._operating, scaled_patches(self._operating.mac, x, w, third, sliding))
+        given = self.of_host(x), self.of_host(w), self.of_host(bias)
+        return plan_of(self._operating, patches_and_kernels(*given, sliding, check=False))
+
+    setattr(matmul, "plan", _plan_matmul)  # noqa: B010
+    setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010
+
     # ---- elementwise ------------------------------------------------------------------------------------------------
 
     def quantize(self, x: Any) -> Value:
@@ -449,12 +481,9 @@ class Unit(Drawn):
         """Return an elementwise operation by its name: `add`, ... `round_to_integral`.
 
         Raises:
-            FormatError: no such operation.
+            FormatError: no such operation, or another number of operands than it has.
         """
-        if operation not in OPERANDS:
-            raise FormatError(f"an operation must be elementwise, got {operation!r}{nearest_name(operation, OPERANDS)}")
-        if len(operands) != OPERANDS[operation]:
-            raise FormatError(f"`{operation}` must be given {OPERANDS[operation]} operands, got {len(operands)}")
+        require_operands(operation, len(operands), "operand")
         unit = self._by(operation)
         taken = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
         arrays, formats = [array for array, _ in taken], tuple([fmt for _, fmt in taken])
@@ -528,23 +557,3 @@ def _bias_of(x: Any) -> tuple[Any, Any]:
 
 def _described(kind: type[Unit], parts: dict[str, Any]) -> Unit:
     return kind(**parts)  # pickle calls with positions, the constructor takes names
-
-
-def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:
-    given = unit.of_host(a), unit.of_host(b), unit.of_host(addend)
-    return plan_of(unit.description, matrices_of(*given, check=False))
-
-
-def _plan_conv2d(
-    unit: Unit,
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    **slide: Unpack[Slides],
-) -> Plan:
-    given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
-    return plan_of(unit.description, patches_and_kernels(*given, Sliding.of(**slide), check=False))
-
-
-for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):
-    setattr(_operation, "plan", _plan)  # noqa: B010 - read by explain

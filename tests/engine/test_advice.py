@@ -114,6 +114,49 @@ def test_convolutions_functions_and_sparse_products_are_advised_too():
     assert emu.explain(emu.sparse.matmul, *sparse, **options).seconds is not None
 
 
+BYTES = emu.quantize(np.ones((4, 64)), "uint8_affine"), emu.quantize(np.ones((64, 8)), "int8_channel", axis=-2)
+PIXELS = emu.quantize(np.ones((1, 2, 4, 4)), "uint8_affine"), emu.quantize(np.ones((3, 2, 2, 2)), "int8_tensor")
+WRAPS = {"mac": Mac(accumulator="fix32f0", overflow="wrap", scales="at_result"), "backend": "numba"}
+REQUANTISES = emu.Unit("uint8_affine", requantise="float32", scale=1.0, backend="numba")
+
+
+@pytest.mark.parametrize(
+    ("operation", "operands", "options", "bits"),
+    [
+        (emu.matmul, BYTES, {"out_format": "fp32", **WRAPS}, 20),
+        (emu.conv2d, PIXELS, {"out_format": "fp32", **WRAPS}, 17),
+        (emu.Unit("fp32", **WRAPS).matmul, BYTES, {}, 20),
+        (emu.Unit("fp32", **WRAPS).conv2d, PIXELS, {}, 17),
+        (REQUANTISES.matmul, BYTES, {"addend": np.full(8, 5)}, 20),
+        (REQUANTISES.conv2d, PIXELS, {"bias": np.full(3, 5)}, 17),
+    ],
+)
+def test_products_with_zero_points_are_planned_as_the_products_of_integers_that_they_are(
+    operation: Any, operands: Any, options: dict[str, Any], bits: int
+):
+    """Bytes with a sign are at most 2**7: 64 products, or 2 channels of 2 x 2 pixels, are at most 2**14 each."""
+    plan = emu.explain(operation, *operands, **options)
+    assert f"<= 2**{bits} units of 2**0" in plan.proof
+    assert "rounds on the way" not in plan.proof
+
+
+def test_operands_that_share_scales_are_planned_for_units_and_convolutions_as_for_products():
+    x, y = (emu.quantize(np.ones((32, 32)), "mxfp8_e4m3", axis=axis) for axis in (-1, -2))
+    mac = Mac.preset("b200", inputs="mxfp8_e4m3")
+    function = emu.explain(emu.matmul, x, y, out_format="fp32", mac=mac)
+    assert emu.explain(emu.Unit("fp32", mac=mac).matmul, x, y) == function
+    # of results that become blocks it is the product that binary32 holds
+    assert emu.explain(emu.Unit("mxfp8_e4m3", mac=mac).matmul, x, y) == function
+    images, kernels = (
+        emu.quantize(np.ones((1, 2, 4, 4)), "fp8_tensor"),
+        emu.quantize(np.ones((3, 2, 2, 2)), "fp8_tensor"),
+    )
+    mac = Mac(accumulator="fp32", scales="at_result")
+    plan = emu.explain(emu.conv2d, images, kernels, out_format="fp32", mac=mac)
+    assert "fp32 rounds on the way" in plan.proof
+    assert emu.explain(emu.Unit("fp32", mac=mac).conv2d, images, kernels) == plan
+
+
 @pytest.mark.skipif(not has_pair_products(), reason="the processor has no integer products")
 def test_the_speed_of_every_way_of_matrices_is_known_and_plain_loops_are_the_slow_ones():
     speeds = [way.speed for way in WAYS]

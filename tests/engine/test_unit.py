@@ -116,6 +116,12 @@ def test_a_misspelt_part_of_a_unit_or_operation_is_answered_with_the_nearest_nam
         emu.Unit("fp16").elementwise("ad", 1.0, 2.0)
     with pytest.raises(emu.FormatError, match="`add` must be given 2 operands, got 1"):
         emu.Unit("fp16").elementwise("add", 1.0)
+    with pytest.raises(emu.FormatError, match="got 'ad'; did you mean 'add'"):
+        engine.elementwise("ad", (1.0, 2.0), (None, None), out_format="fp16")
+    with pytest.raises(emu.FormatError, match="`add` must be given 2 operands, got 1"):
+        engine.elementwise("add", (1.0,), (None, None), out_format="fp16")
+    with pytest.raises(emu.FormatError, match="`sqrt` must be given 1 format, got 2"):
+        engine.elementwise("sqrt", (1.0,), (None, None), out_format="fp16")
     with pytest.raises(emu.FormatError, match=r"got a value of fp16; convert it with emu\.quantize"):
         emu.value(emu.value(1.0, "fp16"), "bf16")
 
