@@ -134,20 +134,20 @@ class Graph:
             )
         self._sums = {}
         # gradients that wait for their node; `pop` frees each as soon as its node has passed it on
-        arrived: dict[int, Value] = {id(loss): seed}
+        pending: dict[int, Value] = {id(loss): seed}
         leaves: dict[int, Value] = {}
         # results before operands: when a node's turn comes, every result made from it has given its gradient
         for node in reversed(_in_order(loss)):
-            gradient = arrived.pop(id(node), None)
+            gradient = pending.pop(id(node), None)
             if gradient is None:
                 continue
             if node.record is None:
                 leaves[id(node)] = gradient
                 continue
-            self._step_back(node, node.record, gradient, arrived)
+            self._step_back(node, node.record, gradient, pending)
         return leaves
 
-    def _step_back(self, node: Tensor, record: Record, gradient: Value, arrived: dict[int, Value]) -> None:
+    def _step_back(self, node: Tensor, record: Record, gradient: Value, pending: dict[int, Value]) -> None:
         primitive = PRIMITIVES[record.primitive]
         operands = tuple(t.value for t in record.inputs)
         tensors: list[Tensor] = []
@@ -167,12 +167,12 @@ class Graph:
             tasks.append(partial(rule, context, gradient, node.value, *operands))
         # joined in the order of the operands, whichever task ends first: sums have the same bits in every run
         for tensor, contribution in zip(tensors, self.runner.together(tasks), strict=True):
-            before, summed = arrived.get(id(tensor)), contribution
+            before, summed = pending.get(id(tensor)), contribution
             if before is not None:
                 # numbered, so that every sum of a layer has its own random numbers
                 joined = Operation("add", (before, contribution), part=f"sum{self._next_sum(record.layer)}")
                 summed = self.runner.run(joined, _role_of(tensor), record.layer)
-            arrived[id(tensor)] = summed
+            pending[id(tensor)] = summed
 
     def _next_sum(self, layer: str) -> int:
         self._sums[layer] = self._sums.get(layer, 0) + 1

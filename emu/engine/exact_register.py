@@ -38,7 +38,7 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
     # an unsigned term needs a sign beside its bits; the sum of two terms has a bit more than the larger one
     integer_bits = max(term.width_bits - term.frac_bits + (signed and not term.signed) for term in terms)
     width_bits = frac_bits + integer_bits + (len(terms) > 1)
-    return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)
+    return Fixed(min(width_bits, MAX_WIDTH_BITS), frac_bits, signed)
 
 
 def _product_of(a: Fixed, b: Fixed) -> Fixed:
@@ -57,4 +57,4 @@ def _remainders_of(a: Fixed, b: Fixed) -> Fixed:
     """Return the register of remainders: no larger than the dividend, in units of the finer operand, of either sign."""
     frac_bits = max(a.frac_bits, b.frac_bits)
     width_bits = a.width_bits - a.frac_bits + frac_bits + (not a.signed)
-    return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits)
+    return Fixed(min(width_bits, MAX_WIDTH_BITS), frac_bits)

@@ -180,7 +180,7 @@ def is_modular(mac: Mac) -> bool:
         return False
     if accumulator == "exact":
         return True
-    return isinstance(accumulator, Fixed) and accumulator.frac_bits >= 0 and mac.overflow is Overflow.WRAP
+    return isinstance(accumulator, Fixed) and mac.overflow is Overflow.WRAP
 
 
 def integer_sums(unit: UnitDescription, product: IntegerProduct, multiply: Multiply) -> tuple[Integers, Fixed]:

@@ -49,12 +49,12 @@ def write_promoted(
     order, mac, inner_mac = unit.mac.order, unit.mac, unit.mac.inner
     assert isinstance(order, Promote)
     assert mac.accumulator != "exact"
-    held = mac.stage_of(mac.accumulator)
+    accumulator_stage = mac.stage_of(mac.accumulator)
     batches, rows, depth, columns = matrices.sizes
     shape = (batches, rows, columns)
     left, right = (on_host(x.array() if isinstance(x, Gathered) else x) for x in (matrices.left, matrices.right))
     # what the outer accumulator counts is not counted: as in other units, flags are those of what is written
-    outer = unit.writing(held)
+    outer = unit.writing(accumulator_stage)
     # what a run hands over has the inner accumulator's format: the stage rounds nothing that the adds have not rounded
     inner_stage = inner_mac.stage_of(require_placed(parse(order.accumulator)))
     inner = unit.writing(inner_stage)._replace(mac=inner_mac)

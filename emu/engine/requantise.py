@@ -305,11 +305,15 @@ def twice_rounded(sums: Integers, m: Any, shift: Any) -> Integers:
     product = scaled * m
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     high = _cut(product + nudge, MULTIPLIER_BITS)
-    # the bits that the right shift drops; at most 31, so that int64 holds the mask
-    mask = (np.int64(1) << right) - 1
-    # half less one unit for a high half of 0 or more, half for a negative one: so ties move away from zero
-    threshold = (mask >> 1) + (high < 0)
-    return (high >> right) + ((high & mask) > threshold)
+    return rounded_shift(high, right)
+
+
+def rounded_shift(x: Any, bits: Any) -> Integers:
+    """Return x / 2**bits, rounded, ties away from zero; bits 0 or more."""
+    x = np.asarray(x, np.int64)
+    # rounded up if the dropped bits are above half, less one unit for x of 0 or more: so ties move away from zero
+    mask = (np.int64(1) << bits) - 1
+    return (x >> bits) + ((x & mask) > (mask >> 1) + (x < 0))
 
 
 def _cut(x: Integers, bits: int) -> Integers:
@@ -356,11 +360,10 @@ def _exact_quotient(a: Array, b: Array, scale: np.float32, mode: Rounding | None
 
 def _power_of_two(a: Array, b: Array, scale: np.float32, mode: Rounding | None) -> tuple[_Quotient, Rounding | None]:
     quotient, mode = _exact_quotient(a, b, scale, mode)
-    # a power of two has the fraction 1/2; as a reduced quotient it has a numerator or a denominator of 1
+    # a power of two has the fraction 1/2; binary64 tells it from others, which differ by 2**-48 or more: the product of
+    # two scales of 24 bits and the third, moved by a power of two, are integers of 48 bits
     fraction, _ = np.frexp(quotient.near)
-    if (fraction != 0.5).any() or any(
-        n != 1 and d != 1 for n, d in zip(quotient.above.flat, quotient.below.flat, strict=True)
-    ):
+    if (fraction != 0.5).any():
         raise FormatError(
             f"a multiplier of the requantiser shift must be a power of two, got {float(quotient.near.flat[0])!s}; "
             "choose scales that are powers of two, or another kind"

@@ -30,8 +30,8 @@ from emu.engine.integer_products import (
     require_integers,
 )
 from emu.engine.matrices import Matrices
-from emu.engine.sliding import Sliding
-from emu.errors import FormatError, ShapeError
+from emu.engine.sliding import Sliding, one_per_channel
+from emu.errors import FormatError
 from emu.formats import PRESETS, Float, Format, Scaled, ScaledValue
 
 Array = NDArray[Any]
@@ -148,16 +148,7 @@ def _per_channel(bias: tuple[Array | None, Format | None], kernels: ScaledValue)
         ShapeError: it has not one value for each channel.
     """
     array, fmt = bias
-    return bias if array is None else (_of_each_channel(array, kernels)[:, None, None], fmt)
-
-
-def _of_each_channel(bias: Array, kernels: ScaledValue) -> Array:
-    if bias.shape != kernels.shape[:1]:
-        raise ShapeError(
-            f"conv2d: the bias must have one value per output channel, shape ({kernels.shape[0]},), got {bias.shape}; "
-            "reshape it"
-        )
-    return bias
+    return bias if array is None else (one_per_channel(array, kernels.shape[0])[:, None, None], fmt)
 
 
 def _convolved(name: str, given: Any) -> ScaledValue:
@@ -194,7 +185,7 @@ def integer_patches(
     points = None if w.zero is None else slide.per_channel(w.zero.astype(np.int64), count)
     third = as_bias(*bias)
     if third is not None:
-        third = slide.per_channel(_of_each_channel(third, w), count)
+        third = slide.per_channel(one_per_channel(third, w.shape[0]), count)
     return IntegerProduct(Side(matrices.left, fw, points), Side(matrices.right, fx, point), third, matrices.shape)
 
 

@@ -196,7 +196,7 @@ class Sliding(NamedTuple):
         left = w.reshape(self.groups, channels // self.groups, math.prod(w.shape[1:]))
         if self.groups > 1:  # each image has the kernels of every group
             left = namespace(w).broadcast_to(left, (count, *left.shape)).reshape(-1, *left.shape[1:])
-        addend = None if third is None else self.per_channel(_one_per_channel(third, channels), count)
+        addend = None if third is None else self.per_channel(one_per_channel(third, channels), count)
         formats: Formats = (fw, fx, fb)
         patches = self.patches(x, (w.shape[2], w.shape[3]), border)
         return Matrices(left, patches, addend, formats, (count, channels, *sizes))
@@ -289,7 +289,12 @@ def _sizes_of(images: tuple[int, ...], kernels: tuple[int, ...], slide: Sliding)
     return sizes
 
 
-def _one_per_channel(bias: Array, channels: int) -> Array:
+def one_per_channel(bias: Array, channels: int) -> Array:
+    """Return a bias of a convolution.
+
+    Raises:
+        ShapeError: it has not one value for each output channel.
+    """
     if bias.shape != (channels,):
         raise ShapeError(
             f"conv2d: the bias must have one value per output channel, shape ({channels},), got {bias.shape}; "

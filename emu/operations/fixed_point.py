@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.engine.requantise import INT32, in_31_bits, twice_rounded
+from emu.engine.requantise import INT32, in_31_bits, rounded_shift, twice_rounded
 
 Integers = NDArray[np.int64]
 #: exp(-1/8) and 1/3 in units of 2**-31.
@@ -32,14 +32,6 @@ _ONE = (1 << 31) - 1
 def rounded_high_half(x: Any, y: Any) -> Integers:
     """Return x * y / 2**31 of integers of 32 bits, rounded, ties up."""
     return twice_rounded(np.asarray(x, np.int64), np.asarray(y, np.int64), 0)
-
-
-def rounded_shift(x: Any, bits: Any) -> Integers:
-    """Return x / 2**bits, rounded, ties away from zero; bits 0 or more."""
-    x = np.asarray(x, np.int64)
-    # rounded up if the dropped bits are above half, less one unit for x of 0 or more: so ties move away from zero
-    mask = (np.int64(1) << bits) - 1
-    return (x >> bits) + ((x & mask) > (mask >> 1) + (x < 0))
 
 
 def shifted_left(x: Any, bits: int) -> Integers:

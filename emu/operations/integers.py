@@ -33,7 +33,7 @@ from emu.engine.scaled_products import integer_patches
 from emu.engine.sliding import Sliding
 from emu.formats import Fixed, Format, Scaled, ScaledValue, Value, parse
 from emu.formats.tiles import Tiles
-from emu.operations.asked import Asked, Options, Shape, as_first
+from emu.operations.asked import Asked, Options, Shape, as_first, broadcast
 from emu.operations.choices import is_below, larger_of, middle_of, smaller_of, surround_asks, surrounded
 from emu.operations.convolution import conv2d_asks, conv2d_float64
 from emu.operations.operands import FP32
@@ -395,10 +395,6 @@ def _integer_surround_float64(xp: Any, x: Any, *, pads: Sequence[tuple[int, int]
     return xp.pad(x, pads, constant_values=value)
 
 
-def _joined(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(np.broadcast_shapes(*operands))
-
-
 def _written(options: Options) -> Format:
     return options["to"].format
 
@@ -418,9 +414,9 @@ ROWS = (
         takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
     Row("integer_conv2d", _integer_conv2d, _product_float64(conv2d_float64), _conv2d_asks, DoneBy.UNIT,
         PRODUCTS, takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
-    Row("integer_add", _integer_add, _add_float64, _joined, DoneBy.LANES, _ADDS_TWICE, takes_any_format=True,
+    Row("integer_add", _integer_add, _add_float64, broadcast, DoneBy.LANES, _ADDS_TWICE, takes_any_format=True,
         format_of=_written),
-    Row("integer_multiply", _integer_multiply, _multiply_float64, _joined, DoneBy.LANES, _ADDS_TWICE,
+    Row("integer_multiply", _integer_multiply, _multiply_float64, broadcast, DoneBy.LANES, _ADDS_TWICE,
         takes_any_format=True, format_of=_written),
     Row("integer_surround", _integer_surround, _integer_surround_float64, surround_asks, DoneBy.MOVE, MOVES,
         takes_any_format=True, is_counted=False),

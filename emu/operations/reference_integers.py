@@ -24,6 +24,7 @@ from emu.engine import Unit
 from emu.engine.requantise import in_31_bits, requantise, twice_rounded
 from emu.formats import Fixed, Format, Value
 from emu.operations.asked import Asked, Options, Shape, as_first, broadcast
+from emu.operations.choices import surround_asks
 from emu.operations.fixed_point import reciprocal_of_sum, rounded_high_half, rounded_shift
 from emu.operations.operands import FP32, FP64
 from emu.operations.row import MOVES, MULTIPLIES, ROUNDS, DoneBy, Role, Row
@@ -287,11 +288,6 @@ def _pad_float64(xp: Any, x: Any, *, pads: Sequence[tuple[int, int]], value: int
     return xp.pad(x, pads, constant_values=value)
 
 
-def _pad_asks(operands: Sequence[Shape], options: Options) -> Asked:
-    sides = zip(operands[0], options["pads"], strict=True)
-    return Asked(tuple(size + before + after for size, (before, after) in sides))
-
-
 def _moved_format(options: Options) -> Format:
     return options["to"]
 
@@ -317,6 +313,6 @@ ROWS = (
         takes_any_format=True, format_of=_format_of),
     Row("join_elements", _join_elements, _join_float64, _join_asks, DoneBy.MOVE, MOVES, takes_any_format=True,
         is_counted=False, format_of=_moved_format),
-    Row("pad_elements", _pad_elements, _pad_float64, _pad_asks, DoneBy.MOVE, MOVES, takes_any_format=True,
+    Row("pad_elements", _pad_elements, _pad_float64, surround_asks, DoneBy.MOVE, MOVES, takes_any_format=True,
         is_counted=False, format_of=_moved_format),
 )  # fmt: skip
