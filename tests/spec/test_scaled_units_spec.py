@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -169,6 +170,22 @@ def test_whole_quotients_that_are_bounded_are_inexact():
     flags = emu.Flags()
     emu.quantize(np.float32([-300, 0, 300, 1, 1.5]), "uint8_affine", scale=1, zero=0, flags=flags)
     assert (flags.overflow, flags.inexact) == (2, 3)
+
+
+@pytest.mark.parametrize("fmt", ["uint8_affine", "int8_affine", "block(fix4f0, fp32 tensor ort)"])
+@pytest.mark.parametrize("mode", ["jamming", "magnitude_truncation"])
+def test_modes_that_move_integers_move_a_quotient_once_before_its_zero_point_is_added(
+    fmt: str, mode: str, backend: str
+):
+    x, flags, zero = np.arange(-300, 301, dtype=np.float32) / 2, emu.Flags(), 5
+    v = emu.quantize(x, fmt, scale=1, zero=zero, rounding=mode, flags=flags, backend=backend)
+    low, high = int(v.format.element.min), int(v.format.element.max)
+    floors = [math.floor(float(e)) for e in x]
+    moved = [q | 1 if mode == "jamming" else q + (e < 0) for q, e in zip(floors, x, strict=True)]
+    bounded = [min(max(q + zero, low), high) for q in moved]
+    assert v.array.tolist() == bounded
+    assert flags.overflow == sum(b != q + zero for b, q in zip(bounded, moved, strict=True))
+    assert flags.inexact == sum(q != e or b != q + zero for b, q, e in zip(bounded, moved, x, strict=True))
 
 
 def test_quotients_by_a_given_power_of_two_may_be_beyond_binary32():

@@ -28,6 +28,7 @@ from emu.backends.interface import (
     encode_stage,
 )
 from emu.backends.kernels import Kernels
+from emu.backends.reference.stage import writing_integers
 from emu.datapath import OutputStage, Overflow, Rounding
 from emu.formats import PRESETS, Fixed, Float, Scaled
 from emu.formats.tiles import Tiles
@@ -83,8 +84,8 @@ def elements_by(kernels: Kernels, x: Array, fmt: Scaled, axis: int, write: Write
     whole = kernels.quantize(divided, None, write._replace(stage=stage), None)
     points = Tiles(fmt.tiling, x.shape, axis).spread(scales.zero)
     sums = contiguous(np.asarray(whole.values) + points.astype(np.float32))
-    # sums are integers, so that random bits decide nothing
-    bounded = kernels.quantize(sums, None, Write(write.stage, _NO_BITS, None), None)
+    # sums are integers, so that random bits decide nothing; a mode that moves integers has moved the quotients already
+    bounded = kernels.quantize(sums, None, Write(writing_integers(write.stage), _NO_BITS, None), None)
     # overflow is that of the sums, all other flags are those of the rounding
     flags = np.array(whole.flags)
     flags[OVERFLOW_FLAG] = bounded.flags[OVERFLOW_FLAG]
