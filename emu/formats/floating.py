@@ -320,15 +320,16 @@ class Float(Drawn):
         # magnitudes and special values are tested here, whatever the sign: float_members does not look at it
         members = FloatMembers(self.fraction_bits, self.emin, self.max, self.infinities, self.nans != "none")
         inside = float_members(floats, members)
+        if self.hidden_one or not self.zero:
+            # in float64: a limit that becomes a float32 may become 0. `~(a < b)`, not `a >= b`: NaN stays what
+            # float_members says of it.
+            wide = as_float64(floats)
+            inside &= ((wide == 0) & self.zero) | ~(np.abs(wide) < self.smallest_normal)
         if not self.signed:
-            # `~(a < b)`, not `a >= b`: NaN stays what float_members says of it
-            inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
-        if self.hidden_one:
-            # np.float64, so that float32 is widened for the comparison: a Python float would be rounded to float32
-            inside &= (floats == 0) | ~(np.abs(floats) < np.float64(self.smallest_normal))
-        if values.dtype.kind in "iuO":  # a number that was rounded on the way to floats is no value
+            inside &= ~(floats < 0)
+        if values.dtype.kind in "iuO":  # a number that was rounded on the way to floats is no value; NaN equals nothing
             exact = floats.astype(object) == values.astype(object)
-            inside &= exact.astype(bool)
+            inside &= exact.astype(bool) | np.isnan(floats)
         return inside
 
     def _split(self, magnitude: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

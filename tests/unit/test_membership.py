@@ -99,6 +99,27 @@ def test_tiny_numbers_are_no_values_of_a_format_of_huge_ones():
         fmt.encode(np.array([1e-298]))
 
 
+def test_a_nan_beside_fractions_belongs_to_formats_that_have_it():
+    numbers = [Fraction(1, 3), float("nan"), float("inf"), 0.5, 10**400]
+    assert emu.parse("fp16").contains(np.array(numbers, object)).tolist() == [False, True, True, True, False]
+    assert emu.parse("fp8_e4m3").contains(np.array(numbers, object)).tolist() == [False, True, False, True, False]
+    assert not emu.parse("fp4_e2m1").contains(np.array(numbers[:3], object)).any()
+
+
+def test_a_float32_zero_is_no_value_of_a_format_whose_numbers_lie_below_those_of_float32():
+    fmt = Float(8, 0, 1000, infinities=False, nans="top", signed=False, zero=False)
+    assert fmt.contains(np.float32([0, 2.0**-149, np.nan])).tolist() == [False, False, True]
+    with pytest.raises(emu.FormatError, match=r"every value must belong to .*, got .*0\.0.* at index"):
+        fmt.encode(np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize("name", ["fp8_e8m0", "fp16 hidden-one", "ue4m3"])
+@pytest.mark.filterwarnings("error")
+def test_signalling_nans_belong_without_a_warning(name: str):
+    signalling = np.array([0x7F800001, 0xFF800001, 0x3F800000], np.uint32).view(np.float32)
+    assert emu.parse(name).contains(signalling).all()
+
+
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7])
 @pytest.mark.parametrize("name", ["fp8_e4m3", "fix8f4"])
 def test_one_offender_is_found_wherever_it_stands(name: str, size: int):
