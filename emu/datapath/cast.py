@@ -72,7 +72,9 @@ class Hadamard:
             raise FormatError(
                 f"a transform must be hadamard(SIZE, SIGNS), got {text!r}; write hadamard(16, 0xd7e8), or leave it out"
             )
-        return cls(int(match[1]), int(match[2], 0))
+        size, signs = match.groups()
+        # not base 0, which refuses decimals that begin with 0
+        return cls(int(size), int(signs, 16 if "x" in signs.lower() else 10))
 
     def __str__(self) -> str:
         return f"hadamard({self.size}, {self.signs:#x})"

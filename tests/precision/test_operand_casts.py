@@ -142,6 +142,11 @@ def test_a_hadamard_transform_rotates_runs_along_k_and_rounds_them_to_the_stored
     assert str(Hadamard.of(transform)) == transform
 
 
+def test_signs_of_a_transform_are_decimal_or_hexadecimal_whatever_zeros_they_begin_with():
+    for text, signs in (("007", 7), ("0", 0), ("010", 10), ("0x0010", 16), ("0XfF", 255)):
+        assert Hadamard.of(f"hadamard(16, {text})") == Hadamard(16, signs)
+
+
 def test_a_run_that_does_not_fit_k_is_refused():
     fmt = {"format": RCEIL, "transform": "hadamard(64, 0)"}
     casts = {"gradient": {"error": fmt, "activation": fmt}, "mac": MX}
