@@ -164,21 +164,26 @@ class ScaledValue(Drawn):
         """Return the numbers that the value stands for, nothing rounded.
 
         Returns:
-            float64 if it holds each of them, else an array of `Fraction`s, with NaN where a scale is NaN.
+            float64 if it holds each of them, else an array of `Fraction`s. What is infinite or NaN, or has a scale that
+            is, is the float64 that the rule's operations give: infinite, or NaN where a scale is NaN.
         """
         array, scales = np.asarray(self.array), [np.asarray(s) for s in self.scales]
+        # infinity times a scale of 0 is NaN, and no error
+        with np.errstate(invalid="ignore"):
+            doubles = np.array(self._run(array.astype(np.float64), [s.astype(np.float64) for s in scales], np.float64))
         if len(scales) == 1:  # at most 24 bits of an element times 24 of a scale: float64 has 53
-            return np.array(self._run(array.astype(np.float64), [s.astype(np.float64) for s in scales], np.float64))
+            return doubles
         # a fraction cannot be infinite or NaN: such parts are computed as
-        # 0, and the elements that they serve become NaN
+        # 0, and the elements that they serve become those of float64
         known = [np.isfinite(part) for part in (array, *scales)]
         finite = known[0].copy()
         for tiles, is_known in zip(self.tiles, known[1:], strict=True):
             finite &= tiles.spread(is_known)
         parts = [_fractions(part) for part in (array, *scales)]
-        exact = np.where(finite, self._run(parts[0], parts[1:], Fraction), math.nan)
+        exact = np.where(finite, self._run(parts[0], parts[1:], Fraction), doubles.astype(object))
         floats = exact.astype(np.float64)
-        is_float = [math.isnan(f) or Fraction(f) == e for f, e in zip(floats.flat, exact.flat, strict=True)]
+        # floats of Python, whose comparison with a fraction is exact
+        is_float = [math.isnan(f) or f == e for f, e in zip(floats.ravel().tolist(), exact.flat, strict=True)]
         return floats if all(is_float) else exact
 
     def tolist(self) -> Any:
@@ -205,17 +210,23 @@ class ScaledValue(Drawn):
         # scales have the axis of the blocks last: the other of the last two axes takes its place
         return self._moved(self.array, axis, lambda _, scales: np.swapaxes(scales, -1, -2))
 
-    def transpose(self, *axes: int) -> ScaledValue:
+    def transpose(self, *axes: Any) -> ScaledValue:
         """Return the value with its axes in another order, by the rules of NumPy; the axis of the blocks moves along.
+
+        Args:
+            axes: integers, or one sequence of them; nothing, or None, reverses the axes.
 
         Raises:
             ShapeError: the axes are no permutation.
             FormatError: blocks lie across two axes, and these are no longer the last two.
         """
-        order = axes or tuple(reversed(range(self.ndim)))
-        if sorted(a % self.ndim for a in order) != list(range(self.ndim)):
-            raise ShapeError(f"`axes` must be a permutation of {self.ndim} axes, got {order}; name each of them once")
-        order = tuple(a % self.ndim for a in order)
+        try:
+            # NumPy's own rules: axis i has the size i, so that the moved shape is the order
+            order = np.empty(tuple(range(self.ndim))).transpose(*axes).shape
+        except (ValueError, TypeError):
+            raise ShapeError(
+                f"`axes` must be a permutation of {self.ndim} axes, got {axes}; name each of them once"
+            ) from None
         seen = [a for a in order if a != self.axis % self.ndim]  # old axes in the new order, without that of the blocks
         before = [a for a in range(self.ndim) if a != self.axis % self.ndim]
         if self.format.is_square and seen[-1] != before[-1]:
@@ -262,8 +273,9 @@ class ScaledValue(Drawn):
             FormatError: something else than slices without steps.
         """
         given: list[Any] = list(cast("tuple[Any, ...]", index)) if isinstance(index, tuple) else [index]
-        if Ellipsis in given:
-            place = given.index(Ellipsis)
+        # `is`: an array would compare itself element by element
+        place = next((i for i, part in enumerate(given) if part is Ellipsis), None)
+        if place is not None:
             # an ellipsis stands for as many full slices as axes are missing
             given[place : place + 1] = [slice(None)] * (self.ndim - len(given) + 1)
         given += [slice(None)] * (self.ndim - len(given))

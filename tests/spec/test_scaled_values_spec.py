@@ -99,6 +99,26 @@ def test_exact_numbers_are_nan_where_a_scale_is():
         assert np.array_equal(is_nan, expected if name == "mxfp8_e4m3" else np.ones(x.shape, bool))
 
 
+@pytest.mark.parametrize(
+    ("fmt", "scales"),
+    [
+        ("block(fp8_e5m2, fp8_e8m0 1x16 floor)", ([[0.5, 2.0]],)),
+        ("block(fp8_e5m2, fp8_ue4m3 1x16 nvfp4, fp32 tensor)", ([[0.5, 2.0]], [[3 * 2.0**-149]])),
+        ("block(fp8_e5m2, fp8_ue4m3 1x16 nvfp4, fp32 tensor)", ([[0.5, 2.0]], [[np.float32(0.1)]])),
+    ],
+)
+def test_exact_numbers_of_infinite_elements_are_infinite(fmt: str, scales: Any):
+    elements = np.ones((1, 32))
+    elements[0, [3, 20, 25]] = np.inf, -np.inf, np.nan
+    exact = emu.value((elements, *scales), fmt).exact()
+    assert [float(e) for e in exact[0, [3, 20]]] == [math.inf, -math.inf]
+    assert math.isnan(exact[0, 25])
+    # all others are what they are beside finite elements
+    finite, others = np.isfinite(elements), emu.value((np.ones((1, 32)), *scales), fmt).exact()
+    assert exact[finite].tolist() == others[finite].tolist()
+    assert np.isfinite(exact.astype(np.float64))[finite].all()
+
+
 @pytest.mark.parametrize("name", ["mxfp8_e4m3", "nvfp4", "fp8_row", "fp8_tensor", "nvfp4_16x16"])
 @pytest.mark.parametrize("axis", [-1, -2])
 def test_a_transposed_value_keeps_its_scales_and_its_numbers(name: str, axis: int):
@@ -138,6 +158,17 @@ def test_axes_of_a_stack_are_moved_with_their_scales():
         square.transpose(0, 0, 2)
 
 
+def test_axes_are_given_as_numpy_takes_them():
+    v = emu.quantize(RANDOM.normal(size=(2, 3, 32)).astype(np.float32), "mxfp8_e4m3")
+    for axes in ((), (None,), ((1, 0, 2),), ([-3, 2, -2],), (1, 0, 2), (np.int64(0), -1, 1)):
+        moved = v.transpose(*axes)
+        assert np.array_equal(np.asarray(moved), np.asarray(v).transpose(*axes))
+        assert moved.shape == v.array.transpose(*axes).shape
+    for wrong in ((0, 1, 5), (0, -4, 2), (0, 1), (0, 1, 1), (0.5, 1, 2), ("x",)):
+        with pytest.raises(emu.ShapeError, match=r"`axes` must be a permutation of 3 axes, got .*; name each"):
+            v.transpose(*wrong)
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -163,6 +194,9 @@ def test_a_part_of_whole_blocks_keeps_its_numbers(name: str, part: Any):
         (np.s_[:, :40], "must hold whole blocks of 1x32, got 0:40 of 64"),
         (np.s_[0], "must be selected by slices without steps, got 0; select from"),
         (np.s_[::2], "must be selected by slices without steps, got slice"),
+        (np.array([0, 1]), r"must be selected by slices without steps, got array\(\[0, 1\]\); select from"),
+        (np.s_[..., np.array([0, 1])], "must be selected by slices without steps, got .*Ellipsis, array"),
+        (np.s_[..., :, ...], "must be selected by slices without steps, got .*Ellipsis"),
     ],
 )
 def test_a_part_that_cuts_blocks_is_refused(part: Any, message: str):
