@@ -217,7 +217,10 @@ class StatisticsRegister(WithPending, Drawn):
         return drawers().plot_register(self, fmt)
 
     def count_from(self, exponent: int) -> int:
-        """Return how many results had their leading bit at `exponent` or above.
+        """Return how many results had their leading bit at `exponent` or above, for an exponent among the positions.
+
+        Outside them a register knows no exponents, as its counters do not: above the last position, all of `above` are
+        counted, wherever they led; below `lowest`, none of `below` are.
 
         Raises:
             FormatError: `exponent` is not an integer.

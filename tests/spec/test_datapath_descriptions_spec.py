@@ -70,3 +70,9 @@ def test_count_from_an_exponent_includes_it_and_everything_above_the_register():
     emu.quantize([1.0, 2.0, 3.0, -5.0, 100.0, 1000.0], "fp32", register=register)
     assert register.above == 2
     assert [register.count_from(e) for e in (-1, 0, 1, 2, 3)] == [6, 6, 5, 3, 2]
+
+
+def test_count_from_an_exponent_outside_the_positions_takes_all_above_them_and_none_below():
+    register = emu.StatisticsRegister(lowest=0, bins=4)
+    emu.quantize([0.25, 1.0, 32.0], "fp32", register=register)
+    assert [register.count_from(e) for e in (-5, -1, 0, 4, 10)] == [2, 2, 2, 1, 1]
