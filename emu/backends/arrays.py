@@ -46,7 +46,7 @@ def frozen(x: NDArray[Any]) -> NDArray[Any]:
 
 def is_lasting(x: object) -> bool:
     """Return whether `x` is an array of the host that never changes."""
-    return _LASTING.get(id(x)) is x
+    return x is not None and _LASTING.get(id(x)) is x
 
 
 def negated(x: Array) -> Array:

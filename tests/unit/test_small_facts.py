@@ -10,8 +10,10 @@ import pytest
 
 import emu
 from emu import Fixed, Mac, engine
+from emu.backends.arrays import is_lasting, lasting
 from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format, encode_mac, encode_stage
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
+from emu.backends.reference.exact import Exact
 from emu.backends.reference.rounding import shift_right_to_odd
 from emu.datapath import Blocks, OutputStage
 from emu.engine.exact_register import exact_register
@@ -494,6 +496,26 @@ def test_blocks_of_integers_are_refused_by_every_product():
 def test_integers_receive_no_floats():
     with pytest.raises(emu.ShapeError, match="`out` must be a float32 array"):
         emu.quantize(np.ones(2), "fp16", out=np.empty(2, np.int16))
+
+
+def test_significands_of_the_definition_are_int64_up_to_62_bits_whatever_their_signs():
+    limit = 2**62 - 1
+    for raws in ([-1, -2], [limit, -limit], [0], []):
+        exact = Exact.from_integers(np.array(raws, np.int64), 0)
+        assert exact.significand.dtype == np.int64
+        assert exact.signed().tolist() == raws
+    for raws in ([-1, limit + 1], [-limit - 1], [-(2**63)], [2**63 - 1, -(2**63)]):
+        exact = Exact.from_integers(np.array(raws, np.int64), 0)
+        assert exact.significand.dtype == object
+        assert exact.signed().tolist() == raws
+
+
+def test_only_arrays_that_were_declared_are_lasting():
+    array = np.zeros(3)
+    assert not is_lasting(array)
+    assert is_lasting(lasting(array))
+    assert not is_lasting(array.copy())
+    assert not is_lasting(None)
 
 
 @pytest.mark.parametrize("significand", [2**100 + 1, 2**100])

@@ -57,7 +57,8 @@ class Exact:
         """Return signed integers, int64 or object, times 2**exponent; int64 beyond 62 bits becomes object."""
         raw = np.asarray(raw)
         assert raw.dtype in (np.int64, object), "NumPy promotes int64 and uint64 together to float64"
-        if raw.dtype == np.int64 and raw.size and (raw.max() >> INT64_BITS or raw.min() < -(1 << INT64_BITS)):
+        limit = (1 << INT64_BITS) - 1
+        if raw.dtype == np.int64 and raw.size and (raw.max() > limit or raw.min() < -limit):
             raw = raw.astype(object)
         negative = (raw < 0).astype(bool)
         magnitude = np.where(negative, -raw, raw)
