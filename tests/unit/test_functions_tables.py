@@ -1,5 +1,6 @@
 """Function tables: what an entry holds, how stochastic entries are read, and that the cache is only ever a shortcut."""
 
+import ast
 import os
 from itertools import product
 
@@ -249,6 +250,25 @@ def test_the_file_name_depends_on_the_sources(tmp_path, monkeypatch):
     before = store.path_of(tmp_path, "k")
     monkeypatch.setattr(store, "sources_digest", lambda: "other")
     assert store.path_of(tmp_path, "k") != before
+
+
+def test_the_sources_of_tables_are_all_that_what_computes_them_imports():
+    package = store._PACKAGE
+    covered = {path for pattern in store._SOURCES for path in package.glob(pattern)}
+    waiting, seen = list(package.glob("backends/functions/*.py")), set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        imports = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+        names = [f"{node.module}.{alias.name}" for node in imports for alias in node.names]
+        for name in [*names, *(str(node.module) for node in imports)]:
+            places = package.parent / name.replace(".", "/")
+            waiting += [p for p in (places.with_suffix(".py"), places / "__init__.py") if p.is_file()]
+    deciding = {p for p in seen if p.relative_to(package).parts[0] in ("backends", "formats", "datapath")}
+    assert len(deciding) > 30
+    assert not {str(p.relative_to(package)) for p in deciding - covered}
 
 
 def test_inputs_of_more_than_16_bits_have_no_table():

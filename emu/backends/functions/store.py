@@ -30,7 +30,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 _SOURCES = (
     "backends/functions/*.py",
     "backends/reference/*.py",
-    "backends/interface.py",
+    "backends/*.py",
     "formats/*.py",
     "datapath/*.py",
 )
