@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_damaged_or_renamed_file_is_compiled_anew(tmp_path: Path):
     assert not list(tmp_path.glob("*.nbc.*")), "no parts are left behind"
     files.flush()
     assert files.load("f32") is None
+
+
+def test_a_file_with_a_flipped_bit_raises_nothing(tmp_path: Path):
+    """Flipped bits of a pickle name other modules, attributes, sizes: reading them raises errors of many kinds."""
+    files = Versions(str(tmp_path), "write-7.py311")
+    files.save("f32", Fraction(1, 3))
+    path = files._path("'f32'")
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert isinstance(files.load("f32"), Fraction | None), place
 
 
 COMPILE_SHAPES = """

@@ -94,7 +94,7 @@ class Versions:
         """Return what was compiled for a key; None if nothing was, or the file is damaged."""
         try:
             saved_for, data = pickle.loads(self._path(text).read_bytes())
-        except (OSError, EOFError, ValueError, TypeError, pickle.UnpicklingError):
+        except Exception:  # damaged bytes may name anything, so that unpickling them may raise anything
             return None
         return data if saved_for == text else None  # the name holds only half of the hash
 
