@@ -129,10 +129,12 @@ class Blocks(Order):
         # both elements of a pair belong to the same block
         if self.index_order == "alternating_pairs" and self.n % 2:
             raise FormatError(f"`n` must be even for alternating pairs, got {self.n}; choose {self.n + 1}")
-        if self.n % self.group or (self.group > 1 and self.index_order != "consecutive"):
+        in_a_row = self.index_order == "consecutive"
+        if self.n % self.group or (self.group > 1 and not in_a_row):
+            remedy = f"a group of {math.gcd(self.n, self.group)}" if in_a_row else "a group of 1, or consecutive ones"
             raise FormatError(
                 f"`group` must divide `n`, and its products lie in a row, got {self.group} of {self.n} "
-                f"{self.index_order} ones; choose a group of {math.gcd(self.n, self.group)}"
+                f"{self.index_order} ones; choose {remedy}"
             )
 
     def __str__(self) -> str:
