@@ -263,6 +263,16 @@ def test_functions_are_the_same(name: str):
             assert_same(lambda **where: engine.function(name, x, **options, **where), fmt, (name, options))
 
 
+def test_columns_whose_integers_add_up_beyond_32_bits_are_multiplied_exactly():
+    """A way that makes bytes unsigned adds up each column of the right operand: 2**24 numbers of -128 fill an int32."""
+    depth = 2**24 + 64
+    left, right = np.full((1, depth), 127, np.float32), np.empty((depth, 2), np.float32)
+    right[:] = -128, 127
+    formats = {"a_format": "fix8f0", "b_format": "fix8f0", "out_format": "fix42f0"}
+    y = emu.matmul(left, right, **formats, backend="numba")
+    assert y.tolist() == [[depth * 127 * -128, depth * 127 * 127]]
+
+
 def test_the_table_of_kernels_is_covered_here():
     """A kernel added to the table must be compared above."""
     from emu.backends.kernels import Kernels
