@@ -23,13 +23,14 @@ class Affine(Drawn):
     """How the elements of a tensor stand for numbers.
 
     Attributes:
-        format: of the elements: integers, or floats of 8 bits.
+        format: of the elements: integers, or floats.
         scale: float32, () for the tensor or (count,) for each index of an axis.
         zero: the elements that stand for 0, int64, in the shape of the scale.
         axis: the axis, counted from the front, along which scales differ; None is a scale for the tensor.
 
     Raises:
-        FormatError: elements that are neither, a scale that is not above 0, or a zero point that is no element.
+        FormatError: fixed-point elements that are no integers of two's complement, a scale that is not above 0, or a
+            zero point that is no element.
 
     Examples:
         >>> import numpy as np
@@ -76,7 +77,7 @@ class Affine(Drawn):
 
     @property
     def is_integer(self) -> bool:
-        """Whether elements are integers; else they are floats of 8 bits."""
+        """Whether elements are integers; else they are floats."""
         return isinstance(self.format, Fixed)
 
     @property

@@ -26,13 +26,13 @@ class Philox:
     """Counter-based random bits.
 
     Attributes:
-        seed: the run's seed, 0..2**64-1: the key.
-        stream: number of the layer and role that draw, 0..2**32-1; see `stream_of`.
+        seed: the run's seed, modulo 2**64: the key.
+        stream: number of the layer and role that draw, modulo 2**32; see `stream_of`.
         step: the training step, modulo 2**32.
         draw: which draw of the operation, 0..2**32-1: 0 the output stage, then those inside a Mac.
 
     Raises:
-        FormatError: one of them is not an integer.
+        FormatError: one of them is not an integer, or `draw` is beyond its range.
     """
 
     seed: int = 0
@@ -63,7 +63,9 @@ RandomSource: TypeAlias = Philox | RecordedBits | LFSR
 
 
 def stream_of(layer: str, role: str, node: int = 0) -> int:
-    """Return the stream number of a layer's role on a node: the first 4 bytes of SHA-256("layer/role@node").
+    """Return the stream number of a layer's role on a node.
+
+    It is the first 4 bytes of SHA-256("layer/role@node"), little-endian.
 
     Examples:
         >>> stream_of("conv1", "activation")

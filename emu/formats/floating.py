@@ -263,6 +263,8 @@ class Float(Drawn):
     def ulp(self, value: float = 1.0) -> float:
         """Distance from `value` to the next value of larger magnitude.
 
+        Nearer to 0 than the smallest value of a format without subnormals, it is the step right above that value.
+
         Args:
             value: any finite real. The grid is continued beyond the maximum, and down to 0 in a format that has no
                 subnormals.

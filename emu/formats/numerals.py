@@ -34,7 +34,7 @@ def number(value: float | Fraction, digits: int = 6) -> str:
 
 
 def two_digits(value: float) -> str:
-    """Return a real in two digits, with an exponent below 0.01 and from 1000 on.
+    """Return a finite real in two digits, with an exponent below 0.01 and from 1000 on.
 
     Examples:
         >>> two_digits(2.0**-24), two_digits(0.25), two_digits(65504.0)

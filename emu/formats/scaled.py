@@ -399,7 +399,10 @@ def parse_scaled(text: str, parse: Callable[[str], Any]) -> Scaled | None:
     match = _BLOCK.fullmatch(text.strip())
     if match is None:
         return None
-    # formats with commas, as ap_fixed<8,2>, cannot be written inside block(...)
+    if re.search(r"[<(][^>)]*,", match[1]):  # as ap_fixed<8,2>: it brings modes too, which a scaled format lacks
+        raise FormatError(
+            f"formats inside block(...) must have no commas of their own, got {text!r}; write fix8f6 for ap_fixed<8,2>"
+        )
     element, *levels = (part.strip() for part in match[1].split(","))
     if not levels:
         raise FormatError(

@@ -137,6 +137,8 @@ def test_repr_reads_back_to_an_equal_format():
         ("fp16", 0.0, 2**-24),
         ("fp16", -1e-7, 2**-24),
         ("fp16", 1e9, 2.0**19),
+        ("fp16 hidden-one", 0.0, 2**-25),  # its smallest value is 2**-15 * (1 + 2**-10): the step right above that
+        ("fp16 hidden-one", 2**-15 * (1 + 2**-10), 2**-25),
         ("bf16", 1.0, 2**-7),
         ("fix16f8", 100.0, 2**-8),
         ("fix8f-2", 0.0, 4.0),

@@ -390,6 +390,7 @@ def test_an_array_of_zeros_has_zeros_under_every_rule():
         ("block(fp64, fp8_e8m0 1x32 floor)", "elements must be numbers of binary32, got fp64; choose a narrower"),
         ("block(fp8_e8m0, fp8_e8m0 1x32 floor)", "elements must have a zero, got fp8_e8m0; choose another"),
         ("block(fp8_e4m3, fix8f0 1x32 floor)", "scales must be floats, got fix8f0 in"),
+        ("block(ap_fixed<8,2>, fp32 row te)", r"must have no commas of their own, got 'block\(ap_.*\)'; write fix8f6"),
         ("mxfp8_e4m3 rceil floor", "a name must be followed by one rule, got 'rceil floor'"),
         ("mxfp8_e4m3 te", "the rule te needs scales that are binary32"),
     ],
