@@ -32,7 +32,7 @@ LOW, HIGH, TOP, DIGITS = range(4)
 #: Numbers below these are not worth a second thread.
 GRAIN = 1 << 19
 #: Exponent of a zero, which does not count in an alignment.
-PLACELESS = bounded(-30000, -(1 << 24), -4 * FLOAT64_BIAS, "beside any exponent still below every floor")
+EXPONENT_OF_ZERO = bounded(-30000, -(1 << 24), -4 * FLOAT64_BIAS, "beside any exponent still below every floor")
 #: Beyond every exponent, and every difference of two.
 FAR = 1 << 20
 
@@ -92,7 +92,7 @@ class Centred(NamedTuple):
     addend: Array | None
 
     def tops(self) -> tuple[Array, Array]:
-        """Return the exponents of both moved operands, int32; PLACELESS of those that are 0."""
+        """Return the exponents of both moved operands, int32; EXPONENT_OF_ZERO of those that are 0."""
         a, b = (_moved_exponents(*each) for each in zip(self.numbers, self.exponents, self.middles, strict=True))
         return a, b
 
@@ -283,11 +283,11 @@ def _moved(x: Array, by: int) -> Array:
 @kernel
 def _move_exponents(x: Any, exponents: Any, by: int, out: Any) -> None:
     for i in range(x.size):
-        out[i] = PLACELESS if x[i] == 0.0 else exponents[i] - by
+        out[i] = EXPONENT_OF_ZERO if x[i] == 0.0 else exponents[i] - by
 
 
 def _moved_exponents(x: Array, exponents: Array, by: int) -> Array:
-    """Return the exponents of numbers divided by 2**by, int32; PLACELESS of those that are 0."""
+    """Return the exponents of numbers divided by 2**by, int32; EXPONENT_OF_ZERO of those that are 0."""
     numbers, beside, out = x.reshape(-1), only_read(exponents.reshape(-1)), empty(x.shape, np.int32)
     flat = out.reshape(-1)
     over_ranges(lambda _, i, j: _move_exponents(numbers[i:j], beside[i:j], by, flat[i:j]), x.size, 1, GRAIN)

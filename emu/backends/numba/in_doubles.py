@@ -20,7 +20,9 @@ Array = NDArray[Any]
 #: A number that is wrapped, in units of the last place, lies below this power of two.
 WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
 #: Exponents of sums, and of sums in units of the last place, lie nearer to 0 than this.
-CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
+FLOAT64_CENTRAL = bounded(
+    900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers"
+)
 
 
 def scales_exactly(x: Array, stage: StageCode) -> bool:
@@ -38,7 +40,7 @@ def scales_exactly(x: Array, stage: StageCode) -> bool:
 def declines_points(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> str:
     """Return why sums, or sums in units of the last place, might be no normal float64 numbers; "" if they are."""
     lowest = formats[0].quantum + formats[1].quantum
-    is_central = abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
+    is_central = abs(lowest) < FLOAT64_CENTRAL and abs(lowest - stage.format.quantum) < FLOAT64_CENTRAL
     return "" if is_central else "the binary points lie too far from each other"
 
 
@@ -59,7 +61,7 @@ def decides(
         # an upper bound alone: near the lower end a sum of float64 numbers is exact.
         if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):
             continue
-        if not sums or stage.format.quantum > 0 or leading_bound(x) > CENTRAL:
+        if not sums or stage.format.quantum > 0 or leading_bound(x) > FLOAT64_CENTRAL:
             return False
     leading = 0
     if not stage.format.is_float:

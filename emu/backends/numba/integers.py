@@ -50,7 +50,7 @@ WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
 #: The value 1 has 2**-quantum raws; from this exponent on, float32 does not hold that number.
 FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
 #: Binary points nearer to 0 than this leave sums of up to 24 bits among the normal float32 numbers.
-CENTRAL = bounded(50, 1, 51, "a last place, and a sum of 24 bits, lie within the exponents -126 to 127")
+FLOAT32_CENTRAL = bounded(50, 1, 51, "a last place, and a sum of 24 bits, lie within the exponents -126 to 127")
 #: Integers up to 2**24 are exact in float32.
 FLOAT32_INTEGERS = bounded(1 << 24, 1, 1 << 24, "float32 holds each integer up to it")
 #: Largest 8-bit left operand after `loops.OFFSET` was added.
@@ -106,7 +106,7 @@ def _is_paired(left: Gathered, right: Gathered, formats: Formats) -> bool:
     """Return whether words of two elements can be made of both operands, and there are any."""
     if 0 in left.shape or 0 in right.shape:
         return False
-    is_central = all(abs(fmt.quantum) < CENTRAL for fmt in formats[:2])
+    is_central = all(abs(fmt.quantum) < FLOAT32_CENTRAL for fmt in formats[:2])
     return has_dot_products() and is_central and left.dtype == np.float32 and right.dtype == np.float32
 
 

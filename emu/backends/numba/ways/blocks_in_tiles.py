@@ -21,7 +21,7 @@ from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.centred import END, PLACELESS, centred, centred_by_own, moved_back
+from emu.backends.numba.centred import END, EXPONENT_OF_ZERO, centred, centred_by_own, moved_back
 from emu.backends.numba.compiling import kernel, only_read, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised, single
@@ -171,7 +171,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
             in_order = in_order and order[j] == j
             if order[j] >= a.shape[1]:  # padding
                 for i in range(ROWS):
-                    tops[i, j] = PLACELESS
+                    tops[i, j] = EXPONENT_OF_ZERO
         for first in range(start, stop, ROWS):
             height = min(ROWS, stop - first)
             for i in range(height):
@@ -182,7 +182,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) 
                 else:
                     for j in range(depth):
                         numbers[j] = row[order[j]] if order[j] < row.size else np.float32(0.0)
-            # Without given exponents, floats have their own, and the zeros of padding get NOWHERE.
+            # Without given exponents, floats have their own, and the zeros of padding get EXPONENT_OF_ZERO.
             if given.shape[0] > 0:
                 for i in range(height):
                     beside, own = given[first + i], tops[i]
@@ -287,7 +287,7 @@ def _accumulate(
         over_ranges(lambda _, i, j: exponents(numbers[i:j], right_emin, of_b[i:j]), numbers.size, PANEL_COLUMNS)
     else:
         left_tops, right_tops = only_read(np.ascontiguousarray(given[0])), given[1]
-        tops = packed_panels(right_tops, np.int32, order=order, filler=PLACELESS)
+        tops = packed_panels(right_tops, np.int32, order=order, filler=EXPONENT_OF_ZERO)
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
     out = empty((batches, rows, columns), np.float32)
     if unit.tail:  # an addend, too, is rounded into the accumulator

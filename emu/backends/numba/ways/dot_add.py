@@ -39,7 +39,7 @@ from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 Array = NDArray[Any]
 DRAWN = modes.DRAWN
 #: Exponent of zeros, infinities and NaN, which do not count in an alignment.
-NOWHERE = bounded(
+EXPONENT_OF_ZERO = bounded(
     -30000.0, -(2.0**23), -4.0 * SAFE_EXPONENT, "beside any exponent still below every floor; two add up in float32"
 )
 #: Columns of one tile: the rows of `b` of a block stay in the first-level cache.
@@ -139,14 +139,14 @@ def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: 
 
 @kernel
 def _exponent(x: float, emin: int) -> float:
-    """Return the exponent of a code that holds x, NOWHERE for zeros, infinities and NaN."""
+    """Return the exponent of a code that holds x, EXPONENT_OF_ZERO for zeros, infinities and NaN."""
     field = (bits_of(x) >> 52) & FIELD
-    return NOWHERE if x == 0.0 or field == FIELD else float(max(field - BIAS, emin))
+    return EXPONENT_OF_ZERO if x == 0.0 or field == FIELD else float(max(field - BIAS, emin))
 
 
 @kernel
 def exponents(x: Any, emin: int, out: Any) -> None:
-    """Write the exponents of codes, NOWHERE for zeros, infinities and NaN."""
+    """Write the exponents of codes, EXPONENT_OF_ZERO for zeros, infinities and NaN."""
     for i in range(x.size):
         out[i] = _exponent(np.float64(x[i]), emin)
 
@@ -233,7 +233,7 @@ def _add_block(
     """Replace acc, a row's piece in a tile, by R(acc + the products of a block)."""
     scale, sums = scratch[0], scratch[1]
     for j in range(width):
-        top[j] = max(_exponent(acc[j], unit.emin), unit.floor)  # NOWHERE lies below every floor
+        top[j] = max(_exponent(acc[j], unit.emin), unit.floor)  # EXPONENT_OF_ZERO lies below every floor
     _raise_to_largest(top, left_exponents, right_exponents, width)
     for j in range(width):
         # An infinite accumulator does not raise the top; times any scale it stays infinite.

@@ -55,7 +55,9 @@ FLOAT32_INTEGER_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
 #: A lane is a word of 32 bits; the instruction multiplies its halves.
 HALF_BITS, WORD_BITS = 16, 32
 #: Binary points of words and saturating sums lie nearer to 0 than this.
-CENTRAL = bounded(SAFE_EXPONENT // 4, 1, 126, "a unit of the last place and its inverse are normal float32 numbers")
+WORD_CENTRAL = bounded(
+    SAFE_EXPONENT // 4, 1, 126, "a unit of the last place and its inverse are normal float32 numbers"
+)
 #: Bits of an addend in last places of the accumulator.
 ADDEND_BITS = bounded(52, 1, 53, "float64 holds the addend's integer")
 #: Numbers from here on are beyond float32.
@@ -134,7 +136,7 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileAccumulator | None:
     shift = a.quantum + b.quantum - fmt.quantum
     if stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC) or shift < 0 or moves_exact(stage):
         return None
-    if any(f is not None and abs(f.quantum) >= CENTRAL for f in (*formats, fmt)) or shift > WORD_BITS:
+    if any(f is not None and abs(f.quantum) >= WORD_CENTRAL for f in (*formats, fmt)) or shift > WORD_BITS:
         return None
     if c is not None and (c.quantum < fmt.quantum or c.width_bits + c.quantum - fmt.quantum > ADDEND_BITS):
         return None

@@ -42,7 +42,7 @@ SHORTFALL = bounded(
 #: Bits in which every sum of the loops is exact.
 EXACT_BITS = bounded(52, 1, 52, "an accumulator and a product of so many bits add up below 2**53")
 #: Binary points lie nearer to 0 than this.
-CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbers")
+SCALED_CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbers")
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
 #: See `Way.speed`.
@@ -75,7 +75,7 @@ def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
     # Of a sum of `depth` products, in last places of the accumulator.
     product_bits = a.width_bits + b.width_bits + quantum - stage.format.quantum + depth.bit_length()
     addend_bits = 0 if c is None else c.width_bits + c.quantum - stage.format.quantum
-    central = all(abs(f.quantum) < CENTRAL for f in (a, b, stage.format))
+    central = all(abs(f.quantum) < SCALED_CENTRAL for f in (a, b, stage.format))
     return central and max(product_bits, addend_bits, stage.format.width_bits) < EXACT_BITS
 
 
