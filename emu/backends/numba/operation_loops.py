@@ -36,7 +36,7 @@ from emu.backends.numba.blocks import (
     scale_float,
 )
 from emu.backends.numba.compiling import kernel
-from emu.backends.numba.philox import fill_random
+from emu.backends.numba.philox import fill_random, signed
 from emu.datapath.pending import NO_EXPONENT
 
 Array = NDArray[Any]
@@ -228,8 +228,3 @@ class Passes(NamedTuple):
         bound_float(x, y, v, r, n, stage, flags)
         if stage.tininess != k.BECAME_ZERO:
             flags[k.UNDERFLOW_FLAG] += count_tiny(x, y, v, r, u, n, stage)
-
-
-def signed(seed: int) -> int:
-    """Return the same 64 bits as a signed integer: kernels take int64."""
-    return seed - (seed >> 63 << 64)

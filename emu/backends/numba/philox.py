@@ -9,6 +9,11 @@ import numpy as np
 from emu.backends.numba.compiling import kernel
 
 
+def signed(seed: int) -> int:
+    """Return the same 64 bits as a signed integer: kernels take int64."""
+    return seed - (seed >> 63 << 64)
+
+
 @kernel
 def fill_random(u: Any, start: int, n: int, n_rbits: int, seed: int, stream: int, step: int, draw: int) -> None:
     """Write the random integers of elements start..start+n-1 into u[0..n-1]; `start` is a multiple of 16."""

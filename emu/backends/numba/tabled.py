@@ -21,8 +21,7 @@ from emu.backends.memory import empty
 from emu.backends.modes import draws
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
 from emu.backends.numba.compiling import BLOCK, kernel, only_read, over_ranges, part, thread_count
-from emu.backends.numba.operation_loops import signed
-from emu.backends.numba.philox import fill_random
+from emu.backends.numba.philox import fill_random, signed
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.pending import NO_EXPONENT
 from emu.formats import Float, Format

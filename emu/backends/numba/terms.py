@@ -24,7 +24,7 @@ from emu.backends.numba import flushing
 from emu.backends.numba.bits import multiply_to_odd
 from emu.backends.numba.blocks import Stage, write_fixed, write_float
 from emu.backends.numba.compiling import kernel
-from emu.backends.numba.philox import fill_random
+from emu.backends.numba.philox import fill_random, signed
 from emu.backends.numba.prepared import prepare
 from emu.backends.product import Formats
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
@@ -112,8 +112,7 @@ def clamped_to(stage: StageCode) -> float:
 
 def draws_of(random: RandomCode) -> Draws:
     """Return a source of random bits as kernels take it."""
-    seed = random.seed - (random.seed >> 63 << 64)  # the same 64 bits, as int64
-    return Draws(seed, random.stream, random.step)
+    return Draws(signed(random.seed), random.stream, random.step)
 
 
 def decided(stage: StageCode, span: Span) -> bool:
