@@ -118,7 +118,7 @@ class Factor(NamedTuple):
 @lru_cache(maxsize=256)
 def _read(text: str) -> tuple[tuple[str, ast.expr], ...]:
     statements: list[tuple[str, ast.expr]] = []
-    for statement in ast.parse(text.replace(";", "\n").replace("\n ", "\n")).body:
+    for statement in ast.parse(text).body:
         assert isinstance(statement, ast.Assign)
         target = statement.targets[0]
         assert isinstance(target, ast.Name)

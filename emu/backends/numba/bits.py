@@ -124,7 +124,7 @@ def fma_to_odd(a: float, b: float, c: float) -> float:
 def divide_to_odd(a: float, b: float) -> float:
     """Return a / b rounded to odd."""
     q = a / b
-    if not np.isfinite(q) or q == 0.0 or not np.isfinite(b):
+    if not np.isfinite(q) or q == 0.0:  # if b is infinite, q is 0 or NaN
         return q
     # The remainder a - q * b of a quotient to nearest is a float64. p is next to a, so that a - p is exact (Sterbenz).
     p = q * b

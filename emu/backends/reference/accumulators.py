@@ -50,7 +50,6 @@ class Rounded:
         assert mac.accumulator is not None or mac.product is not None
         self.mac, self.formats, self.random = mac, formats, random
         a, b, _ = formats
-        self.term_format = mac.product.format if mac.product is not None else None
         # a product of two such operands has at most 53 bits, so that only its exponent can leave float64
         self.exact_product_in_float64 = (
             not (a.carries_raws or b.carries_raws) and significand_bits(a) + significand_bits(b) <= 53
