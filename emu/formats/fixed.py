@@ -183,11 +183,11 @@ class Fixed(Drawn):
             return self._contains_fractions(values)
         floats = values if values.dtype.kind == "f" else as_float64(values)
         # None if 2**frac_bits is no normal float64: then a product with it may round
-        inside = fixed_members(floats, self.frac_bits, self._limit, self.max_raw + 1, is_open=self.sign_magnitude)
+        inside = fixed_members(floats, self.frac_bits, self._lower_bound, self.max_raw + 1, is_open=self.sign_magnitude)
         return self._contains_floats(as_float64(floats)) if inside is None else inside
 
     @property
-    def _limit(self) -> int:
+    def _lower_bound(self) -> int:
         """Smallest raw; of sign and magnitude the integer below it, for floats may not hold that raw."""
         return -(1 << (self.width_bits - 1)) if self.signed else 0
 
@@ -197,7 +197,7 @@ class Fixed(Drawn):
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             raw = np.ldexp(wide, self.frac_bits)
             back = np.ldexp(raw, -self.frac_bits)
-            above = raw > self._limit if self.sign_magnitude else raw >= self._limit
+            above = raw > self._lower_bound if self.sign_magnitude else raw >= self._lower_bound
             inside = above & (raw < float(self.max_raw + 1))
             return np.isfinite(wide) & inside & (raw == np.floor(raw)) & (back == wide)
 

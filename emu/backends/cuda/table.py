@@ -245,13 +245,13 @@ class CudaKernels(CudaCodecs):
         ]
         # kernels get an address even without a register
         seen = _NO_PLACES if register is None else register_places(table, register)
-        entries = (table.values, table.flags, seen, table.leading)
-        entries = (*entries, table.next_values, table.next_flags, table.dropped)
+        columns = (table.values, table.flags, seen, table.leading)
+        columns = (*columns, table.next_values, table.next_flags, table.dropped)
         values, counts = xp.empty(n, table.values.dtype), Counts(self._launcher, register)
         arguments = (
             layout.task(numbers),
             self._launcher.taken(x),
-            *(self._launcher.constant(entry) for entry in entries),
+            *(self._launcher.constant(column) for column in columns),
             self._launcher.recorded(write.random),
             values,
             counts.totals,

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, StageCode
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
-from emu.backends.reference.exact import INT64_BITS, NAN, NEW_NAN, Exact, sum_to_odd, to_common_exponent
+from emu.backends.reference.exact import (
+    FINITE,
+    INFINITE,
+    INT64_BITS,
+    NAN,
+    NEW_NAN,
+    Exact,
+    sum_to_odd,
+    to_common_exponent,
+)
 from emu.backends.reference.raws import raw_of
 from emu.formats.arrays import as_float64
 
@@ -227,8 +236,8 @@ def _float_twin(part: Exact) -> NDArray[np.float64]:
     """Return float64 numbers of the same signs, zeros, infinities and NaNs; each other one is 1 or -1."""
     # Numbers of magnitude 1: no operation on them overflows or underflows.
     twin = np.where((part.significand != 0).astype(bool), 1.0, 0.0)
-    # kind 0 is finite, 1 is infinite, and from 2 on it is NaN
-    twin = np.where(part.kind == 0, twin, np.where(part.kind >= NAN, np.nan, np.inf))
+    # NaN and NEW_NAN are the last kinds
+    twin = np.where(part.kind == FINITE, twin, np.where(part.kind >= NAN, np.nan, np.inf))
     return np.where(part.negative, -twin, twin)
 
 
@@ -243,12 +252,12 @@ def with_specials(operation: str, parts: list[Exact], result: Exact) -> Exact:
     with np.errstate(all="ignore"):
         special = np.asarray(_TWIN_OPERATIONS[operation](*twins))
     # the twins decide if an operand is special, or if finite operands give an infinity or NaN
-    operand_special = np.any([p.kind != 0 for p in parts], axis=0)
+    operand_special = np.any([p.kind != FINITE for p in parts], axis=0)
     from_nan = np.any([p.kind >= NAN for p in parts], axis=0)
     replaced = operand_special | ~np.isfinite(special)
     if not replaced.any():
         return result
-    kind = np.where(np.isnan(special), np.where(from_nan, NAN, NEW_NAN), np.where(np.isinf(special), 1, 0))
+    kind = np.where(np.isnan(special), np.where(from_nan, NAN, NEW_NAN), np.where(np.isinf(special), INFINITE, FINITE))
     significand = result.significand.copy()
     significand[replaced & ~(np.isfinite(special) & (special != 0))] = 0  # but of remainder(x, inf) = x
     return Exact(

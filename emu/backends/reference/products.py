@@ -101,20 +101,20 @@ def ordered_sums(
     unit = accumulators.choose(mac, formats, random)
     # the native shortcuts overflow and meet NaN, which are their results, not mistakes
     with np.errstate(all="ignore"):
-        start = None if addend is None else unit.addend(np.broadcast_to(addend, shape))
+        addend_state = None if addend is None else unit.addend(np.broadcast_to(addend, shape))
         # the draws of the loop below end at 2 * depth
-        last_draw = 2 * a.shape[2] + 1
+        next_draw = 2 * a.shape[2] + 1
         if mac.order == k.SEQUENTIAL:
-            state = unit.zero(shape) if start is None else unit.round(start, last_draw)
+            state = unit.zero(shape) if addend_state is None else unit.round(addend_state, next_draw)
             for index in range(a.shape[2]):
                 term = unit.term(a[:, :, index, None], b[:, index, None, :], 1 + 2 * index)
                 state = unit.add(state, term, 2 + 2 * index)
         else:
             # leaves of the tree, with lanes that get no product
             count = a.shape[2] if mac.order == k.PAIRWISE else mac.lanes
-            state, last_draw = _join(unit, _leaves(unit, a, b, shape, mac), count, last_draw, shape)
-            if start is not None:
-                state = unit.add(state, start, last_draw)
+            state, next_draw = _join(unit, _leaves(unit, a, b, shape, mac), count, next_draw, shape)
+            if addend_state is not None:
+                state = unit.add(state, addend_state, next_draw)
         result = unit.result(state)
     # infinities and NaN: which of the NaNs come from an operand
     if (result.kind != FINITE).any():

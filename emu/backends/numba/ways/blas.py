@@ -63,9 +63,8 @@ def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -
             if whole is not None:
                 np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
                 return
-            for i in range(
-                start, stop
-            ):  # converted one after the other: a wide copy of all would not stay in the cache
+            # converted one after the other: a wide copy of all would not stay in the cache
+            for i in range(start, stop):
                 np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
 
     with _blas_threads().limit(limits=1, user_api="blas"):

@@ -68,9 +68,8 @@ class Accumulator(NamedTuple):
     needs_odd: int
     tail: int  # 53 - precision: from the exponent of a sum to that of its rounding constant
     emin_field: int
-    top_field: (
-        int  # the largest of sums that are rounded at their own last place, TOP_FIELD - tail; larger ones overflow
-    )
+    # the largest of sums that are rounded at their own last place, TOP_FIELD - tail; larger ones overflow
+    top_field: int
     largest: float
     infinite: float
     has_negative_zero: int
