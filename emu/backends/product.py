@@ -63,8 +63,8 @@ class Alignment(NamedTuple):
     An operand's number is an integer times 2**(exponent - point); its exponent is not that of its leading bit.
 
     Attributes:
-        left: int32 exponents, in the shape of the left operand. Where groups share a term, that of their scale, beside zeros
-            too; else any of a zero.
+        left: int32 exponents, in the shape of the left operand. Where groups share a term, that of their scale, beside
+            zeros too; else any of a zero.
         right: those of the right operand.
         points: the point of the left operand and that of the right one.
     """
