@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto
+from onnx.reference import ReferenceEvaluator
 
 import emu
 from tests.interop.onnx_files import NETWORKS, saved
@@ -298,6 +301,36 @@ def test_constant_elements_are_moved_to_the_product(tmp_path: Path):
     ]
     constants = SCALES | {"v": np.ascontiguousarray(SCALES["w"].T)}
     network = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, constants))
+    assert "integer_matmul" in [step.primitive for step in network.wired().steps]
+    q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255) - 10
+    scale = np.float32(0.1) * np.float32([0.5, 0.25])
+    assert np.array_equal(network(X)[0], (q @ SCALES["w"].astype(float)).astype(np.float32) * scale)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.FLOAT16, TensorProto.FLOAT])
+def test_a_cast_of_constant_elements_casts_the_numbers(tmp_path: Path, kind: int):
+    """[3, 5] at 0.5 are 1 and 2 as integers; 3 at 0.1 has fewer bits as float16."""
+    for scale in (0.5, 0.1):
+        nodes = [
+            node("DequantizeLinear", "few scale", "d"),
+            node("Cast", "d", "a", to=kind),
+            node("Cast", "a", "b", to=TensorProto.FLOAT),
+            node("Add", "x b", "y"),
+        ]
+        constants = {"few": np.int8([3, 5, -7]), "scale": np.float32(scale)}
+        path = quantised(tmp_path / "a.onnx", nodes, constants)
+        [expected] = ReferenceEvaluator(onnx.load(path)).run(None, {"x": X})
+        assert np.array_equal(emu.onnx.load(path)(X)[0], expected)
+
+
+def test_constant_elements_that_are_cast_to_float32_stay_those_of_a_product(tmp_path: Path):
+    nodes = [
+        *BEGIN,
+        node("DequantizeLinear", "w ws wz", "m", axis=1),
+        node("Cast", "m", "c", to=TensorProto.FLOAT),
+        node("MatMul", "d c", "y"),
+    ]
+    network = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES))
     assert "integer_matmul" in [step.primitive for step in network.wired().steps]
     q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255) - 10
     scale = np.float32(0.1) * np.float32([0.5, 0.25])

@@ -338,10 +338,11 @@ class _Trace:
         before = len(self.steps)
         operands = [self.tensors[key] if key else None for key in node.input]
         are_constant = all(map(_is_constant, operands))
-        # operators other than moves compute with numbers, not with elements
-        if are_constant and node.op_type not in (*MOVES, *OF_CONSTANTS):
-            operands = [self._as_float(x) if isinstance(x, Dequantised) else x for x in operands]
         attributes = {item.name: _attribute(item, self.source.path) for item in node.attribute}
+        only_moves = node.op_type in MOVES or (node.op_type == "Cast" and attributes.get("to") == FLOAT32)
+        # operators other than moves compute with numbers, not with elements
+        if are_constant and not only_moves and node.op_type not in OF_CONSTANTS:
+            operands = [self._as_float(x) if isinstance(x, Dequantised) else x for x in operands]
         outputs = list(node.output)
         if node.op_type in ("Shape", "Size") and node.domain in DOMAINS:
             # a graph is traced for fixed shapes, so that these are constants although the operand is not
@@ -354,7 +355,7 @@ class _Trace:
                 Known(array, key if _is_named(node, operands) else "")
                 for key, array in zip(outputs, self._folded(node, operands), strict=False)
             ]
-        elif are_constant and node.op_type in MOVES and isinstance(operands[0], Dequantised):
+        elif are_constant and only_moves and isinstance(operands[0], Dequantised):
             results = [self._moved(node, operands[0], operands[1:], attributes)]
         else:
             # outputs behind the last that is read are not asked for
@@ -369,6 +370,9 @@ class _Trace:
     def _moved(self, node: Any, x: Dequantised, rest: Sequence[Held | None], attributes: Mapping[str, Any]) -> Held:
         """Return constant elements that a node moves, as weights of quantised networks are transposed."""
         assert isinstance(x.elements, Known)
+        # to float32, which the numbers are already: a cast of the elements would lose their type
+        if node.op_type == "Cast":
+            return x
         name, how = x.elements.name, x.how
         if how.axis is not None and node.op_type != "Transpose":  # scales would have to be moved, too
             return Known(self._folded(node, [self._as_float(x), *rest])[0], name)
@@ -488,7 +492,9 @@ def _is_constant(tensor: Held | None) -> bool:
 
 
 #: Operators that give a constant another place or shape: it stays the parameter that it was.
-MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"}
+MOVES = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
+#: float32, as Cast's `to` numbers it: TensorProto.FLOAT.
+FLOAT32 = 1
 
 
 def _is_named(node: Any, operands: Sequence[Held | None]) -> bool:
@@ -496,8 +502,8 @@ def _is_named(node: Any, operands: Sequence[Held | None]) -> bool:
     if node.op_type == "Constant":
         return True
     first = operands[0] if operands else None
-    # a parameter that is transposed or reshaped keeps its name, and so stays a parameter
-    return node.op_type in MOVES and isinstance(first, Known) and bool(first.name)
+    # a parameter that is transposed, reshaped or cast keeps its name, and so stays a parameter
+    return node.op_type in (*MOVES, "Cast") and isinstance(first, Known) and bool(first.name)
 
 
 def _size_of(operator: str, tensor: Held | None, attributes: Mapping[str, Any]) -> Array:
