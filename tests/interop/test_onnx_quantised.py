@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,32 @@ def test_borders_of_elements_are_elements(tmp_path: Path, form: str):
     q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255)
     whole = np.pad(q, ((0, 0), (1, 2)), constant_values=10 if form == "between" else 7)
     assert np.array_equal(network(X)[0], (whole - 10).astype(np.float32) * np.float32(0.1))
+
+
+@pytest.mark.parametrize(
+    ("border", "reader"),
+    # the standard does not say which element NaN has
+    [(np.nan, "float"), *itertools.product([0.3, 1000.0, -np.inf, np.inf, -2.0], ["float", "another", "same"])],
+)
+def test_a_border_that_is_no_element_is_not_rounded(tmp_path: Path, border: float, reader: str):
+    """ONNX's reference pads the numbers; elements of 0.5 stand for -2, and for no other of these borders."""
+    nodes = [
+        node("QuantizeLinear", "x v u", "q"),
+        node("DequantizeLinear", "q v u", "d"),
+        node("Pad", "d pads border", "y" if reader == "float" else "p"),
+    ]
+    if reader != "float":
+        nodes.append(node("QuantizeLinear", f"p {'v' if reader == 'same' else 's'} u", "e"))
+        nodes.append(node("DequantizeLinear", f"e {'v' if reader == 'same' else 's'} u", "y"))
+    constants = SCALES | {"pads": np.int64([0, 1, 0, 2]), "border": np.float32(border)}
+    path = quantised(tmp_path / "a.onnx", nodes, constants)
+    [y] = emu.onnx.load(path)(X)
+    elements = np.clip(np.rint(X / np.float32(0.5)) - 3, -128, 127)
+    expected = np.pad((elements + 3) * np.float32(0.5), ((0, 0), (1, 2)), constant_values=np.float32(border))
+    if reader != "float":
+        scale = np.float32(0.5 if reader == "same" else 0.1)
+        expected = (np.clip(np.rint(expected / scale) - 3, -128, 127) + 3) * scale
+    assert np.array_equal(y, expected.astype(np.float32), equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int16])

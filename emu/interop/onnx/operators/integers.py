@@ -232,12 +232,21 @@ def _moved(row: Callable[[Node], Sequence[Tensor]]) -> Callable[[Node], Sequence
 
 
 def _padded(node: Node) -> Sequence[Held] | None:
-    """Pad elements with the element that stands for the number: the zero point for 0."""
+    """Pad elements with the element that stands for the number: the zero point for 0.
+
+    A number that no element stands for is a border of floats, unless the reader makes these very elements of it.
+    """
     x, value = node.held(0), node.constant(2)
     is_constant = node.get("mode", "constant") == "constant"
     if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known) or not x.how.is_integer:
         return None
-    border = becomes_of(x.how, 0.0 if value is None else float(value.reshape(())), math.inf).lowest
+    number = 0.0 if value is None or not is_constant else float(value.reshape(()))
+    if not math.isfinite(number):
+        return None
+    border = becomes_of(x.how, number, math.inf).lowest
+    is_written_back = node.becomes is not None and node.becomes.is_plain and node.becomes.how.equals(x.how)
+    if not is_written_back and x.how.numbers(np.asarray(border)) != np.float32(number):
+        return None
     inputs = [x.elements, node.held(1), Known(np.asarray(border)) if is_constant else None, node.held(3)]
     moved = moves.ROWS["Pad"](node.as_another("Pad", inputs, **node.attributes))
     # the border may lie beyond the bounds of relu or clip
