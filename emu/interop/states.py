@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from emu import nn
 from emu.checkpoints import read_checkpoint
 from emu.errors import ConfigError, nearest_first
-from emu.formats.numbers import as_numbers
+from emu.formats.numbers import as_floats, as_numbers
 
 Array = NDArray[Any]
 #: Ends of PyTorch's names, and emu's.
@@ -124,6 +123,19 @@ def shapes_of(network: nn.Network) -> dict[str, tuple[int, ...]]:
     return {f"{layer.name}.{own.part}": own.shape for layer, own in known}
 
 
+def _hashed(array: Array) -> bytes:
+    """Return bytes that say which numbers an array has, whatever its dtype.
+
+    Float64, little-endian on every processor; fractions as text where float64 would round a number.
+    """
+    if array.dtype.kind == "f":
+        return array.astype("<f8").tobytes()
+    numbers = array.ravel().tolist()
+    floats = as_floats(numbers, array.shape)
+    # integers and fractions of one value have one text
+    return " ".join(map(str, numbers)).encode() if floats is None else floats.astype("<f8").tobytes()
+
+
 @dataclass(frozen=True)
 class LoadedNetwork(nn.Network):
     """A network whose parameters and moments begin with given arrays.
@@ -146,12 +158,9 @@ class LoadedNetwork(nn.Network):
         arrays = fitting(arrays_in(state), shapes_of(network))
         digest = hashlib.sha256()
         for name, array in arrays.items():
-            # as float64, so that float32 and float64 arrays of equal numbers have one hash
-            plain = np.ascontiguousarray(array.astype(np.float64) if array.dtype != object else array)
             # the shape as well: equal bytes of another shape are other weights
-            digest.update(f"{name} {plain.shape}".encode())
-            # little-endian on every processor
-            digest.update(plain.astype(plain.dtype.newbyteorder("<")).tobytes())
+            digest.update(f"{name} {array.shape}".encode())
+            digest.update(_hashed(array))
         return cls(network.layers, network.loss, digest.hexdigest(), arrays)
 
     @override

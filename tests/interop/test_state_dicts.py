@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +73,26 @@ def test_networks_of_other_weights_are_others_and_show_the_hash_of_them():
     other = LoadedNetwork.of(NETWORK, {**state(), "fc.bias": np.float32([1.0, 2.0])})
     assert first != other
     assert first.sha256 in repr(first)
+
+
+def test_equal_numbers_have_one_hash_and_others_another():
+    def hashed(weights: Any) -> str:
+        return LoadedNetwork.of(nn.Network((nn.Linear("fc", 2, 1, bias=False),)), {"fc.weight": weights}).sha256
+
+    large = 2**53
+    equal = [
+        [[large, 0.5]],
+        np.float32([[large, 0.5]]),
+        np.float64([[large, 0.5]]),
+        [[Fraction(large), Fraction(1, 2)]],
+    ]
+    # float64 has none of these but the first two
+    others = [np.int64([[large, 1]]), np.int64([[large, 2]]), np.int64([[large + 1, 1]]), [[large + 1, 0.5]],
+              [[large + 1, np.inf]], [[large + 1, np.nan]], [[Fraction(1, 3), 0.5]]]  # fmt: skip
+    assert len({hashed(weights) for weights in equal}) == 1
+    assert len({hashed(weights) for weights in [*others, equal[0]]}) == len(others) + 1
+    assert [hashed(weights) for weights in others] == [hashed(copy.deepcopy(weights)) for weights in others]
+    assert hashed([[large + 1, 1]]) == hashed(np.uint64([[large + 1, 1]])) == hashed(np.int64([[large + 1, 1]]))
 
 
 def test_training_begins_with_the_weights(tmp_path: Path):
