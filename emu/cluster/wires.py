@@ -77,17 +77,24 @@ def put_together(parts: Sequence[tuple[Block, Columns]]) -> Columns:
     return Touched(np.concatenate(indices), np.concatenate(numbers))
 
 
+def _sum_of(first: Array, second: Array) -> Array:
+    """Return the sum of two arrays; inf - inf is the one NaN, as where a codec adds."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return one_nan(first + second)
+
+
 def added(first: Columns, second: Columns) -> Columns:
     """Return the sum of lines of a tensor; of touched lines, each line that either has is there."""
     if not isinstance(first, Touched):
         assert not isinstance(second, Touched), "both have all lines of the tensor, or touched ones"
-        return first + second
+        return _sum_of(first, second)
     assert isinstance(second, Touched), "both have all lines of the tensor, or touched ones"
     indices = np.union1d(first.indices, second.indices)
     total = np.zeros((len(indices), first.lines.shape[1]), first.lines.dtype)
     # in the order of arguments, and from 0: sums have the same bits on all nodes
     for touched in (first, second):
-        total[np.searchsorted(indices, touched.indices)] += touched.lines
+        at = np.searchsorted(indices, touched.indices)
+        total[at] = _sum_of(total[at], touched.lines)
     return Touched(indices, total)
 
 
@@ -258,8 +265,7 @@ class WholeWire(Wire):
                 # straight from codes into the sum, without a decoded array between
                 self._codec.decode_and_add(self._codec.message_of(data, self._lines, self._numbers), total)
             else:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    total[...] = one_nan(total + data)
+                total[...] = _sum_of(total, data)
         return total
 
     @override

@@ -138,6 +138,19 @@ def test_a_sum_has_every_line_that_any_message_has():
     assert (total.indices.tolist(), total.lines.tolist()) == ([0, 1, 4], [[5], [1], [9]])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_sum_of_infinities_is_the_same_nan_on_every_wire(touched: bool):
+    """x86 processors write the NaN of inf - inf with a sign, others without."""
+    wire = wire_of(codec_of(32), 2, 2, np.float32, feedback=True, touched=touched)
+    arrays = [np.float32([[np.inf, 3e38], [-np.nan, 1]]), np.float32([[-np.inf, 3e38], [2, 3]])]
+    lines = [Touched(np.arange(2), array) if touched else array for array in arrays]
+    messages = [wire.encoded(part, Memory.empty(2, 2), Address()) for part in lines]
+    for total in (wire.summed(lines), wire.summed(messages), added(*lines)):
+        numbers = total.whole(2) if isinstance(total, Touched) else total
+        assert numbers.view(np.uint32).tolist() == [[0x7FC00000, 0x7F800000], [0x7FC00000, 0x40800000]]
+
+
 def test_lines_are_arrays_by_name_and_back():
     found = {"a": np.ones((2, 3)), "b": Touched(np.array([4]), np.ones((1, 2)))}
     back = lines_from(arrays_of(found))
