@@ -161,6 +161,34 @@ def test_running_mean_and_variance_follow_the_scale_d2():
         assert bits(other.gradients["weight"]) == bits(one.gradients["weight"] * F(scale))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_variance_that_the_scale_would_make_overflow_waits_d2():
+    """v of 4e36 times 32**2 is beyond float32, and after four halvings it is not; S is a power of two."""
+    rng = np.random.default_rng(6)
+    rule = VarianceThresholds(rule="variance", k=1e-3, decay=0.5)
+    plain, scaled, carried, clipped = dict[str, Any](), dict[str, Any](), list[float](), 0
+    for step, scale in enumerate([1.0, 32.0, 32.0, 32.0, 32.0, 32.0, 1.0, 1024.0, 1.0]):
+        array = rng.standard_normal((2, 40)).astype(F) * F(1e15 if step else 2e18)
+        one = rule.apply(LayerGradients({"weight": array}), plain)
+        other = rule.apply(LayerGradients({"weight": array * F(scale)}, scale), scaled)
+        plain, scaled, clipped = one.memory, other.memory, clipped + one.counts["weight"]
+        assert bits(other.gradients["weight"]) == bits(one.gradients["weight"] * F(scale))
+        carried.append(float(scaled["carried"]))
+    assert carried[:7] == [1, 1, 1, 1, 1, 32, 1], "m and v follow S as soon as they can"
+    assert clipped > 100
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [32.0, 2.0**70, 2.0**130])
+def test_a_scale_that_rises_and_falls_leaves_thresholds_d2(scale: float):
+    rule = VarianceThresholds(rule="variance", k=0.5)
+    first = rule.apply(layer([1e18, -1e18]), {})
+    above = rule.apply(layer([1.0, 2.0], carried=scale), first.memory)
+    again = rule.apply(layer([1e18, -1e18]), above.memory)
+    assert again.counts == {"weight": 2}
+    assert 0 < np.abs(again.gradients["weight"]).max() < 1e18
+
+
 def test_a_gradient_without_finite_mean_and_variance_leaves_the_running_ones_d2():
     rule = VarianceThresholds(rule="variance")
     first = rule.apply(layer([NAN, INF]), {})

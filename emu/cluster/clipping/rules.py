@@ -109,7 +109,8 @@ class VarianceThresholds(_ByLimits):
         """Take the gradient into m and v; return the thresholds that follow.
 
         Elements that are not finite do not count, nor does a gradient whose mean or variance overflows. If S has
-        changed, m is multiplied by its ratio and v by the square of it.
+        changed, m is multiplied by its ratio and v by the square of it. While that would overflow, both stay as they
+        are, and what is measured is divided by the ratio.
         """
         number = seen.number
         memory = self._taken_in(seen, _carrying(memory, seen.carried))
@@ -117,29 +118,42 @@ class VarianceThresholds(_ByLimits):
             return None, memory
         # `[()]` takes the scalar out of an array without axes: a checkpoint holds arrays only
         m, v = memory["m"][()], memory["v"][()]
-        reach = number(self.k) * np.sqrt(v)
-        return Limits(m + reach, m - reach), memory
+        # thresholds that overflow clip nothing
+        with np.errstate(over="ignore", invalid="ignore"):
+            # 1, unless m and v stay at the factor of an earlier gradient
+            ratio = number(seen.carried / float(memory["carried"]))
+            m, reach = m * ratio, number(self.k) * np.sqrt(v) * ratio
+            return Limits(m + reach, m - reach), memory
 
     def _taken_in(self, seen: LayerGradients, memory: Memory) -> Memory:
         measured = mean_and_variance(joined(seen.gradients, seen.number))
         if measured is None:
             return memory
         m, v = measured
+        carried = seen.carried
         if memory:
+            carried = float(memory["carried"])
+            # 1, unless `_carrying` had to leave m and v at the factor of an earlier gradient
+            ratio = seen.number(carried / seen.carried)
             decay = seen.number(self.decay)
             fresh = seen.number(1) - decay
-            m = decay * memory["m"] + fresh * m
-            v = decay * memory["v"] + fresh * v
-        return {"m": np.asarray(m), "v": np.asarray(v), "carried": np.array(seen.carried, np.float64)}
+            m = decay * memory["m"] + fresh * (m * ratio)
+            v = decay * memory["v"] + fresh * (v * ratio * ratio)
+        return {"m": np.asarray(m), "v": np.asarray(v), "carried": np.array(carried, np.float64)}
 
 
 def _carrying(memory: Memory, carried: float) -> Memory:
-    """Return m and v as if their gradients had been multiplied by `carried`."""
+    """Return m and v as if their gradients had been multiplied by `carried`; as they are if that overflows."""
     if not memory or memory["carried"] == carried:
         return memory
-    ratio = memory["m"].dtype.type(carried / float(memory["carried"]))
-    # v * ratio * ratio, not v * ratio**2: the square may overflow in float32 although the result does not
-    return {"m": memory["m"] * ratio, "v": memory["v"] * ratio * ratio, "carried": np.array(carried, np.float64)}
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = memory["m"].dtype.type(carried / float(memory["carried"]))
+        # v * ratio * ratio, not v * ratio**2: the square may overflow in float32 although the result does not
+        m, v = memory["m"] * ratio, memory["v"] * ratio * ratio
+    # infinite numbers would stay infinite when S falls again
+    if not (np.isfinite(m) and np.isfinite(v)):
+        return memory
+    return {"m": np.asarray(m), "v": np.asarray(v), "carried": np.array(carried, np.float64)}
 
 
 class MomentumThresholds(_ByLimits):
