@@ -358,6 +358,21 @@ def test_devices_that_share_units_exchange_two_float32_of_every_example_in_a_los
     assert task.gathered_bytes == 2 * 4 * 32
 
 
+@pytest.mark.parametrize(("numbers", "count"), [(1, 1), (2, 1), (6, 2), (8, 2), (100, 25)])
+def test_a_part_of_a_byte_that_devices_exchange_is_a_byte_c9(numbers: int, count: int):
+    """Numbers of 4 bits on two devices: half of them, rounded up, two in a byte."""
+    fp4 = emu.parse("fp4_e2m1")
+    forward = [
+        Demand(name, "activation", "matmul", 1, 1, 0, ((fp4, numbers), (fp4, 1)), fp4) for name in ("first", "second")
+    ]
+    error = Demand("second", "error", "matmul", numbers, 1, 0, ((fp4, 1), (fp4, 1)), fp4)
+    gradients = [Demand(d.layer, "gradient", "matmul", 1, 1, 0, ((fp4, 1), (fp4, 1)), fp4) for d in forward]
+    striped = Striped(MACHINE, Kernels(codec_of(32), codec_of(32), 10.0**12), 2)
+    tasks = program_of(striped, [*forward, error, *gradients], []).passes
+    assert [task.gathered_bytes for task in tasks] == [0, count, 0, 0, 0]
+    assert [task.partial_bytes for task in tasks] == [0, 0, count, 0, 0]
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 8])
 def test_a_step_is_its_parts_and_the_time_in_which_its_device_waits(nodes: int):
     time = play(plan(layers(3), nodes=nodes))

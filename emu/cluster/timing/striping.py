@@ -102,8 +102,8 @@ def _divided(demand: Demand, devices: int, unshared: Collection[int] = ()) -> De
 
 
 def _share(fmt: Format | None, size: int, devices: int) -> int:
-    """Return the bytes of 1 / M of some numbers."""
-    return -(-size // devices) * (0 if fmt is None else fmt.width_bits) // 8
+    """Return the bytes of 1 / M of some numbers, rounded up to whole bytes."""
+    return -(-(-(-size // devices) * (0 if fmt is None else fmt.width_bits)) // 8)
 
 
 def striped_shapes(
