@@ -235,6 +235,11 @@ def test_momentum_with_infinities_decides_no_threshold_d2():
         assert MomentumThresholds(rule="momentum").apply(seen, {}).limits is None
 
 
+def test_without_momentum_there_are_no_thresholds_of_it_d2():
+    done = MomentumThresholds(rule="momentum").apply(layer([1e9, -1e9]), {})
+    assert (done.limits, done.counts, done.gradients["weight"].tolist()) == (None, {"weight": 0}, [[1e9, -1e9]])
+
+
 def test_momentum_thresholds_leave_the_first_step_d2():
     seen = LayerGradients({"weight": np.array([[5, -7]], F)}, buffers={"weight": np.zeros((1, 2), F)})
     done = MomentumThresholds(rule="momentum").apply(seen, {})

@@ -157,7 +157,7 @@ def _carrying(memory: Memory, carried: float) -> Memory:
 
 
 class MomentumThresholds(_ByLimits):
-    """+- k times the root of the mean square of the optimiser's momentum; none before its first update.
+    """+- k times the root of the mean square of the optimiser's momentum; none without it, or before its first update.
 
     Attributes:
         k: how many times the root.
@@ -169,6 +169,8 @@ class MomentumThresholds(_ByLimits):
     @override
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds, multiplied by what gradients carry and divided by what the momentum carries."""
+        if not seen.buffers:
+            return None, memory
         number = seen.number
         # before the first update momentum is 0, the thresholds are equal, and `apply` clips nothing
         root = root_of_mean_square(joined(seen.buffers, number))
