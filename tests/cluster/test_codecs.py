@@ -551,6 +551,11 @@ def test_other_numbers_of_bits_are_refused(bits: Any):
         ({"lag": -1}, "`lag` of a gradient codec must be a whole number from 0 on, got -1"),
         ({"decay": 1.5}, r"`decay` of a gradient codec must be 0\.\.1, got 1.5"),
         ({"left_out": 1.0}, "`left_out` of a gradient codec must be 0 or more, below 1, got 1.0"),
+        ({"left_out": 1 - 2**-17}, r"`left_out` of a gradient codec must be at most 1 - 2\*\*-16, got 0.99999"),
+        (
+            {"interval": 65537, "at_random": True},
+            r"`interval` of a gradient codec must be 1\.\.65536 if `at_random` is true, got 65537",
+        ),
         ({"outliers": -1.0}, "`outliers` of a gradient codec must be above 0, got -1.0"),
         ({"outliers": -0.5}, "`outliers` of a gradient codec must be above 0, got -0.5"),
         ({"outliers": 0.0}, "`outliers` of a gradient codec must be above 0, got 0.0"),
@@ -564,6 +569,14 @@ def test_other_numbers_of_bits_are_refused(bits: Any):
 def test_options_out_of_range_are_refused(options: Any, text: str):
     with pytest.raises(ConfigError, match=text):
         Quantiser(**options)
+
+
+def test_the_longest_interval_and_the_largest_share_that_can_be_drawn_are_taken():
+    assert Quantiser(interval=65536, at_random=True).interval == 65536
+    assert Quantiser(interval=65537).interval == 65537, "no probability: every so many mini-batches"
+    codec, column = Quantiser(left_out=1 - 2**-16, backend="reference"), random_columns(1, 1 << 18)
+    levels = codec.encode(column, Memory.empty(1, 1 << 18), Address(1, 2, 0)).levels
+    assert levels.any(), "4 of 2**18 values are left to decide"
 
 
 def test_options_of_gradients_as_they_are_are_refused():

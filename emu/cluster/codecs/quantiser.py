@@ -76,9 +76,9 @@ class Quantiser(Codec):
         decay: share of what was, 0..1.
         window: mini-batches that computed levels.
         interval: mini-batches for which levels are used before they are computed again.
-        at_random: whether instead each mini-batch computes them with a probability of 1 / `interval`.
+        at_random: whether instead each mini-batch computes them with a probability of 1 / `interval`, at least 2**-16.
         outliers: standard deviations from the mean beyond which values do not decide levels; None: all do.
-        left_out: share of values, drawn at random, that decide no level.
+        left_out: share of values, drawn at random, that decide no level, rounded to a multiple of 2**-16 below 1.
         residual_lag: the residual that is added is that of this many mini-batches before; 0 until there is one.
         backend: "auto", or the one of `emu.backends()` that computes; all give the same bits.
 
@@ -117,6 +117,10 @@ class Quantiser(Codec):
             self._require(name, type(value) is int and value >= least, f"a whole number from {least} on")
         self._require("decay", 0 <= self.decay <= 1, "0..1")
         self._require("left_out", 0 <= self.left_out < 1, "0 or more, below 1")
+        # both are drawn in steps of 2**-16: a smaller probability, or a share that rounds to 1, would be another number
+        drawn = 1 << _DRAWN_BITS
+        self._require("interval", not self.at_random or self.interval <= drawn, f"1..{drawn} if `at_random` is true")
+        self._require("left_out", round(self.left_out * drawn) < drawn, f"at most 1 - 2**-{_DRAWN_BITS}")
         self._require("outliers", self.outliers is None or self.outliers > 0, "above 0")
         self._require_threshold_lag()
         self._require_range()
