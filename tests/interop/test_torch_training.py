@@ -99,6 +99,43 @@ def test_every_optimiser_ends_in_the_hash_of_emus_own_training(
     assert et.sha256(model) == run.weights_sha256
 
 
+def test_a_group_of_muon_with_a_rate_of_its_own_begins_at_adams_rate():
+    """Adam moves biases by `adam_lr` until the rate of their group changes."""
+
+    def trained(make: Any) -> str:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+        machine = et.place(model, "float32")
+        optimiser, loss = make(model, machine), et.Loss(on=machine)
+        x, y = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 3
+        for step in range(4):
+            optimiser.zero_grad()
+            loss(model(x), y).backward()
+            optimiser.step()
+            for group in optimiser.param_groups:
+                group["lr"] /= 2 if step == 1 else 1
+        return et.sha256(model)
+
+    own = trained(lambda m, on: et.Muon([{"params": m.named_parameters(), "lr": 0.002}], on=on))
+    assert own == trained(lambda m, on: et.Muon(m, lr=0.002))
+    assert own != trained(lambda m, on: et.Muon(m))
+
+
+def test_a_group_of_muon_at_rest_does_not_move():
+    def model_of() -> Any:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(et.Linear(6, 5), et.Linear(5, 3))
+
+    model = model_of()
+    machine = et.place(model, "float32")
+    optimiser = et.Muon([{"params": model.named_parameters(), "lr": 0.0}], on=machine)
+    et.Loss(on=machine)(model(torch.ones(2, 6)), torch.arange(2)).backward()
+    optimiser.step()
+    before = model_of()
+    et.place(before, "float32")
+    assert et.sha256(model) == et.sha256(before)
+
+
 def test_a_model_of_emus_layers_begins_as_a_run_does_and_ends_in_its_hash(tmp_path: Path):
     recipe = recipe_with(3)
     run = emu.train(recipe, "fixed8", out=tmp_path / "run", report=False)

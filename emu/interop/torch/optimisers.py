@@ -296,6 +296,12 @@ class Muon(Optimiser):
         super().__init__(parameters, settings, on, clip_norm)
 
     @override
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        # Adam's rate changes as that of its own group does; a group at rest has no ratio, and takes the default's
+        first_lr = param_group.get("lr") or self.defaults["lr"]
+        super().add_param_group({"first_lr": first_lr, **param_group})
+
+    @override
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
         first, momentum, decay = (group[name] for name in ("first_lr", "momentum", "weight_decay"))
         return optim.Muon(first, momentum, decay, group["iterations"], group["adam_layers"], group["adam_lr"])
