@@ -32,8 +32,9 @@ def read_images(path: Path, shape: Shape) -> tuple[Array, Array | None]:
             f"a folder of images must be given to a network of images, got inputs of {shape}; give an .npz"
         )
     library = _load_pillow()
-    # channels are first if no axis is shorter than the first one, else last
-    channels, *size = shape if min(shape) == shape[0] else (shape[2], *shape[:2])
+    # channels are first if an image has so many, and no axis is shorter; else last
+    is_first = shape[0] in _MODES and min(shape) == shape[0]
+    channels, *size = shape if is_first else (shape[2], *shape[:2])
     if channels not in _MODES:
         raise ConfigError(
             f"images must have {' or '.join(map(str, _MODES))} channels, got inputs of {shape}; give an .npz"

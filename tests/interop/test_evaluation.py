@@ -288,6 +288,12 @@ def test_a_folder_of_images_has_a_folder_for_each_class(tmp_path: Path):
         assert np.array_equal(whole, colours / np.float32(255))
 
 
+def test_images_of_fewer_rows_than_channels_may_have_the_channels_last(tmp_path: Path):
+    colours = np.random.default_rng(0).integers(0, 256, (2, 32, 3)).astype(np.uint8)
+    folder = images_in(tmp_path / "a", {"a.png": colours})
+    assert np.array_equal(read_examples(folder, (2, 32, 3)).inputs[0], colours / np.float32(255))
+
+
 def test_images_of_16_bits_keep_them(tmp_path: Path):
     deep = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4369
     folder = images_in(tmp_path / "a", {"a.png": deep})
