@@ -21,6 +21,7 @@ from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Clips, Group, Kernels, Part, Program, StepSchedule, Task, Teams, alone, play
 from emu.cluster.timing.messages import Messages
 from emu.cluster.timing.program import MEMORY
+from emu.cluster.timing.scheduling import Share, fabric_of, schedule_of
 from emu.cluster.timing.step import _Playback
 from emu.hardware import Event, Fabric
 from emu.hardware.fabric import Path
@@ -62,6 +63,13 @@ def test_a_step_of_ten_layers_of_cost_1_takes_the_published_times_d4(trigger: st
 )
 def test_a_step_takes_as_long_as_the_schedule_whatever_the_costs_d4(costs: Any, trigger: str, on: str):
     assert play(worker_and_controller(costs, trigger, on)).step_ps == schedule(costs, trigger, on).end_ps  # type: ignore[arg-type]
+
+
+def test_layers_without_gradients_are_not_exchanged_with_controllers_d3():
+    """Nor in stripes, of which controllers have none: no demand completes the gradient."""
+    table, device = ClusterTable(nodes=2, exchange="controllers"), emu.device("k20x-8x")
+    share = Share((), (), {"fc.weight": (4, 3)}, {"fc.weight": 4})
+    assert schedule_of(table, MACHINE, fabric_of(table, device), share).groups == ()
 
 
 CLUSTERS: list[dict[str, Any]] = [

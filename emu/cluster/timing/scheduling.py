@@ -85,8 +85,10 @@ def schedule_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Sh
     groups: tuple[Group, ...] = ()
     if teams.exchanges:
         by_controllers = table.exchange == "controllers"
-        groups = _to_controllers(table, fabric, kernels, divided, share) if by_controllers else ()
-        groups = groups or _in_stripes(table, kernels, program, shapes, share.rows, device_of)
+        if by_controllers:
+            groups = _to_controllers(table, fabric, kernels, divided, share)
+        else:
+            groups = _in_stripes(table, kernels, program, shapes, share.rows, device_of)
         # controllers run the updates (`Group.updates`): nodes that get parameters do not
         program = replace(program, updates=()) if by_controllers else program
     return StepSchedule(
