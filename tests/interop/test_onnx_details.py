@@ -164,6 +164,12 @@ def test_slices_beyond_their_ends(tmp_path: Path, start: int, end: int, step: in
         assert np.array_equal(emu.onnx.load(path)(x)[0], expected)
 
 
+def test_a_pad_of_no_axis_changes_nothing(tmp_path: Path):
+    none = np.zeros(0, np.int64)
+    nodes = [node("Pad", ["x", "none", "", "none"], ["p"]), node("Neg", ["p"])]
+    assert_as_onnxruntime(saved(tmp_path / "a.onnx", nodes, {"none": none}, opset=18), drawn(2, 3))
+
+
 def test_a_constant_node_is_a_parameter_as_an_initialiser_is(tmp_path: Path):
     w, b, x = drawn(3, 2), drawn(2), drawn(4, 3) * 2
     plain = saved(tmp_path / "a.onnx", [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"])], {"w": w, "b": b})

@@ -155,8 +155,9 @@ def _gather(node: Node) -> Sequence[Tensor]:
 
 def _pad(node: Node) -> Sequence[Tensor]:
     x, pads, mode = node.traced(), node.integers(1, "pads"), node.get("mode", "constant")
-    ndim = len(x.shape)
-    axes = [node.axis(axis, ndim) for axis in node.integers(3) or range(ndim)]
+    ndim, given = len(x.shape), node.integers(3)
+    # an empty operand names no axis; one that is left out, all of them
+    axes = [node.axis(axis, ndim) for axis in (range(ndim) if given is None else given)]
     if pads is None or len(pads) != 2 * len(axes):
         raise node.refuse(f"have {2 * len(axes)} pads", pads, "export the file again")
     sides = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
