@@ -109,9 +109,9 @@ def calibrate(
     wired = graph.wired()
     examples = examples_for(graph, data)
     policy = Policy(machine.precision)
-    seen = _Seen(wired, policy, overflow_rate)
-    counters = seen.run(examples, backend, progress)
-    points = [*_points(wired, policy, counters, overflow_rate), *seen.points()]
+    ranges = _ProductRanges(wired, policy, overflow_rate)
+    counters = ranges.run(examples, backend, progress)
+    points = [*_points(wired, policy, counters, overflow_rate), *ranges.points()]
     if not points:
         if any(step.has_elements for step in wired.steps):
             raise ConfigError(
@@ -156,7 +156,7 @@ class _Range:
         return float(edges[min(first, _CELLS - 1)]), float(edges[last + 1])
 
 
-class _Seen:
+class _ProductRanges:
     """What a pass in float32 has shown of the numbers that products of integers read."""
 
     def __init__(self, wired: Wired, policy: Policy, rate: float) -> None:
@@ -189,8 +189,8 @@ class _Seen:
     def points(self) -> Iterator[Point]:
         """Yield scale and zero point of what each product reads."""
         for name, (activation, weight) in self._casts.items():
-            found = self._ranges[name]
-            low, high = found.ends(self._rate)
+            numbers = self._ranges[name]
+            low, high = numbers.ends(self._rate)
             # the format's own rule of scales, given a tensor of two numbers
             q: Any = engine.quantize(np.array([low, high], np.float32), activation.format, backend="reference")
             # one scale for the tensor: the only one of `scales`
@@ -198,17 +198,17 @@ class _Seen:
             top = max(abs(low), abs(high))
             exponent = int(np.floor(np.log2(top))) if top else None
             # without a second pass nothing lies outside: both ends were seen
-            share = 0.0 if found.counts is None else _outside(found, low, high)
+            share = 0.0 if numbers.counts is None else _outside(numbers, low, high)
             fmt = str(activation.format)
             yield Point(name, "activation", fmt, fmt, share, exponent, points, str(weight.format))
 
 
-def _outside(found: _Range, low: float, high: float) -> float:
+def _outside(numbers: _Range, low: float, high: float) -> float:
     """Return which share of counted numbers lies outside, by the middles of the cells that they were counted in."""
-    assert found.counts is not None
-    edges = np.linspace(found.low, found.high, _CELLS + 1)
+    assert numbers.counts is not None
+    edges = np.linspace(numbers.low, numbers.high, _CELLS + 1)
     middles = (edges[1:] + edges[:-1]) / 2
-    return float(found.counts[(middles < low) | (middles > high)].sum() / max(found.counts.sum(), 1))
+    return float(numbers.counts[(middles < low) | (middles > high)].sum() / max(numbers.counts.sum(), 1))
 
 
 def _integer_products(wired: Wired, policy: Policy) -> Iterator[tuple[str, tuple[Cast, Cast]]]:
