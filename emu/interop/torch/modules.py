@@ -55,7 +55,7 @@ class Layer(torch.nn.Module):
                 f"a layer in PyTorch must read dense tensors, got {layer.name!r} ({layer.type_name}); use "
                 "emu.nn.Linear with sparse=True"
             )
-        self.layer, self.machine, self._follows = layer, machine_of(on), False
+        self.layer, self.machine, self._named_by_place = layer, machine_of(on), False
         # layers inside a layer have parameters of their own
         for own, parameter in _parameters(layer):
             values = own.first_values(parameter.part)
@@ -145,7 +145,7 @@ class Layer(torch.nn.Module):
         """Compute on another machine, under the name of the module's place; write masters in its formats."""
         self.machine = machine
         # only a layer without a name of its own takes that of its place
-        if self._follows and path:
+        if self._named_by_place and path:
             self.layer = replace(self.layer, name=path)
         self.write_masters()
 
@@ -174,7 +174,7 @@ class Linear(Layer):
             name: by which formats are found; "" is the module's place in the model, once `place` was called.
         """
         super().__init__(nn.Linear(name or "linear", in_features, out_features, bias), on)
-        _begin_as_torch(self, torch.nn.Linear.reset_parameters, follows=not name)
+        _begin_as_torch(self, torch.nn.Linear.reset_parameters, named_by_place=not name)
 
     @property
     def in_features(self) -> int:
@@ -236,7 +236,7 @@ class Conv2d(Layer):
         slide = {"stride": steps, "padding": _padding(padding, kernel, steps, apart), "dilation": apart}
         layer = _Convolution(name or "conv2d", *channels, kernel, groups, bias, slide)
         super().__init__(layer, on)
-        _begin_as_torch(self, torch.nn.Conv2d.reset_parameters, follows=not name)
+        _begin_as_torch(self, torch.nn.Conv2d.reset_parameters, named_by_place=not name)
 
 
 @dataclass(frozen=True)
@@ -301,9 +301,9 @@ def _padding(
     return (down, down), (right, right)
 
 
-def _begin_as_torch(module: Any, reset: Callable[[Any], None], *, follows: bool) -> None:
+def _begin_as_torch(module: Any, reset: Callable[[Any], None], *, named_by_place: bool) -> None:
     """Draw first values as PyTorch does, and write them in the format of master weights."""
-    module._follows = follows
+    module._named_by_place = named_by_place
     # PyTorch's `reset_parameters` reads `bias`, and takes None for none
     if "bias" not in dict(module.named_parameters()):
         module.register_parameter("bias", None)
