@@ -47,7 +47,7 @@ _OF_INTEGERS = {"embedding", "reshape", "flatten", "transpose", "expand", "take"
 Held: TypeAlias = Traced | Known | Dequantised
 
 
-class Becomes(NamedTuple):
+class Requantised(NamedTuple):
     """The elements that the only reader of a result makes of it; relu or clip may lie between.
 
     Attributes:
@@ -105,7 +105,7 @@ class Node:
         outputs: how many the node has, read or not.
         batch: batch with which the file declares its inputs, if that is a number.
         current_batch: batch that the graph is read for.
-        becomes: what elements its only reader makes of its result; None if that is used as float32.
+        reader_makes: what elements its only reader makes of its result; None if that is used as float32.
     """
 
     def __init__(
@@ -117,22 +117,22 @@ class Node:
         within: Within,
         output_count: int = 1,
         outputs: int = 1,
-        becomes: Becomes | None = None,
+        reader_makes: Requantised | None = None,
     ) -> None:
         self.operator, self.name, self.attributes, self.inputs = operator, name, attributes, inputs
-        self.output_count, self.outputs, self.becomes = output_count, outputs, becomes
+        self.output_count, self.outputs, self.reader_makes = output_count, outputs, reader_makes
         self.version, self.batch, self.current_batch = within.version, within.batch, within.current_batch
         self._within = within
 
-    def of_outputs(self, node: Node) -> Node:
-        """Return this node with the outputs of another one."""
+    def take_outputs_of(self, node: Node) -> Node:
+        """Take the outputs of another node, and return this one."""
         # in place: this node was made by `as_another`, for one output
         self.output_count, self.outputs = node.output_count, node.outputs
         return self
 
     def as_another(self, operator: str, inputs: Sequence[Held | None], **attributes: Any) -> Node:
         """Return a node of another operator in this place of the graph, with one output."""
-        # steps keep this node's name; what a reader makes of the result (`becomes`) is left to this node
+        # steps keep this node's name; what a reader makes of the result (`reader_makes`) is left to this node
         return Node(operator, self.name, attributes, inputs, self._within)
 
     def refuse(self, rule: str, value: object, remedy: str) -> Refused:

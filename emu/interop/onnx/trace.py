@@ -25,7 +25,7 @@ from emu.interop.graph import Input
 from emu.interop.onnx.biases import joined_with, with_biases
 from emu.interop.onnx.files import DOMAINS, array_of, load_onnx, read_file, version_of
 from emu.interop.onnx.names import names_of
-from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced, Within
+from emu.interop.onnx.node import Dequantised, Held, Known, Node, Requantised, Tensor, Traced, Within
 from emu.interop.onnx.operators import OPERATORS, REFUSED
 from emu.interop.onnx.operators.integers import OF_CONSTANTS, OF_ELEMENTS, QUANTISERS, bounds_of, is_known
 from emu.interop.steps import NOMINAL_BATCH, Steps, names_of_inputs, plain_name, shown_shape
@@ -38,7 +38,7 @@ _FP32 = PRESETS["fp32"]
 _FORMATS = {1: _FP32, 2: parse_number("ufix8f0"), 3: parse_number("fix8f0"), 6: None, 7: None}
 
 
-class Written(NamedTuple):
+class LayersOfTensors(NamedTuple):
     """Which layers write the tensors of a file.
 
     Attributes:
@@ -244,7 +244,7 @@ class Source:
         trace = self._trace(self.shapes())
         return trace, joined_with(trace.steps, [trace.output(name).name for name in self.outputs])
 
-    def written(self) -> Written:
+    def written(self) -> LayersOfTensors:
         """Return what writing the network in a device's formats must know."""
         (trace, joined), chain = self._nominal, self.wired().writers()
         layers = {
@@ -254,7 +254,7 @@ class Source:
         }
         inner = {key for key, x in trace.tensors.items() if isinstance(x, Traced) and x.name in joined.values()}
         constants = {key: x for key, x in trace.tensors.items() if isinstance(x, Known) and x.array.dtype == np.float32}
-        return Written(layers, inner, constants)
+        return LayersOfTensors(layers, inner, constants)
 
     def tensors(self) -> dict[str, tuple[str, Affine | None]]:
         """Return which step, or input, has the numbers of each tensor of the file, and what its elements stand for.
@@ -433,8 +433,8 @@ class _Trace:
                 f"{self.source.path}: {hint}"
             )
         # asked only of operators that may compute with elements: it looks ahead in the graph
-        becomes = self._becomes(node.output[0]) if operator in OF_ELEMENTS else None
-        given = Node(operator, name, attributes, operands, self._within, count, len(node.output), becomes)
+        reader_makes = self._reader_makes(node.output[0]) if operator in OF_ELEMENTS else None
+        given = Node(operator, name, attributes, operands, self._within, count, len(node.output), reader_makes)
         try:
             of_elements = OF_ELEMENTS.get(operator)
             # None: this node does not fit elements, and stays a float operator
@@ -462,7 +462,7 @@ class _Trace:
             )
         return self._floats[key]
 
-    def _becomes(self, name: str) -> Becomes | None:
+    def _reader_makes(self, name: str) -> Requantised | None:
         """Return the elements that the only reader of a result makes of it; None if it is used as float32."""
         low, high = -math.inf, math.inf
         # follows relu and clip to what quantises; each must be the only reader of the one before

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from emu.datapath import Affine, Requantiser
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format, parse_number
-from emu.interop.onnx.node import Becomes, Dequantised, Known, Node, Traced
+from emu.interop.onnx.node import Dequantised, Known, Node, Requantised, Traced
 
 Array = NDArray[Any]
 #: Formats of elements, by the name of their dtype.
@@ -71,7 +71,7 @@ def affine_of(scale: Array, zero: Array | None, attributes: Any, ndim: int, elem
     return Affine.of(fmt, scale, points, axis)
 
 
-def becomes_of(how: Affine, low: float, high: float) -> Becomes:
+def requantised_of(how: Affine, low: float, high: float) -> Requantised:
     """Return the elements that QuantizeLinear makes of numbers which relu or clip bounds to low..high."""
 
     def element(number: float) -> int | None:
@@ -81,7 +81,7 @@ def becomes_of(how: Affine, low: float, high: float) -> Becomes:
         q = int(np.rint(np.float32(number) / how.scale)) + int(how.zero)
         return int(min(max(q, how.format.min), how.format.max))
 
-    return Becomes(how, element(low), element(high))
+    return Requantised(how, element(low), element(high))
 
 
 def elements_of(node: Node, index: int) -> tuple[Traced | Known, Format]:
@@ -114,10 +114,10 @@ def points_of(node: Node, first: int, fmt: Format | None, axis: int = 0) -> Affi
     return affine_of(scale, zero, {"axis": axis}, 1, fmt or format_of(zero.dtype if zero is not None else np.uint8))
 
 
-def requantiser_of(becomes: Becomes) -> Requantiser:
+def requantiser_of(reader_makes: Requantised) -> Requantiser:
     """Return what makes elements of sums for the reader of a product."""
-    how, bounds = becomes.how, (becomes.lowest, becomes.highest)
-    return Requantiser(becomes.kind, float(how.scale), int(how.zero), *bounds, becomes.rounding)
+    how, bounds = reader_makes.how, (reader_makes.lowest, reader_makes.highest)
+    return Requantiser(reader_makes.kind, float(how.scale), int(how.zero), *bounds, reader_makes.rounding)
 
 
 def traced_elements(node: Node, x: Dequantised) -> Traced:

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.datapath import Affine
 from emu.formats import Fixed
-from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced
+from emu.interop.onnx.node import Dequantised, Held, Known, Node, Requantised, Tensor, Traced
 from emu.interop.onnx.operators.elements import elements_of, operand_at, points_of, requantiser_of, traced_elements
 from emu.interop.onnx.operators.products import as_before, as_images, as_kernels, windows_of
 from emu.operations.integers import SUMS
@@ -30,13 +30,13 @@ def _written(node: Node, name: str, x: Dequantised, w: Dequantised, rest: dict[s
         rest: bias and zero point of the left operand, by these names, if the node has them.
         **options: how kernels slide.
     """
-    operands, becomes = (x.elements, w.elements, *rest.values()), node.becomes
+    operands, reader_makes = (x.elements, w.elements, *rest.values()), node.reader_makes
     # `names` says which of bias and zero point the operands after the second are
     options |= {"of": (x.how, w.how), "names": tuple(rest)}
-    if becomes is not None:
-        by, to = requantiser_of(becomes), becomes.how.format
+    if reader_makes is not None:
+        by, to = requantiser_of(reader_makes), reader_makes.how.format
         elements = node.apply(name, *operands, by=by, to=to, **options)
-        return Dequantised(elements, becomes.how, becomes.lowest, becomes.highest)
+        return Dequantised(elements, reader_makes.how, reader_makes.lowest, reader_makes.highest)
     # one product of both scales, rounded to float32: sums are multiplied by it
     scale = np.multiply(x.how.scale, w.how.scale, dtype=np.float32)
     sums = node.apply(name, *operands, part="sums", **options)
@@ -104,7 +104,7 @@ def _conv_of_elements(node: Node) -> Sequence[Held] | None:
     bias, after = _bias_of(node, 2, x, w)
     if after is None:
         return [_convolution(node, x, w, bias)]
-    node.becomes = None  # a float bias lies between the sums and the reader
+    node.reader_makes = None  # a float bias lies between the sums and the reader
     y = _convolution(node, x, w, bias)
     assert isinstance(y, Traced)
     shape = (y.shape[1], *[1] * (len(y.shape) - 2))
@@ -140,7 +140,7 @@ def _gemm_of_elements(node: Node) -> Sequence[Held] | None:
     bias, after = _bias_of(node, 2, x, w)
     if after is None:
         return [_product(node, x, matrix, bias)]
-    node.becomes = None
+    node.reader_makes = None
     y = _product(node, x, matrix, bias)
     assert isinstance(y, Traced)
     return [node.elementwise("add", y, after, part="add")]
@@ -156,7 +156,7 @@ def _columns(node: Node, w: Dequantised) -> Dequantised:
 
 
 def _qlinear_conv(node: Node) -> Sequence[Held]:
-    node.becomes = Becomes(points_of(node, 6, None))
+    node.reader_makes = Requantised(points_of(node, 6, None))
     y = _convolution(node, operand_at(node, 0), operand_at(node, 3), node.given(8))
     assert isinstance(y, Dequantised)
     return [y.elements]
@@ -168,7 +168,7 @@ def _qlinear_matmul(node: Node) -> Sequence[Held]:
     # a scale of several numbers is one for each row, or column, of the last two axes
     rows = Affine.of(x.how.format, x.how.scale, x.how.zero, len(x.shape) - 2)
     columns = Affine.of(w.how.format, w.how.scale, w.how.zero, len(w.shape) - 1)
-    node.becomes = Becomes(points_of(node, 6, None))
+    node.reader_makes = Requantised(points_of(node, 6, None))
     y = _product(node, x._replace(how=rows), w._replace(how=columns), None)
     assert isinstance(y, Dequantised)
     return [y.elements]
@@ -187,7 +187,7 @@ def _qgemm(node: Node) -> Sequence[Held]:
         if node.get("transB", 0)
         else w._replace(how=Affine.of(w.how.format, w.how.scale, w.how.zero, 1))
     )
-    node.becomes = Becomes(points_of(node, 7, None)) if node.held(7) is not None else None
+    node.reader_makes = Requantised(points_of(node, 7, None)) if node.held(7) is not None else None
     y = _product(node, x, w, node.given(6))
     return [y.elements if isinstance(y, Dequantised) else y]
 

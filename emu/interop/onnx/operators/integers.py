@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from emu.datapath import Affine, RequantiserKind
 from emu.formats import parse_number
 from emu.interop.onnx.files import DOMAINS
-from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node, Tensor, Traced
+from emu.interop.onnx.node import Dequantised, Held, Known, Node, Requantised, Tensor, Traced
 from emu.interop.onnx.operators import functions, integer_products, moves, pooling, qonnx
 from emu.interop.onnx.operators.elements import (
     affine_of,
-    becomes_of,
     elements_of,
     operand_at,
     points_of,
+    requantised_of,
     requantiser_of,
     traced_elements,
 )
@@ -53,23 +53,23 @@ def is_known(operator: str, domain: str) -> bool:
     return domain in DOMAINS or (domain == MICROSOFT and operator in _ADDED)
 
 
-def _becomes_of_linear(
+def _requantised_by_linear(
     arrays: Sequence[Array], attributes: Mapping[str, Any], low: float, high: float
-) -> Becomes | None:
+) -> Requantised | None:
     # scales of an axis: a requantiser has one
     if arrays[0].size > 1:
         return None
     how = affine_of(arrays[0], arrays[1] if len(arrays) > 1 else None, attributes, 1)
-    return becomes_of(how, low, high) if how.is_integer and how.is_whole else None
+    return requantised_of(how, low, high) if how.is_integer and how.is_whole else None
 
 
 #: Operators whose rows take constants, whose elements stay known.
 OF_CONSTANTS = {"DequantizeLinear", *qonnx.ROWS}
 #: What makes elements of the numbers that it reads: (constant operands, attributes, bounds of what it reads) -> them.
-QUANTISERS: dict[str, Callable[[Sequence[Array], Mapping[str, Any], float, float], Becomes | None]] = {
-    "QuantizeLinear": _becomes_of_linear,
-    "Quant": qonnx.becomes_of_quant,
-    "IntQuant": qonnx.becomes_of_quant,
+QUANTISERS: dict[str, Callable[[Sequence[Array], Mapping[str, Any], float, float], Requantised | None]] = {
+    "QuantizeLinear": _requantised_by_linear,
+    "Quant": qonnx.requantised_by_quant,
+    "IntQuant": qonnx.requantised_by_quant,
 }
 
 
@@ -122,58 +122,64 @@ def _both(node: Node) -> tuple[Dequantised, Dequantised]:
 
 def _joined_of_elements(primitive: str) -> Callable[[Node], Sequence[Held] | None]:
     def row(node: Node) -> Sequence[Held] | None:
-        a, b, becomes = node.held(0), node.held(1), node.becomes
+        a, b, reader_makes = node.held(0), node.held(1), node.reader_makes
         # with relu or clip between, the sum stays a step of floats
-        if becomes is None or not becomes.is_plain:
+        if reader_makes is None or not reader_makes.is_plain:
             return None
         if not all(isinstance(x, Dequantised) and x.how.is_whole and x.how.is_integer for x in (a, b)):
             return None
         assert isinstance(a, Dequantised)
         assert isinstance(b, Dequantised)
-        elements = node.apply(primitive, a.elements, b.elements, of=(a.how, b.how), to=becomes.how)
-        return [Dequantised(elements, becomes.how)]
+        elements = node.apply(primitive, a.elements, b.elements, of=(a.how, b.how), to=reader_makes.how)
+        return [Dequantised(elements, reader_makes.how)]
 
     return row
 
 
-def _global_mean(node: Node, x: Dequantised, becomes: Becomes) -> Dequantised:
+def _global_mean(node: Node, x: Dequantised, reader_makes: Requantised) -> Dequantised:
     """A product with ones: the sum times float32(scale / (scale of the result * count))."""
     count = math.prod(x.shape[2:])
     flat = node.reshaped(traced_elements(node, x), (*x.shape[:2], count), part="flat")
     # a matrix (count, 1) of int8 ones: its product is the sum of a row
     ones = Known(np.ones((count, 1), np.int8))
     # result scale * count in the place of the result's scale: the mean is the sum over count
-    scale = float(np.float32(becomes.how.scale * np.float32(count)))
-    by = requantiser_of(becomes._replace(how=Affine.of(becomes.how.format, scale, becomes.how.zero)))
+    scale = float(np.float32(reader_makes.how.scale * np.float32(count)))
+    by = requantiser_of(reader_makes._replace(how=Affine.of(reader_makes.how.format, scale, reader_makes.how.zero)))
     of = (x.how, Affine.of("fix8f0", 1.0))
-    means = node.apply("integer_matmul", flat, ones, of=of, by=by, to=becomes.how.format)
+    means = node.apply("integer_matmul", flat, ones, of=of, by=by, to=reader_makes.how.format)
     shape = (*x.shape[:2], *[1] * len(x.shape[2:]))
-    return Dequantised(node.reshaped(means, shape, part="kept"), becomes.how, becomes.lowest, becomes.highest)
+    return Dequantised(
+        node.reshaped(means, shape, part="kept"), reader_makes.how, reader_makes.lowest, reader_makes.highest
+    )
 
 
 def _qlinear_global_mean(node: Node) -> Sequence[Held]:
     if node.get("channels_last", 0):
         raise node.refuse("have channels first", "channels_last = 1", "export the file without layout changes")
-    return [_global_mean(node, operand_at(node, 0), Becomes(points_of(node, 3, None))).elements]
+    return [_global_mean(node, operand_at(node, 0), Requantised(points_of(node, 3, None))).elements]
 
 
 def _global_mean_of_elements(node: Node) -> Sequence[Held] | None:
     x = node.held(0)
-    if node.becomes is None or node.becomes.kind is not RequantiserKind.FLOAT32:
+    if node.reader_makes is None or node.reader_makes.kind is not RequantiserKind.FLOAT32:
         return None
     if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known):
         return None
-    return [_global_mean(node, x, node.becomes)]
+    return [_global_mean(node, x, node.reader_makes)]
 
 
 def _mean_of_elements(node: Node) -> Sequence[Held] | None:
     """The mean as float32; its zero point is added before it is rounded."""
-    x, becomes = node.held(0), node.becomes
-    if becomes is None or not isinstance(x, Dequantised) or not becomes.is_plain:
+    x, reader_makes = node.held(0), node.reader_makes
+    if reader_makes is None or not isinstance(x, Dequantised) or not reader_makes.is_plain:
         return None
     # reads elements as float32 (`node.given`)
     [y] = pooling.ROWS["AveragePool"](node)
-    return [Dequantised(node.apply("quantize_linear", y, part="elements", to=becomes.how, how=ZERO_FIRST), becomes.how)]
+    return [
+        Dequantised(
+            node.apply("quantize_linear", y, part="elements", to=reader_makes.how, how=ZERO_FIRST), reader_makes.how
+        )
+    ]
 
 
 def _by_floats(operator: str, row: Callable[[Node], Sequence[Tensor]], how: Written = STANDARD) -> Any:
@@ -200,10 +206,10 @@ def _qlinear_softmax(node: Node) -> Sequence[Held]:
 
 
 def _softmax_of_elements(node: Node) -> Sequence[Held] | None:
-    x, becomes = node.held(0), node.becomes
-    if becomes is None or not isinstance(x, Dequantised) or not becomes.is_plain:
+    x, reader_makes = node.held(0), node.reader_makes
+    if reader_makes is None or not isinstance(x, Dequantised) or not reader_makes.is_plain:
         return None
-    return [Dequantised(_quantised_softmax(node, x, becomes.how, **node.attributes), becomes.how)]
+    return [Dequantised(_quantised_softmax(node, x, reader_makes.how, **node.attributes), reader_makes.how)]
 
 
 def _qlinear_concat(node: Node) -> Sequence[Held]:
@@ -225,7 +231,9 @@ def _moved(row: Callable[[Node], Sequence[Tensor]]) -> Callable[[Node], Sequence
         if not isinstance(x, Dequantised) or not x.how.is_whole or isinstance(x.elements, Known):
             return None
         # scale and zero point of the tensor serve wherever its elements lie
-        moved = row(node.as_another(node.operator, [x.elements, *node.inputs[1:]], **node.attributes).of_outputs(node))
+        moved = row(
+            node.as_another(node.operator, [x.elements, *node.inputs[1:]], **node.attributes).take_outputs_of(node)
+        )
         return [x._replace(elements=y) for y in moved]
 
     return of_elements
@@ -243,8 +251,10 @@ def _padded(node: Node) -> Sequence[Held] | None:
     number = 0.0 if value is None or not is_constant else float(value.reshape(()))
     if not math.isfinite(number):
         return None
-    border = becomes_of(x.how, number, math.inf).lowest
-    is_written_back = node.becomes is not None and node.becomes.is_plain and node.becomes.how.equals(x.how)
+    border = requantised_of(x.how, number, math.inf).lowest
+    is_written_back = (
+        node.reader_makes is not None and node.reader_makes.is_plain and node.reader_makes.how.equals(x.how)
+    )
     if not is_written_back and x.how.numbers(np.asarray(border)) != np.float32(number):
         return None
     inputs = [x.elements, node.held(1), Known(np.asarray(border)) if is_constant else None, node.held(3)]
@@ -259,7 +269,7 @@ def _bounded(node: Node) -> Sequence[Held] | None:
     if not isinstance(x, Dequantised) or (x.lowest is None and x.highest is None):
         return None
     low, high = bounds_of(node.operator, [node.constant(i) for i in (1, 2)])
-    wanted = becomes_of(x.how, low, high)
+    wanted = requantised_of(x.how, low, high)
     # what was bounded more tightly before passes as well
     is_above = wanted.lowest is None or (x.lowest is not None and x.lowest >= wanted.lowest)
     is_below = wanted.highest is None or (x.highest is not None and x.highest <= wanted.highest)

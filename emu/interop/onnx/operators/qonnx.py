@@ -20,7 +20,7 @@ from emu import engine
 from emu.datapath import Affine, RequantiserKind, Rounding
 from emu.errors import ConfigError
 from emu.formats import Fixed, Float
-from emu.interop.onnx.node import Becomes, Dequantised, Held, Known, Node
+from emu.interop.onnx.node import Dequantised, Held, Known, Node, Requantised
 from emu.operations.integers import Written
 
 Array = NDArray[Any]
@@ -90,7 +90,9 @@ def quantiser_of(arrays: Sequence[Array], attributes: Mapping[str, Any], ndim: i
     return Affine.of(fmt, scale, int(zero), axis), Written(True, None, _rounding(attributes), *bounds)
 
 
-def becomes_of_quant(arrays: Sequence[Array], attributes: Mapping[str, Any], low: float, high: float) -> Becomes | None:
+def requantised_by_quant(
+    arrays: Sequence[Array], attributes: Mapping[str, Any], low: float, high: float
+) -> Requantised | None:
     """Return the elements that a Quant makes of numbers that relu bounds to low..high; None if it cannot be said.
 
     With a zero point the order of rounding and adding matters at ties, so that such a Quant stays a step of its own.
@@ -108,7 +110,7 @@ def becomes_of_quant(arrays: Sequence[Array], attributes: Mapping[str, Any], low
         if low != 0:
             return None
         bounds[0] = 0
-    return Becomes(how, bounds[0], bounds[1], RequantiserKind.EXACT, written.rounding)
+    return Requantised(how, bounds[0], bounds[1], RequantiserKind.EXACT, written.rounding)
 
 
 def _constants(node: Node, count: int) -> list[Array]:
