@@ -181,6 +181,15 @@ def test_a_column_with_a_prefix_says_nothing_about_another(tmp_path: Path):
     assert (column(dump, "result"), column(dump, "flags")) == ([0x3C00, 0x4000], [16, 1])
 
 
+def test_a_binary_word_whose_second_digit_nobody_drove_is_no_prefix_of_its_column(tmp_path: Path):
+    dump = dump_of(tmp_path, "dump.csv", "result,flags\n0x,00\n11,01\n10,01\n", radix="binary")
+    assert (column(dump, "result"), column(dump, "flags")) == ([X, 3, 2], [0, 1, 1])
+    dump = dump_of(tmp_path, "dump.csv", "result,flags\n0x,0x\n0x,01\n", radix="binary")
+    assert (column(dump, "result"), column(dump, "flags")) == ([X, X], [X, 1])
+    with pytest.raises(ConfigError, match=r"the radix of words must be certain, .* such as '11'"):
+        dump_of(tmp_path, "dump.csv", "result,flags\n0x,00\n11,01\n")
+
+
 def test_lines_of_testfloat_are_hexadecimal_without_a_letter(tmp_path: Path):
     assert column(dump_of(tmp_path, "vectors.txt", "10 20 30 01\n"), "3") == [0x30]
     assert column(dump_of(tmp_path, "lines", "10 20 30 01\n", dump_format="testfloat"), "3") == [0x30]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from emu.errors import ConfigError, nearest_first
 from emu.testing.vectors.dumps.dump import ROLES, Codes, Dump, Mask, Reading, roles_of, text_of
-from emu.testing.vectors.dumps.words import codes_of, is_word, radix_of
+from emu.testing.vectors.dumps.words import codes_of, have_prefix, is_word, radix_of
 
 SEPARATORS = ",;\t"
 #: Names that a message lists.
@@ -49,19 +49,19 @@ def read_table(path: Path, reading: Reading) -> Dump:
             )
     words = [_filled([row[i] for row in rows]) for i in taken.values()]
     # columns with a prefix of their own say nothing about the radix of the others
-    doubtful = [word for column in words for word in column if not word.lower().startswith("0x")]
+    doubtful = [word for column in words if not have_prefix(column) for word in column]
     base = radix_of(doubtful, str(path), reading.radix)
     columns: dict[str, Codes] = {}
     undriven: dict[str, Mask] = {}
     for role, column in zip(taken, words, strict=True):
-        own = 16 if column[0].lower().startswith("0x") else base
+        own = 16 if have_prefix(column) else base
         columns[role], undriven[role] = codes_of(column, own, lambda i: f"line {numbers[i]} of {path}")
     return Dump(columns, undriven, str(path))
 
 
 def _filled(column: list[str]) -> list[str]:
     """Return words in which x stands for an empty field, with the prefix that all others have."""
-    empty = "0xx" if all(word.lower().startswith("0x") for word in column if word) else "x"
+    empty = "0xx" if have_prefix([word for word in column if word]) else "x"
     return [word or empty for word in column]
 
 

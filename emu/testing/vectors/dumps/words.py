@@ -46,6 +46,12 @@ def radix_named(name: str) -> int:
     return RADIXES[name]
 
 
+def have_prefix(words: Sequence[str]) -> bool:
+    """Return whether words begin with `0x`: all of them, since a simulator writes a digit that nobody drove as x."""
+    # digits follow a prefix: two binary digits may be 0x, too
+    return len(words) > 0 and all(word.startswith(_HEX_PREFIXES) and len(word) > len("0x") for word in words)
+
+
 def radix_of(words: Sequence[str], source: str, radix: str | None) -> int:
     """Return the radix of a file's words.
 
@@ -59,7 +65,7 @@ def radix_of(words: Sequence[str], source: str, radix: str | None) -> int:
             return base
     # words that say their radix themselves tell nothing about the others
     plain = [word for word in words if "'" not in word and '"' not in word]
-    if plain and all(word.startswith(_HEX_PREFIXES) for word in plain):
+    if have_prefix(plain):
         return 16
     letters = set("".join(plain))
     if letters & set("abcdefABCDEF"):
@@ -90,8 +96,7 @@ def codes_of(words: Sequence[str], base: int, where: Callable[[int], str]) -> tu
     """
     # arrays of machine words: a list of Python integers would take several times the memory
     codes, undriven = array("Q", bytes(8 * len(words))), bytearray(len(words))
-    # "0x12" is a prefix only if every word has it: a simulator writes a nibble that nobody drove as x
-    prefixed = base == 16 and len(words) > 0 and all(word.startswith(_HEX_PREFIXES) for word in words)
+    prefixed = base == 16 and have_prefix(words)
     # most words are plain digits, which one pattern and `int` read
     number = _NUMBER[base]
     for i, word in enumerate(words):
