@@ -39,6 +39,15 @@ def judged(v: Vectors, unit: Callable[..., int | None]) -> Finding | None:
     return compare(v, dumped(v, unit))
 
 
+def late(words: np.ndarray) -> np.ndarray:
+    """Words of the cycle before: the first is that of a reset register."""
+    return np.array([0, *words.tolist()[:-1]], np.uint64)
+
+
+def early(words: np.ndarray) -> np.ndarray:
+    return np.array([*words.tolist()[1:], 0], np.uint64)
+
+
 def with_(unit: Ieee, **faults: Any) -> Ieee:
     return replace(unit, **faults)
 
@@ -125,7 +134,7 @@ def test_a_fault_of_rtl_is_found_and_named(fault: str):
     v = vectors(operation, formats, out, **options)
     given = dumped(v, unit)
     if "cycle before" in fault:
-        given = (v.results & np.uint64(0xFC00)) | (np.roll(v.results, 1) & np.uint64(0x3FF))
+        given = (v.results & np.uint64(0xFC00)) | (late(v.results) & np.uint64(0x3FF))
     finding = compare(v, given)
     assert finding is not None
     assert [name in cause for name, cause in zip(names, finding.causes, strict=False)] == [True] * len(names), finding
@@ -133,13 +142,13 @@ def test_a_fault_of_rtl_is_found_and_named(fault: str):
     assert "unknown" not in str(finding)
 
 
-@pytest.mark.parametrize(("when", "shift"), [("before", 1), ("after", -1)])
+@pytest.mark.parametrize(("when", "moved"), [("before", late), ("after", early)])
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_an_operand_of_a_neighbouring_cycle_is_named(name: str, when: str, shift: int):
+def test_an_operand_of_a_neighbouring_cycle_is_named(name: str, when: str, moved: Callable[[np.ndarray], np.ndarray]):
     v = vectors("add", "fp16 fp16", "fp16", count=600)
-    late = [np.roll(codes, shift) if own == name else codes for own, codes in zip("ab", v.operands, strict=True)]
+    operands = [moved(codes) if own == name else codes for own, codes in zip("ab", v.operands, strict=True)]
     unit = rtl.add(FP16)
-    given = [unit(int(a), int(b)) for a, b in zip(*late, strict=True)]
+    given = [unit(int(a), int(b)) for a, b in zip(*operands, strict=True)]
     # where the oracle says nothing, of NaN, the unit gives what is right
     codes = np.array(
         [int(right) if got is None else got for got, right in zip(given, v.results, strict=True)], np.uint64
@@ -196,7 +205,11 @@ def test_a_dump_of_zeros_alone_is_explained():
 FLAG_FAULTS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
     "no underflow": (lambda flags: flags & ~np.uint64(2), "underflow missing"),
     "sticky": (np.bitwise_or.accumulate, "flags that are never cleared"),
-    "late": (lambda flags: np.roll(flags, 1), "flags are those of the cycle before"),
+    "late": (late, "flags are those of the cycle before"),
+    "late, the first one right": (
+        lambda flags: np.array([*flags[:1], *flags[:-1]]), "flags are those of the cycle before"
+    ),
+    "early": (early, "flags are those of the cycle after"),
     "swapped": (
         lambda f: f & ~np.uint64(6) | (f & np.uint64(2)) << np.uint64(1) | (f & np.uint64(4)) >> np.uint64(1),
         "underflow and overflow swapped",
@@ -211,7 +224,22 @@ FLAG_FAULTS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
 def test_a_fault_of_flags_is_named(fault: str):
     changed, name = FLAG_FAULTS[fault]
     v = vectors("multiply", "fp16 fp16", "fp16", count=800)
-    assert flagged(v, changed(v.flags)).causes[0] == name
+    finding = flagged(v, changed(v.flags))
+    assert finding.causes == (name,)
+    assert "unknown" not in str(finding)
+
+
+@pytest.mark.parametrize(("when", "moved"), [("before", late), ("after", early)])
+def test_random_bits_of_a_neighbouring_cycle_are_named(when: str, moved: Callable[[np.ndarray], np.ndarray]):
+    v = vectors("quantize", "fix16f8", "fix8f4", count=300, rounding="stochastic", n_rbits=4)
+    assert v.rbits is not None
+    # four bits are dropped: the random ones are added to them
+    raws = [a - (a >> 15 << 16) for a in v.operands[0].tolist()]
+    sums = [(raw + int(bits)) >> 4 for raw, bits in zip(raws, moved(v.rbits), strict=True)]
+    finding = compare(v, np.array([max(-128, min(127, x)) & 0xFF for x in sums], np.uint64))
+    assert finding is not None
+    assert finding.causes == (f"random bits those of the cycle {when}",)
+    assert "unknown" not in str(finding)
 
 
 def test_differences_that_nothing_explains_are_unknown_with_the_cell_that_they_share():

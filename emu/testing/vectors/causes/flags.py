@@ -10,7 +10,7 @@ import numpy as np
 from emu.datapath import Tininess
 from emu.formats import Float
 from emu.testing.hard import last_index
-from emu.testing.vectors.causes.hypothesis import Hypothesis
+from emu.testing.vectors.causes.hypothesis import Hypothesis, of_neighbouring_cycles
 from emu.testing.vectors.definition import ACCUMULATOR_BIT, answer, signalling, with_flags_of
 from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, FlagRule
 from emu.testing.vectors.evidence import Evidence
@@ -48,9 +48,8 @@ def flag_hypotheses(e: Evidence) -> Iterator[Hypothesis]:
         turned |= (flags >> np.uint64(bit) & np.uint64(1)) << np.uint64(len(TESTFLOAT_FLAGS) - 1 - bit)
     yield "flags in the other order of bits", turned
     if flags.size > 2:
-        # `np.roll` closes the ring: the first vector gets the flags of the last one
-        for when, shift in (("before", 1), ("after", -1)):
-            yield f"flags are those of the cycle {when}", np.roll(flags, shift)
+        for when, moved in of_neighbouring_cycles(flags):
+            yield f"flags are those of the cycle {when}", moved
 
 
 def _of_the_other_rule(e: Evidence) -> Iterator[Hypothesis]:

@@ -32,6 +32,18 @@ def restaged(e: Evidence, stage: OutputStage) -> Codes:
     return codes
 
 
+def of_neighbouring_cycles(column: Codes) -> Iterator[tuple[str, Codes]]:
+    """Yield words that come a cycle late, and a cycle early, with the name of the cycle that they belong to.
+
+    Before the first vector and after the last one there is none: the right word is put there, or 0, as after a reset.
+    """
+    nothing = np.zeros_like(column[:1])
+    for end in (column[:1], nothing):
+        yield "before", np.concatenate((end, column[:-1]))
+    for end in (column[-1:], nothing):
+        yield "after", np.concatenate((column[1:], end))
+
+
 def is_long(e: Evidence) -> bool:
     """Return whether a unit's sums are too long to be computed again for each of hundreds of operands."""
     d = e.description

@@ -13,7 +13,7 @@ from emu.errors import EmuError
 from emu.formats import Fixed, Float, Format
 from emu.formats.fixed import FRAC_BITS_LIMIT
 from emu.testing.hard import negated
-from emu.testing.vectors.causes.hypothesis import Hypothesis, is_long, like, restaged
+from emu.testing.vectors.causes.hypothesis import Hypothesis, is_long, like, of_neighbouring_cycles, restaged
 from emu.testing.vectors.definition import answer
 from emu.testing.vectors.description import NAMES, Codes
 from emu.testing.vectors.evidence import Evidence
@@ -196,16 +196,15 @@ def random_bits(e: Evidence) -> Iterator[Hypothesis]:
     if rbits is None:
         return
     mask = np.uint64((1 << d.n_rbits) - 1)
-    changed = {
-        "one place too low": rbits >> np.uint64(1),
-        "one place too high": (rbits << np.uint64(1)) & mask,
-        "in the other order": _turned(rbits, d.n_rbits, 1),
-        "inverted": ~rbits & mask,
-        "always 0": np.zeros_like(rbits),
-        "those of the cycle before": np.roll(rbits, 1),
-        "those of the cycle after": np.roll(rbits, -1),
-    }
-    for name, bits in changed.items():
+    changed = [
+        ("one place too low", rbits >> np.uint64(1)),
+        ("one place too high", (rbits << np.uint64(1)) & mask),
+        ("in the other order", _turned(rbits, d.n_rbits, 1)),
+        ("inverted", ~rbits & mask),
+        ("always 0", np.zeros_like(rbits)),
+        *((f"those of the cycle {when}", moved) for when, moved in of_neighbouring_cycles(rbits)),
+    ]
+    for name, bits in changed:
         yield f"random bits {name}", answer(d, e.vectors.operands, bits).codes
 
 
@@ -222,18 +221,16 @@ def neighbouring_cycles(e: Evidence) -> Iterator[Hypothesis]:
             fields["sign"] = fmt.sign_code
     elif fmt.signed:
         fields["sign"] = 1 << (fmt.width_bits - 1)
-    for when, shift in (("before", 1), ("after", -1)):
-        # the first and the last vector are neighbours here: one of them has a field that no unit would have had
-        other = np.roll(results, shift)
+    for when, other in of_neighbouring_cycles(results):
         for name, mask in fields.items():
             bits = np.uint64(mask)
             yield f"the {name} is that of the cycle {when}", (results & ~bits) | (other & bits)
     if len(e.vectors.operands) < 2:
         return
-    for when, shift in (("before", 1), ("after", -1)):
-        for i in range(len(e.vectors.operands)):
+    for i in range(len(e.vectors.operands)):
+        for when, moved in of_neighbouring_cycles(e.vectors.operands[i]):
             operands = list(e.vectors.operands)
-            operands[i] = np.roll(operands[i], shift, axis=0)
+            operands[i] = moved
             yield f"operand {NAMES[i]} is that of the cycle {when}", e.answered(operands=tuple(operands))
 
 
