@@ -37,7 +37,7 @@ def digits_of(x: Fraction, last: Fraction) -> int:
 
 def exponent_of(unit: Ieee, w: Word) -> int:
     """Return the exponent field of a word; that of subnormal numbers is 1."""
-    return max((w & unit.infinity) >> unit.f, 1)
+    return max((w & unit.infinity) >> unit.f, int(not unit.hidden))
 
 
 def written(x: Fraction, unit: Ieee = FP16) -> Word:
@@ -211,6 +211,20 @@ def shift_modulo(unit: Ieee, bits: int) -> Unit:
     return of
 
 
+def cut_below_the_larger_term(unit: Ieee) -> Unit:
+    """Both terms are cut, toward minus infinity, below as many digits as the result has; what cancels is -0."""
+
+    def of(a: Word, b: Word) -> Word | None:
+        x = values_of(unit, a, b)
+        if x is None or total_of(x) == 0:
+            return None
+        last = TWO ** (floor_log2(max(map(abs, x))) - unit.f)
+        total = total_of([(term // last) * last for term in x])
+        return written(total, unit) if total else unit.signed(1, 0)
+
+    return of
+
+
 def leading_zeros_off_by_one(a: Word, b: Word) -> Word | None:
     """Anticipated where signed digits begin, whatever is borrowed further down, and never corrected."""
     x = values_of(FP16, a, b)
@@ -329,6 +343,9 @@ AFTER: dict[str, Case] = {
         "a dropped sticky bit: nothing behind the guard bit was looked at"),
     "a shift of three bits": (
         ("add", "fp16 fp16", "fp16"), {}, shift_modulo(FP16, 3), "alignment shifts taken modulo 8"),
+    "no guard bit under floor": (
+        ("add", "fp16 fp16", "fp16"), {"rounding": "floor"}, cut_below_the_larger_term(_FLOOR),
+        "terms aligned to 11 digits, the others cut toward minus infinity"),
     "leading zeros": (
         ("add", "fp16 fp16", "fp16"), {}, leading_zeros_off_by_one,
         "a first digit one place too low, taken for the fraction's, of leading zeros anticipated from the operands"),

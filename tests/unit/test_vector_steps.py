@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from fast_suite import most_are_slow
-from faulty_steps import AFTER, BEFORE
+from faulty_steps import AFTER, BEFORE, shift_modulo
+from faulty_units import Ieee
 from test_vector_causes import dumped, vectors
 
+from emu.testing.vectors import Description, make_vectors
 from emu.testing.vectors.causes.cover import cover, shared_cell
+from emu.testing.vectors.causes.regions import regions_of
 from emu.testing.vectors.cells import Cell
 from emu.testing.vectors.check import compare
 from emu.testing.vectors.definition import answered
+from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.picture import picture
 
 FAULTS = BEFORE | AFTER
@@ -26,6 +32,34 @@ def test_a_fault_in_a_step_is_named(fault: str):
     assert finding.causes[0].startswith(name), finding
     assert len(finding.causes) <= 2
     assert "unknown" not in str(finding)
+
+
+def test_a_shift_by_another_count_is_named_of_words_without_subnormal_numbers():
+    name = "e5m10 hidden-one"
+    v = make_vectors(Description(operation="add", formats=(name, name), out_format=name, count=2000))
+    codes = dumped(v, shift_modulo(Ieee(5, 10, hidden=True), 3))
+    # the lowest binade is left out, where the oracle writes 0 for what is rounded up
+    finding = compare(v, np.where(v.results & np.uint64(0x7C00) == 0, v.results, codes))
+    assert finding is not None
+    assert finding.causes == ("alignment shifts taken modulo 8",)
+    assert "unknown" not in str(finding)
+
+
+def test_products_of_zero_are_products_of_which_a_factor_is_zero():
+    # 1, 2, 0, infinity times 1, -0 and NaN
+    a, b = (np.array(words, np.uint64) for words in zip(*product((0x3C00, 0x4000, 0, 0x7C00), (0x3C00, 0x8000, 0x7E00)),
+                                                        strict=True))  # fmt: skip
+    d = Description(operation="fma", formats=("fp16",) * 3, out_format="fp16", count=12)
+
+    def inside(rows: np.ndarray) -> list[int]:
+        v = answered(d.model_copy(update={"count": rows.size}), (a[rows], b[rows], a[rows]), None)
+        regions = {region.name: region.inside for region in regions_of(Evidence(v))}
+        return rows[regions["products of 0"]].tolist() if "products of 0" in regions else []
+
+    # infinity times -0 is no number
+    assert inside(np.arange(12)) == [1, 4, 6, 7]
+    # two products, none of them 0
+    assert inside(np.array([0, 3])) == []
 
 
 def test_overflow_that_is_raised_for_infinite_operands_is_named():

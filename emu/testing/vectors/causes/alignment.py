@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from emu.backends.interface import encode_stage
 from emu.backends.reference import arithmetic
 from emu.backends.reference.exact import FINITE, Exact
+from emu.datapath import Rounding
 from emu.formats import Fixed, Float, Format
 from emu.testing.vectors.causes.hypothesis import Hypothesis
 from emu.testing.vectors.causes.rounding import rewritten_rows, rounds_here
@@ -165,12 +166,14 @@ def _over_common_exponent(terms: Sequence[Exact], fields: list[Integers]) -> Sum
 
 
 def _exponents(fmt: Format, codes: Codes) -> Integers:
-    """Return the exponents that words have, those of 0 and of subnormal numbers the lowest one."""
+    """Return the exponents that words have; 0 and subnormal numbers have the lowest one."""
     if isinstance(fmt, Fixed):
         # a word has no exponent: it is taken for that of its first digit
         return np.full(codes.shape, fmt.width_bits - fmt.signed - 1 - fmt.frac_bits, np.int64)
     field = (codes & np.uint64(fmt.sign_code - 1)) >> np.uint64(fmt.fraction_bits)
-    return np.maximum(field.astype(np.int64), 1) - 1 + fmt.emin
+    # the field of the lowest exponent, which subnormal numbers of field 0 share, if there are any
+    lowest = int(fmt.has_subnormal_codes)
+    return np.maximum(field.astype(np.int64), lowest) - lowest + fmt.emin
 
 
 def _cut(terms: Sum, rows: Integers, last: Integers, how: str) -> tuple[Array, Array]:
@@ -198,14 +201,17 @@ def _total(terms: Sequence[Array]) -> Array:
 
 
 def _summed(e: Evidence, terms: Sum, rows: Integers, total: tuple[Array, Array | None]) -> Codes:
-    """Return the codes if some rows have other sums; a sum that becomes 0 is +0."""
+    """Return the codes if some rows have other sums; a sum that becomes 0 has the sign of x - x."""
     digits, only_adds = total
     more = np.zeros(rows.shape, object) if only_adds is None else only_adds.astype(object)
     # a sticky bit that only adds makes the magnitude larger, whatever the sign of what was lost
     digits = 4 * digits + np.where(digits < 0, -1, 1) * more
+    # IEEE 754-2019 section 6.3: x - x is -0 under floor; of sums of products, only if their zeros are the standard's
+    d, negative = e.description, (digits < 0).astype(bool)
+    if d.stage.rounding is Rounding.FLOOR and (not e.is_product_sum or d.zero_sign == "ieee"):
+        negative |= (digits == 0).astype(bool)
     # two digits more were appended for it, hence lowest - 2
     changed = Exact(
-        (digits < 0).astype(bool), np.abs(digits), np.full(rows.shape, terms.lowest - 2, np.int64),
-        np.full(rows.shape, FINITE, np.uint8),
-    )  # fmt: skip
+        negative, np.abs(digits), np.full(rows.shape, terms.lowest - 2, np.int64), np.full(rows.shape, FINITE, np.uint8)
+    )
     return rewritten_rows(e, rows, changed)

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.reference.exact import FINITE
 from emu.formats import Fixed, Float
 from emu.testing.hard import last_index
 from emu.testing.vectors.cells import cells_of, digits_lost
 from emu.testing.vectors.description import NAMES
 from emu.testing.vectors.evidence import Evidence, special_codes
-from emu.testing.vectors.steps import Mask, leading_of
+from emu.testing.vectors.steps import NO_DIGIT, Mask, leading_of
 
 Integers = NDArray[np.int64]
 #: Places apart of two terms, at most, that have regions of their own.
@@ -109,7 +110,9 @@ def _normalised(e: Evidence) -> Iterator[Region]:
             yield Region("sums that carry out", carries)
             if d.operation == "fma":
                 yield Region("products of significands that reach 2", usual & (leads[0] > first[0] + first[1]))
-                yield Region("products of 0", leads[0] == leads[0].min())
+                # infinities and NaN have the significand 0, too
+                numbers = (e.parts[0].kind == FINITE) & (e.parts[1].kind == FINITE)
+                yield Region("products of 0", numbers & (leads[0] == NO_DIGIT))
         case _:
             return
 
