@@ -35,8 +35,10 @@ Words = NDArray[np.int64]
 CHUNK_VECTORS = 8192
 #: Words of memory are in -2**31..2**31 - 1, so that each product, at most 2**62, fits an int64.
 WORD_LIMIT = 2**31
-#: Longest shift of an int64 that is computed; a longer one is computed as this one.
+#: Longest shift of a word to an accumulator that is computed; a longer one is computed as this one.
 MAX_SHIFT = 62
+#: Bits of the magnitude of an int64.
+_MAGNITUDE_BITS = 63
 #: Bits of the widest accumulator: its content, up to 2**(A - 1), and a shifted word, up to 2**A, have a sum in int64.
 MAX_BITS = 62
 
@@ -450,10 +452,13 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
     """D_CNV: return words shifted right, rounded and saturated.
 
     Args:
-        words: accumulators, int64.
+        words: accumulators, int64 above -2**63.
         drops: bits dropped; negative appends zeros.
         target: format whose range results are saturated to.
         rounding: any mode that draws no random bits.
+
+    Raises:
+        ConfigError: the mode draws random bits.
 
     Examples:
         >>> convert(np.array([-37883392]), 14, Fixed(16, 10)).tolist()
@@ -467,13 +472,16 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
     # as in the rounding table: 0 exact, 1 below half, 2 half, 3 above half
     kept, remainder, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
     if drops <= 0:
-        up = min(-drops, MAX_SHIFT)
+        # from a shift of all bits on, every number but 0 lies beyond the range or is the lowest one
+        up = min(-drops, _MAGNITUDE_BITS)
         # words * 2**up is above `high` if and only if the word is above high >> up, and below `low` likewise: no shift
         # wraps
         beyond = (words > high >> up) | (words < -(-low >> up))
         kept = np.where(beyond, 0, kept) << up
     else:
-        drops = min(drops, MAX_SHIFT)
+        if drops > _MAGNITUDE_BITS:
+            # all words are below half, as 1 is
+            kept, drops = np.minimum(kept, 1), _MAGNITUDE_BITS
         kept, rest, half = kept >> drops, kept & ((1 << drops) - 1), 1 << (drops - 1)
         remainder = (rest > 0) + (rest >= half).astype(np.int64) + (rest > half)
     # `Steps.table`: steps of the magnitude at place + 4 * odd + 8 * negative

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from fractions import Fraction
+from math import ceil, floor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -132,6 +136,26 @@ def test_d_cnv_rounds_and_saturates_as_the_output_stage_does(data: st.DataObject
         if not rounding.draws:
             expected = emu.quantize(held.from_raw(array), target, x_format=held, rounding=rounding, backend="reference")
             assert convert(array, drops, target, rounding).tolist() == target.to_raw(expected).tolist(), rounding
+
+
+#: Modes as integers of a rational.
+INTEGERS: dict[Rounding, Callable[[Fraction], int]] = {
+    Rounding.NEAREST_EVEN: round,
+    Rounding.NEAREST_AWAY: lambda x: floor(abs(x) + Fraction(1, 2)) * (1 if x > 0 else -1),
+    Rounding.FLOOR: floor,
+    Rounding.CEIL: ceil,
+}
+
+
+@pytest.mark.parametrize("rounding", INTEGERS)
+def test_d_cnv_drops_and_appends_as_many_bits_as_a_word_has_and_more(rounding: Rounding):
+    ends = [1, 2, 3, *(2**k + d for k in (60, 61, 62) for d in (-1, 0, 1)), 2**63 - 1]
+    words = [0, *ends, *(-x for x in ends)]
+    for target in (Fixed(16, 8), Fixed(64, 0)):
+        for drops in (*range(58, 70), *range(-70, -58)):
+            exact = [INTEGERS[rounding](Fraction(x) / Fraction(2) ** drops) for x in words]
+            expected = [max(target.min_raw, min(target.max_raw, x)) for x in exact]
+            assert convert(np.array(words), drops, target, rounding).tolist() == expected, drops
 
 
 @given(st.data())
