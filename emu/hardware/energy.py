@@ -21,7 +21,7 @@ from emu.formats import Fixed, Float, Format
 from emu.formats.scaled import bits_of, element_of
 from emu.hardware.cost_table import Column, CostTable, Family, exactly, significand_bits
 from emu.hardware.device import HOST, STATISTICS, Device
-from emu.hardware.machine import Demand, register_bytes
+from emu.hardware.machine import Demand, register_bits
 from emu.operations import OPERATIONS
 from emu.operations.row import Energy
 
@@ -180,7 +180,7 @@ def counts_leading_bits(device: Device) -> bool:
 
 def statistics_bits(device: Device) -> int:
     """Return the bits of a device's statistics register; 0 without one."""
-    return 8 * register_bytes(device.precision) if counts_leading_bits(device) else 0
+    return register_bits(device.precision) if counts_leading_bits(device) else 0
 
 
 def has_host(device: Device) -> bool:
@@ -260,7 +260,7 @@ def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int
     if isinstance(mac.order, Promote):
         # the inner unit adds each product, and each run ends with a multiplication and an add in the wider accumulator
         assert accumulator != "exact"
-        runs = -(-times // mac.order.n)
+        runs = _groups(demand, mac.order.n)
         bits, uses = _adder_uses(summed, mac.inner, demand)
         if isinstance(accumulator, Fixed):
             return bits + accumulator.width_bits, [*uses, Use(ADDER, "add", "fixed", accumulator.width_bits, runs)]
@@ -283,11 +283,16 @@ def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int
     size = significand_bits(accumulator)
     if isinstance(mac.order, Blocks):
         aligned = mac.order.fraction_bits + _BITS_ABOVE
-        depth, more = divmod(times, max(demand.results, 1))  # a block has products of one result
-        blocks = demand.results * -(-depth // mac.order.n) + -(-more // mac.order.n)
+        blocks = _groups(demand, mac.order.n)
         return bits, [Use(ADDER, "add", "fixed", aligned, times), Use(ADDER, "add", "float", size, blocks)]
     uses = [Use(ADDER, "add", "float", size, times)]
     return bits, uses + _random_uses(mac.stage_of(accumulator), times)
+
+
+def _groups(demand: Demand, n: int) -> int:
+    """Return how many groups of up to n products an operation adds: a group has products of one result."""
+    depth, more = divmod(demand.multiply_adds, max(demand.results, 1))
+    return demand.results * -(-depth // n) + -(-more // n)
 
 
 def _result_uses(demand: Demand, energy: Energy, largest: int) -> list[Use]:

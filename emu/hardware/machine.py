@@ -318,15 +318,21 @@ class Machine:
         return self._decision_bytes
 
 
-def register_bytes(precision: PrecisionTable) -> int:
-    """Return the size of a statistics register as it is sent: a count for each position, and one of all results.
+def register_bits(precision: PrecisionTable) -> int:
+    """Return the bits of a statistics register: a count for each position, and one of all results.
 
-    There is a position for each bit of a fixed-point accumulator but its sign; else the register gives their number.
+    Positions are as many as `bins` says, else one for each bit of a fixed-point accumulator but its sign. An
+    accumulator whose point follows its products has the latter in any case: there `bins` are those of all its points.
     """
-    accumulator = precision.mac_of("").accumulator
-    in_word = accumulator.width_bits - 1 if isinstance(accumulator, Fixed) else None
-    positions = in_word or precision.register.bins or DEFAULT_FLOAT_BINS
-    return (positions + 1) * precision.register.counter_bits // 8
+    bins, accumulator = precision.register.bins, precision.mac_of("").accumulator
+    if isinstance(accumulator, Fixed) and (bins is None or precision.has_open_accumulator("", "activation")):
+        bins = max(accumulator.width_bits - accumulator.signed, 1)
+    return ((bins or DEFAULT_FLOAT_BINS) + 1) * precision.register.counter_bits
+
+
+def register_bytes(precision: PrecisionTable) -> int:
+    """Return the size of a statistics register as it is sent, in whole bytes."""
+    return -(-register_bits(precision) // 8)
 
 
 def can_be_timed(device: Device) -> bool:

@@ -12,6 +12,7 @@ from emu import ConfigError
 from emu.cluster.settings import ClusterTable
 from emu.formats import Format
 from emu.hardware import DECISION, Demand, Device, Machine, device_names, load_device, machine_of
+from emu.hardware.machine import register_bits, register_bytes
 from emu.training import load_recipe
 from emu.training.time.work import work_of
 
@@ -90,6 +91,26 @@ def test_the_host_moves_words_and_keeps_floats():
     assert machine.time_of(demand).operations == 4 * 80
     assert machine.transfer_ps(7880) == 10**6 + 10**6
     assert machine.decision_bytes() == (39 + 1) * 4
+
+
+@pytest.mark.parametrize(("accumulator", "register", "bits", "sent"), [
+    # (positions + 1) * counter_bits, sent in whole bytes
+    ("exact", {"bins": 40, "counter_bits": 12}, 41 * 12, 62),
+    ("exact", {"counter_bits": 32}, (40 + 1) * 32, 164),
+    ("fp32", {"bins": 96, "counter_bits": 32}, 97 * 32, 388),
+    ("fix40f0", {"counter_bits": 32}, (39 + 1) * 32, 160),
+    ("ufix40f0", {"counter_bits": 32}, (40 + 1) * 32, 164),
+    ("fix40f0", {"bins": 20, "counter_bits": 32}, 21 * 32, 84),
+    # the exponents of all points that the accumulator may have are no positions of the hardware's
+    ("fix40f?", {"bins": 160, "counter_bits": 32}, (39 + 1) * 32, 160),
+])  # fmt: skip
+def test_a_statistics_register_has_the_positions_of_its_file_or_of_its_accumulator(
+    accumulator: str, register: dict[str, int], bits: int, sent: int
+):
+    data = load_device("fixed16").model_dump(mode="json")
+    data["precision"] |= {"mac": {"accumulator": accumulator}, "register": register}
+    precision = Device.model_validate(data).precision
+    assert (register_bits(precision), register_bytes(precision)) == (bits, sent)
 
 
 def test_a_device_without_a_clock_has_no_time():

@@ -156,6 +156,12 @@ def test_a_bit_less_in_a_counter_costs_less_energy_and_a_position_less_costs_les
     assert (bins.area_um2 or 0) < (whole.area_um2 or 0)
 
 
+def test_a_register_whose_bits_fill_no_whole_bytes_has_the_area_of_its_bits():
+    (area,) = [row.area_um2 for row in cost(changed(register={"counter_bits": 11})).areas
+               if row.compute_unit == row.unit == "statistics"]  # fmt: skip
+    assert area == 41 * 11 * of("5.98")
+
+
 def test_dropping_bits_is_cheaper_than_rounding_and_random_bits_are_dearer_bit_by_bit():
     def rounded(mode: str, **keys: Any) -> Fraction:
         return cost(changed(activation={"rounding": mode, **keys})).step_pj
@@ -216,6 +222,17 @@ def test_the_last_block_of_a_result_is_a_block_however_few_products_it_has(depth
     operands = ((FP16, results * depth), (FP16, depth))
     found = parts_of(Demand("fc", "activation", "matmul", results, results * depth, 0, operands, FP32), mac)
     assert [(use.family, use.times) for use in found["adder"]] == [("fixed", results * depth), ("float", blocks)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "results", "runs"), [(10, 100, 300), (10, 1, 3), (8, 3, 6), (3, 5, 5), (1, 1, 1), (9, 7, 21)]
+)
+def test_each_result_ends_with_a_run_of_its_own_however_few_products_it_has(depth: int, results: int, runs: int):
+    mac = Mac(accumulator="fp32", order="promote(4, sequential, fp16, nearest_even)")
+    operands = ((FP16, results * depth), (FP16, depth))
+    found = parts_of(Demand("fc", "activation", "matmul", results, results * depth, 0, operands, FP32), mac)
+    assert [(use.size, use.times) for use in found["adder"]] == [(11, results * depth), (24, runs)]
+    assert [use.times for use in found["multiplier"]] == [results * depth, runs]
 
 
 def product_of(formats: Sequence[str], times: int, results: int = 1, operation: str = "matmul") -> Demand:
