@@ -444,6 +444,16 @@ def test_every_other_mode_and_rule_changes_results(operation: str, formats: list
     assert min(changed.values()) >= LEAST, changed
 
 
+def test_a_copy_with_other_keys_has_what_follows_from_them():
+    d = Description(operation="quantize", formats=("fix16f8",), out_format="fix8f4")
+    changes = {"formats": ("fp16",), "out_format": "mxfp8_e4m3", "rounding": "floor"}
+    copy, fresh = d.model_copy(update=changes), Description(operation="quantize", **changes)
+    assert (copy.stage, copy.blocks, copy.operand_formats) == (fresh.stage, fresh.blocks, fresh.operand_formats)
+    assert copy == fresh
+    assert d.model_copy() == d
+    assert d.stage.rounding is Rounding.NEAREST_EVEN
+
+
 def test_any_number_of_vectors_can_be_had():
     d = Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16", count=2)
     assert make_vectors(d).results.shape == (2,)

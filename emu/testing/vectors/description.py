@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_serializer, model_validator
+from typing_extensions import override
 
 from emu._config import Items, Table
 from emu.datapath import Mac, OutputStage, Overflow, Rounding, Tininess
@@ -353,8 +354,14 @@ class Description(Table):
     def _mac_that_works(self, _: MacTable) -> dict[str, str | None]:
         return MacTable.of(self.mac.mac()).model_dump()
 
-    # Cached values are copied by `model_copy`: its updates may only change keys that none of them follows from, such as
-    # `count`, `flags` or `stages`.
+    @override
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with some keys changed, unchecked; what follows from keys is computed anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - Description.model_fields.keys():  # cached values, which pydantic copies
+            del copy.__dict__[name]
+        return copy
+
     @cached_property
     def blocks(self) -> Scaled | None:
         """The format of results that share scales; None of single numbers."""
@@ -402,9 +409,7 @@ class Description(Table):
     @property
     def pipeline(self) -> tuple[StepTable, ...]:
         """All stages before the output stage, those of a requantiser last."""
-        return _pipeline(
-            self.stages, cast("Hashable", self.requantise)
-        )  # no cached property, which `model_copy` would copy
+        return _pipeline(self.stages, cast("Hashable", self.requantise))
 
     @property
     def unstaged(self) -> Description:
