@@ -161,6 +161,21 @@ def test_dropped_bits_of_words_are_counted_in_twos_complement():
     assert min(counts.values()) >= 8
 
 
+@pytest.mark.parametrize("rounding", ["jamming", "magnitude_truncation", "to_odd"])
+def test_a_dropped_bit_alone_has_a_guard_of_0_where_the_guard_does_not_decide(rounding: str):
+    v = vectors("quantize", "fix16f8", "fix8f4", count=600, rounding=rounding)
+    inside = reached(v)
+    for bit in (1, 2, 3):
+        # of four dropped bits the first is the guard
+        dropped = {int(v.operands[0][row]) & 15 for row in inside[f"dropped bit {bit} alone behind the guard"]}
+        assert dropped == {8 >> bit}
+
+
+def test_products_of_words_whose_points_lie_far_to_the_right_are_never_rounded():
+    v = vectors("multiply", "fix8f-40 fix8f-36", "fix32f-76", count=300)
+    assert not any(name.startswith(("a tie", "below half", "above half", "dropped bit")) for name in reached(v))
+
+
 def test_cells_that_few_operands_reach_are_sought_among_all_inputs():
     """Of 2**16 products of fix8f4, 20 are rounded beyond the lowest number, and 32 to the largest."""
     grid = [Fraction(word(code, 8), 16) for code in range(256)]

@@ -37,7 +37,7 @@ from emu.testing.vectors.steps import Mask, Steps, leading_of
 
 #: Dropped bits that have cells of their own: of a sum the others are hundreds of places away, and share one.
 MOST_DROPPED = 64
-#: "Beside" a tie is at most this share of a last place away, 2**-10, or the last dropped bit if there are fewer.
+#: "Beside" a tie is at most 2**-10 of half a last place away, or the last dropped bit if there are fewer.
 BESIDE_BITS = 10
 #: The group of cells of sums that lose leading digits.
 CANCELLING = "each number of leading digits that cancel"
@@ -46,7 +46,10 @@ _FACTORS = ("largest", "lowest", "-largest")
 #: Modes in which nothing below the lowest number of a word is rounded up to it.
 _AWAY_FROM_LOWEST = (Rounding.FLOOR, Rounding.AWAY_FROM_ZERO, Rounding.TO_ODD)
 #: Modes in which the guard bit does not decide: then a bit alone tells only if the guard is 0.
-DIRECTED = (Rounding.FLOOR, Rounding.CEIL, Rounding.TOWARD_ZERO, Rounding.AWAY_FROM_ZERO, Rounding.TO_ODD)
+DIRECTED = tuple(
+    mode for mode in Rounding
+    if not (mode.draws or mode.meaning.fixed.tells_half or mode.meaning.floating.tells_half)
+)  # fmt: skip
 
 
 def cells_of(vectors: Vectors, evidence: Evidence | None = None) -> list[Cell]:
@@ -202,8 +205,7 @@ def _finest(d: Description) -> int | None:
     if len(places) < len(d.rounded_formats) or d.operation in ("divide", "sqrt"):
         return None
     if d.operation in ("multiply", "fma", "matmul"):
-        # -MOST_DROPPED is a floor, and gives `max` a second number where there is no addend
-        return -max(sum(places[:2]), *places[2:], -MOST_DROPPED)
+        return -max([sum(places[:2]), *places[2:]])
     return -max(places)
 
 
