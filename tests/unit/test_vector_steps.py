@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fast_suite import most_are_slow
 from faulty_steps import AFTER, BEFORE, shift_modulo
-from faulty_units import Ieee
+from faulty_units import Ieee, word
 from test_vector_causes import dumped, vectors
 
 from emu.testing.vectors import Description, make_vectors
@@ -43,6 +43,19 @@ def test_a_shift_by_another_count_is_named_of_words_without_subnormal_numbers():
     assert finding is not None
     assert finding.causes == ("alignment shifts taken modulo 8",)
     assert "unknown" not in str(finding)
+
+
+@pytest.mark.parametrize("other", ["fix8f4", "fix6f2"])
+def test_a_unit_that_ends_after_the_first_term_is_named_whatever_its_factors(other: str):
+    v = make_vectors(
+        Description(operation="matmul", formats=("fix8f4", other), out_format="fix24f8", depth=4, count=300)
+    )
+    a, b = (codes[:, 0].tolist() for codes in v.operands)
+    width, frac_bits = int(other[3]), int(other[5])
+    words = [word(x, 8) * word(y, width) << 8 - 4 - frac_bits for x, y in zip(a, b, strict=True)]
+    finding = compare(v, np.array([raw & 0xFFFFFF for raw in words], np.uint64))
+    assert finding is not None
+    assert finding.causes == ("the first term alone",)
 
 
 def test_products_of_zero_are_products_of_which_a_factor_is_zero():

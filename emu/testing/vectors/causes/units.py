@@ -124,7 +124,7 @@ def missing_terms(e: Evidence) -> Iterator[Hypothesis]:
         yield f"the {name} term left out", e.answered(operands=(without, *operands[1:]))
     if len(operands) > 2:
         yield "the addend left out", e.answered(operands=(*operands[:2], np.zeros_like(operands[2])))
-    if (d.depth > 1 or len(operands) > 2) and d.operand_formats[0] == d.operand_formats[1]:
+    if d.depth > 1 or len(operands) > 2:
         first = operands[0].copy()
         first[:, 1:] = 0
         nothing = tuple(np.zeros_like(x) for x in operands[2:])
