@@ -15,11 +15,11 @@ from typing import Any, TypeVar, cast
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from emu._config import Table, merge
-from emu.datapath import Mac, OutputStage, Overflow
+from emu.datapath import Mac, OutputStage
 from emu.datapath.rounding import MAX_RANDOM_BITS
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import FormatError
-from emu.formats import DynamicFixed, parse, parse_number
+from emu.formats import DynamicFixed, parse_number
 from emu.hardware.precision_texts import (
     any_format_for,
     can_have,
@@ -171,8 +171,6 @@ class MacTable(Table):
 
     @model_validator(mode="after")
     def _possible(self) -> MacTable:
-        if {self.product, self.accumulator} <= {None, "exact"}:
-            Overflow.parse(self.overflow, parse(any_format_for(self.overflow)))
         # raises if keys that are right by themselves do not fit each other
         self.mac()
         return self

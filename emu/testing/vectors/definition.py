@@ -197,10 +197,7 @@ def scales_of_operands(d: Description, operands: tuple[Codes, ...]) -> tuple[Cod
 
 def further_results(vectors: Vectors) -> tuple[Vectors, ...]:
     """Return the further results of a description, each with the operands of the first."""
-    d = vectors.description
-    return tuple(
-        answered(each.model_copy(update={"count": d.count}), vectors.operands, vectors.rbits) for each in d.further
-    )
+    return tuple(answered(each, vectors.operands, vectors.rbits) for each in vectors.description.further)
 
 
 def register_of(vectors: Vectors) -> StatisticsRegister | None:

@@ -14,7 +14,7 @@ from emu.testing.vectors.causes.hypothesis import Hypothesis, is_long
 from emu.testing.vectors.description import NAMES, Codes
 from emu.testing.vectors.evidence import Evidence
 
-#: Bits that products lack in a register that is too narrow; and bits of a word, at most.
+#: Bits that products lack in a register that is too narrow; and bits of a product, or of a factor and one, at most.
 FEWER_BITS, MOST_WORD = (1, 2, 3), 32
 
 

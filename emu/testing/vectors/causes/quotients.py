@@ -29,7 +29,6 @@ def other_quotients(e: Evidence) -> Iterator[Hypothesis]:
     (x, y), exponent = to_common_exponent([replace(a, significand=np.where(usual, a.significand, 0)),
                                            replace(b, significand=np.where(usual, b.significand, 1))])  # fmt: skip
     x, y = np.abs(x.astype(object)), np.abs(y.astype(object))
-    y = np.where(y == 0, 1, y)
     whole, rest = x // y, x % y
     # remainders of magnitudes, |x| - n * |y| for another whole n; negative where n was rounded up
     nearest = {

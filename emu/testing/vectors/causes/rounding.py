@@ -172,8 +172,8 @@ def ends(e: Evidence) -> Iterator[Hypothesis]:
                 )
         return
     wrapped = at_top & (steps.moved == 1)
-    mask = fmt.n_codes - 1
-    turned = np.where(e.exact.negative, np.uint64(-(fmt.max_raw + 1) & mask), np.uint64((fmt.max_raw + 1) & mask))
+    # one more than the largest magnitude is the same word on both sides of 0
+    turned = np.uint64((fmt.max_raw + 1) & (fmt.n_codes - 1))
     yield "overflow judged before rounding: the end wraps when it is rounded up", np.where(wrapped, turned, e.results)
 
 
