@@ -358,8 +358,8 @@ class Description(Table):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with some keys changed, unchecked; what follows from keys is computed anew."""
         copy = super().model_copy(update=update, deep=deep)
-        for name in copy.__dict__.keys() - Description.model_fields.keys():  # cached values, which pydantic copies
-            del copy.__dict__[name]
+        for name in vars(copy).keys() - Description.model_fields.keys():  # cached values, which pydantic copies
+            del vars(copy)[name]
         return copy
 
     @cached_property
