@@ -37,6 +37,10 @@ from emu.hardware.machine import SECOND_PS
 
 #: Compiled loops divide 10**6 times a remainder by the bandwidth: 9e18 is below 2**63 (9.22e18).
 MOST_BYTES_PER_S = 9 * 10**12
+#: Stations on the way: rows of the tables that describe them.
+UP, WIRE, DOWN = 0, 1, 2
+#: Rows of the state of resources: free from, busy for, sender served last, whether a message of this round uses it.
+FREE, BUSY, SERVED, USED = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emu.backends.numba.compiling import kernel
+from emu.hardware.fabric import BUSY, DOWN, FREE, SERVED, UP, USED, WIRE
 
 Integers = npt.NDArray[np.int64]
 
@@ -25,10 +26,6 @@ Integers = npt.NDArray[np.int64]
 FIRST_COME, LOWEST, ROUND_ROBIN = 0, 1, 2
 #: Numbers of the faults that a message may have.
 NOTHING, NO_RECEIVER, TO_ITSELF, NO_BYTES, TOO_LONG, EARLY = 0, 1, 2, 3, 4, 5
-#: Stations on the way: rows of the tables that describe them.
-UP, WIRE, DOWN = 0, 1, 2
-#: Rows of the state of resources: free from, busy for, sender served last, whether a message of this round uses it.
-FREE, BUSY, SERVED, USED = 0, 1, 2, 3
 #: bytes * 10**12 / bandwidth is a long division in base 10**6, two digits after the bytes: remainders are below the
 #: bandwidth, at most 9e12 (`fabric.MOST_BYTES_PER_S`), so 10**6 times them stay below 2**63 (9.22e18).
 _BASE = 10**6

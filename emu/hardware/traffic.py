@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emu.errors import ConfigError, ShapeError
-from emu.hardware.fabric import Fabric
+from emu.hardware.fabric import BUSY, DOWN, FREE, SERVED, UP, USED, WIRE, Fabric
 from emu.hardware.interconnect import Arbitration
 
 Integers = npt.NDArray[np.int64]
@@ -103,23 +103,22 @@ class Traffic:
         count, node_of = fabric.processors, np.arange(fabric.processors) // fabric.devices
         port, host = fabric.port, fabric.host
         own = np.arange(count)
-        # Rows are those of `fabric_rounds` (UP, WIRE, DOWN), which is imported late because it loads Numba: at each
-        # station the two resources of each device, -1 if it has none.
+        # at each station the two resources of each device, -1 if it has none
         resources = np.full((3, 2, count), -1, np.int64)
-        resources[1, 0], resources[1, 1] = self._pair(node_of if port.per_node else own, "port", port.half_duplex)
+        resources[WIRE, 0], resources[WIRE, 1] = self._pair(node_of if port.per_node else own, "port", port.half_duplex)
         speeds = np.ones((3, 2), np.int64)
-        speeds[1] = port.bytes_per_s, port.latency_ps
+        speeds[WIRE] = port.bytes_per_s, port.latency_ps
         if host is not None:
             # on the way up a copy engine, then the link outward; on the way down the link inward, then a copy engine
-            resources[0, 1], resources[2, 0] = self._pair(
+            resources[UP, 1], resources[DOWN, 0] = self._pair(
                 node_of if host.per_node else own, "host link", host.half_duplex
             )
-            resources[0, 0], resources[2, 1] = self._pair(own, "copy engine", host.one_engine)
-            speeds[0] = speeds[2] = host.bytes_per_s, host.latency_ps
+            resources[UP, 0], resources[DOWN, 1] = self._pair(own, "copy engine", host.one_engine)
+            speeds[UP] = speeds[DOWN] = host.bytes_per_s, host.latency_ps
         self._resources, self._speeds = resources, speeds
         total = max(group.stop for group in self._groups.values())
         self._state = np.zeros((4, total), np.int64)
-        self._state[2] = -1  # nobody served
+        self._state[SERVED] = -1  # nobody served
 
     def _pair(self, of: Integers, name: str, one: bool) -> tuple[Integers, Integers]:
         """Return numbers of new resources, one for each group in `of`: outward and inward, or the same for both."""
@@ -220,7 +219,7 @@ class Traffic:
             rounds: how many; after N - 1 of them they begin again.
         """
         from emu.backends.numba.compiling import only_read
-        from emu.hardware.fabric_rounds import USED, WIRE, pass_ring
+        from emu.hardware.fabric_rounds import pass_ring
 
         assert self.has_own_ports, "other messages would compete"
         port = self.fabric.port
@@ -280,7 +279,7 @@ class Traffic:
         Raises:
             ConfigError: the device says no link to its host; a size or a time is below 0.
         """
-        from emu.hardware.fabric_rounds import DOWN, UP, pass_station
+        from emu.hardware.fabric_rounds import pass_station
 
         path, processors = self.fabric.host, self.fabric.processors
         if path is None:
@@ -309,7 +308,7 @@ class Traffic:
     @property
     def end_ps(self) -> int:
         """When all resources are free; the last bytes may still be on their way."""
-        return int(self._state[0].max())
+        return int(self._state[FREE].max())
 
     @property
     def busy_ps(self) -> dict[str, Integers]:
@@ -317,7 +316,7 @@ class Traffic:
 
         Kinds are `port out` and `port in` (`port` if half duplex), likewise `host link` and `copy engine`.
         """
-        return {name: self._state[1, group].copy() for name, group in self._groups.items()}
+        return {name: self._state[BUSY, group].copy() for name, group in self._groups.items()}
 
 
 def _integers(values: npt.ArrayLike, name: str) -> Integers:
