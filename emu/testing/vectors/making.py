@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import Noise, Places, hard_codes, hard_reals, negated
 from emu.testing.vectors.blocks.pool import BlockPool
-from emu.testing.vectors.causes import TELLING, hypotheses
+from emu.testing.vectors.causes import TOLD_APART, hypotheses
 from emu.testing.vectors.definition import answered
 from emu.testing.vectors.description import Codes, Description, Vectors
 from emu.testing.vectors.evidence import Evidence
@@ -123,7 +123,7 @@ def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
 def _kept(vectors: Vectors, wanted: int) -> NDArray[np.int64]:
     """Return which vectors to keep: for each fault in turn the next one that shows it, then the others."""
     # of each fault the vectors in which it would be seen
-    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(Evidence(vectors), TELLING)]
+    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(Evidence(vectors), TOLD_APART)]
     turns = (index for turn in zip_longest(*shown) for index in turn if index is not None)
     order = dict.fromkeys(int(i) for i in chain(turns, range(vectors.description.count)))
     return np.array(list(order)[:wanted])

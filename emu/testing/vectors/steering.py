@@ -71,9 +71,9 @@ def steered_operands(description: Description) -> tuple[Codes, ...] | None:
     alone = reach.limit / (_terms(d) * _largest_product(d))  # share of the terms that arrives at the limit, all largest
     whole = Places.of(d.seed, (d.count, 1))
     least = min(max(alone * (1 + LEAST_BEYOND), LEAST_UP), 1.0)
-    up = least + _uniform(whole, _UP) * max(MOST_UP - least, 0.0)
+    up = least + uniform(whole, _UP) * max(MOST_UP - least, 0.0)
     up = np.where(whole.noise(_STAYS) & np.uint64(3), up, 1.0)  # 1: all terms have one sign
-    beyond = 1 + LEAST_BEYOND + _uniform(whole, _BEYOND) * (MOST_BEYOND - LEAST_BEYOND)
+    beyond = 1 + LEAST_BEYOND + uniform(whole, _BEYOND) * (MOST_BEYOND - LEAST_BEYOND)
     size = np.minimum(alone / up * beyond, 1.0)  # of a term, as a share of the largest
     # term k is on the way up for k < u K, then on each stretch of 2 u K terms in the other direction
     turns = np.floor((np.arange(d.depth) / (up * d.depth) + 1) / 2).astype(np.int64)
@@ -93,7 +93,7 @@ def steered_operands(description: Description) -> tuple[Codes, ...] | None:
     ]
     if len(d.operand_formats) > 2:
         fmt = d.operand_formats[2]
-        small = (2 * _uniform(whole, _ADDEND)[:, 0] - 1) * min(_largest(fmt), LEAST_BEYOND * reach.limit)
+        small = (2 * uniform(whole, _ADDEND)[:, 0] - 1) * min(_largest(fmt), LEAST_BEYOND * reach.limit)
         operands.append(_codes(fmt, small if fmt.signed else np.abs(small)))
     return tuple(operands)
 
@@ -114,15 +114,16 @@ def _largest_product(description: Description) -> float:
     return largest if isinstance(product, str) else min(largest, _largest(product))
 
 
-def _uniform(places: Places, salt: int) -> NDArray[np.float64]:
+def uniform(places: Places, salt: int) -> NDArray[np.float64]:
     """Return numbers of 0..1, below 1."""
+    # 53 of the 64 bits: each such integer is a float64, and times 2**-53 none of them reaches 1
     return (places.noise(salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _factors(description: Description, operand: int, size: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return shares of the largest number, for each element of an operand: beside `size`, and never above 1."""
     d = description
-    noise = _uniform(Places.of(d.seed * 4 + operand, (d.count, d.depth)), _FACTORS + 1)
+    noise = uniform(Places.of(d.seed * 4 + operand, (d.count, d.depth)), _FACTORS + 1)
     return size + np.minimum(SPREAD * size, 1 - size) * (2 * noise - 1)
 
 

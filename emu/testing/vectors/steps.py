@@ -132,6 +132,17 @@ def leading_of(x: Exact) -> NDArray[np.int64]:
     return np.where((x.significand != 0) & (x.kind == FINITE), x.leading, NO_DIGIT)
 
 
+def without_spare_zeros(raws: Array) -> tuple[Array, int]:
+    """Return integers without the low zeros that all of them have, and how many these are, 0 of zeros alone.
+
+    They come from the carriers of a unit's numbers, not from the unit.
+    """
+    digits = int(np.bitwise_or.reduce(np.append(np.abs(raws), 0)))
+    # x & -x is the last 1
+    spare = max((digits & -digits).bit_length() - 1, 0)
+    return raws >> spare, spare
+
+
 def exact_results(description: Description, parts: list[Exact], stage: OutputStage) -> Exact:
     """Return what the output stage of an elementwise operation is given, (count,), of which no bit is missing."""
     operation = description.operation

@@ -18,6 +18,7 @@ from emu.testing.vectors.blocks.cells import source_has_nan
 from emu.testing.vectors.conventions import has_payloads
 from emu.testing.vectors.description import Codes, Description
 from emu.testing.vectors.evidence import special_codes
+from emu.testing.vectors.steering import uniform
 
 #: One of so many blocks is of each special kind, and a few have exponents at either end.
 TURN = 32
@@ -59,8 +60,7 @@ class Draw:
 
     def part(self, salt: int) -> NDArray[np.float64]:
         """Return a number of 0..1, below 1, for each number, (count, together)."""
-        # 53 of the 64 bits: each such integer is a float64, and times 2**-53 none of them reaches 1
-        return (self.number.noise(salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return uniform(self.number, salt)
 
 
 @dataclass(frozen=True, eq=False)

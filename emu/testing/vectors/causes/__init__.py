@@ -79,7 +79,7 @@ from emu.testing.vectors.description import Codes
 from emu.testing.vectors.evidence import Evidence
 
 #: Faults that vectors are drawn to tell apart, likely ones first; cells have vectors for the others.
-TELLING: tuple[Family, ...] = (
+TOLD_APART: tuple[Family, ...] = (
     other_requantisers,
     other_rounding,
     other_overflow,
@@ -144,7 +144,7 @@ SCALE_FAMILIES: tuple[Family, ...] = (
 #: Those behind which a fault of elements is looked for.
 BLOCK_PAIRS: tuple[Family, ...] = (scale_rules,)
 #: Those that vectors of blocks should tell apart.
-BLOCK_TELLING: tuple[Family, ...] = (
+BLOCK_TOLD_APART: tuple[Family, ...] = (
     scale_rules,
     scales_off_by_one,
     other_largest,

@@ -18,7 +18,7 @@ from emu.testing.vectors.causes.hypothesis import Hypothesis
 from emu.testing.vectors.causes.rounding import at_rows, rewritten_rows
 from emu.testing.vectors.description import Codes
 from emu.testing.vectors.evidence import Evidence
-from emu.testing.vectors.steps import Mask
+from emu.testing.vectors.steps import Mask, without_spare_zeros
 
 Array = NDArray[Any]
 #: Bits of an exact result below the last place, and bits of a sum that may be too narrow, at most.
@@ -38,9 +38,8 @@ def rounding_constants(e: Evidence) -> Iterator[Hypothesis]:
     exact = e.exact.as_object()
     raws: Array = exact.signed() << np.maximum(exact.exponent - finest, 0).astype(object)
     raws = np.where(e.steps.nonzero, raws, 0)
-    together = int(np.bitwise_or.reduce(np.abs(raws)))
-    spare = (together & -together).bit_length() - 1  # zeros that come from a carrier, not from the unit
-    raws, drop = raws >> spare, drop - spare
+    raws, spare = without_spare_zeros(raws)
+    drop -= spare
     if not 0 < drop <= MOST_DROPPED:
         return
     half = 1 << (drop - 1)

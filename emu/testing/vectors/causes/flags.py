@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from emu.backends.reference.exact import FINITE, INFINITE
 from emu.datapath import Tininess
 from emu.formats import Float
 from emu.testing.hard import last_index
@@ -132,8 +133,8 @@ def _invalids(e: Evidence) -> Iterator[Hypothesis]:
         bits = BIT["infinite"]
         yield "invalid instead of infinite", np.where(by_zero, (flags & ~bits) | BIT["invalid"], flags)
         yield "overflow instead of infinite", np.where(by_zero, (flags & ~bits) | BIT["overflow"], flags)
-        # 1 is INFINITE: infinity / 0 is infinite without a flag, as its dividend is no finite number
-        divided = e.steps.exact.kind == 1
+        # infinity / 0 is infinite without a flag, as its dividend is no finite number
+        divided = e.steps.exact.kind == INFINITE
         yield "infinite for infinity divided by 0, too", np.where(divided & _zero_divisor(e), flags | bits, flags)
         none = e.invalids.get("0 / 0", np.zeros(flags.shape, bool))
         yield "infinite for 0 / 0, too", np.where(none, flags | bits, flags)
@@ -147,4 +148,4 @@ def _invalids(e: Evidence) -> Iterator[Hypothesis]:
 
 def _zero_divisor(e: Evidence) -> Mask:
     divisor = e.parts[1]
-    return (divisor.significand == 0).astype(bool) & (divisor.kind == 0)
+    return (divisor.significand == 0).astype(bool) & (divisor.kind == FINITE)

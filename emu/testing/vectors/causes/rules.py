@@ -16,6 +16,7 @@ from emu.testing.vectors.causes.hypothesis import Hypothesis, restaged
 from emu.testing.vectors.definition import written
 from emu.testing.vectors.description import Codes
 from emu.testing.vectors.evidence import Evidence
+from emu.testing.vectors.steps import without_spare_zeros
 
 #: Rounding modes in the words of hardware.
 MODES = {Rounding.FLOOR: "truncation of two's complement (floor)", Rounding.TOWARD_ZERO: "truncation (toward_zero)"}
@@ -157,10 +158,8 @@ def intermediates(e: Evidence) -> Iterator[Hypothesis]:
         return
     lowest = int(exact.exponent.min())
     raws = exact.signed() << (exact.exponent - lowest).astype(object)
-    # zeros below the last digit of every result come from its carrier, not from the unit
-    together = int(np.bitwise_or.reduce(np.append(np.abs(raws), 0)))
-    spare = (together & -together).bit_length() - 1 if together else 0
-    raws, lowest = raws >> spare, lowest + spare
+    raws, spare = without_spare_zeros(raws)
+    lowest += spare
     widest = max((int(x).bit_length() for x in (raws.max(initial=0), raws.min(initial=0))), default=0) + 1
     # in `widest` bits nothing is bounded
     for bits in range(max(widest - MOST_NARROWER, 2), widest):

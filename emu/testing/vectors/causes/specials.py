@@ -9,7 +9,7 @@ import numpy as np
 from emu.formats import Float
 from emu.testing.vectors.causes.hypothesis import Hypothesis
 from emu.testing.vectors.conventions import has_payloads, nan_as_result
-from emu.testing.vectors.description import Codes
+from emu.testing.vectors.description import NAMES, Codes
 from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.steps import Mask
 
@@ -49,7 +49,7 @@ def _operands_again(e: Evidence, name: str, mask: Mask) -> Iterator[Hypothesis]:
     """Yield the codes of an operand that is written as it is, if it has the format of the results."""
     for i, fmt in enumerate(e.description.operand_formats):
         if fmt == e.format and not e.is_product_sum:
-            yield f"{name} operand {'abc'[i]}", np.where(mask, e.vectors.operands[i], e.results)
+            yield f"{name} operand {NAMES[i]}", np.where(mask, e.vectors.operands[i], e.results)
 
 
 def nan_payloads(e: Evidence) -> Iterator[Hypothesis]:
@@ -62,10 +62,10 @@ def nan_payloads(e: Evidence) -> Iterator[Hypothesis]:
     yield from _rounded_like_numbers(e, fmt)
     yield from _signed_nans(e, fmt)
     for order in (floats, floats[::-1]) if len(floats) > 1 else (floats,):
-        for how, keep, add in _QUIET:
+        for how, keep, add in _PAYLOAD_RULES:
             for signed in (True, False):
                 codes = _payloads(e, fmt, order, (keep, add), signed)
-                which = "" if len(floats) < 2 else f" of the first NaN of {', '.join('abc'[i] for i in order)}"
+                which = "" if len(floats) < 2 else f" of the first NaN of {', '.join(NAMES[i] for i in order)}"
                 sign = "with" if signed else "without"
                 yield f"a NaN's payload is passed on{which}, {how}, {sign} its sign", codes
 
@@ -79,7 +79,7 @@ def _signed_nans(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
         (codes >> np.uint64(source.width_bits - 1)) & np.uint64(source.signed)
         for source, codes in zip(e.description.operand_formats, e.vectors.operands, strict=True)
     ]
-    wanted = {f"operand {'abc'[i]}": sign for i, sign in enumerate(signs)}
+    wanted = {f"operand {NAMES[i]}": sign for i, sign in enumerate(signs)}
     if len(signs) > 1:
         wanted["a product"] = signs[0] ^ signs[1]
     for whose, sign in wanted.items():
@@ -104,7 +104,7 @@ def _rounded_like_numbers(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
 
 
 #: What becomes of a payload's quiet bit: in words, whether it is kept, and whether it is set.
-_QUIET = (
+_PAYLOAD_RULES = (
     ("quieted", True, True),
     ("cut as it is: some become infinity", True, False),
     ("cut without its quiet bit: some become infinity", False, False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emu.testing.vectors.causes import BLOCK_TELLING, TELLING
+from emu.testing.vectors.causes import BLOCK_TOLD_APART, TOLD_APART
 from emu.testing.vectors.evidence import Evidence
 
 #: Faults of one kind, by the beginnings of their names.
@@ -26,7 +26,7 @@ def unseen(e: Evidence) -> list[str]:
     Several unseen faults of one kind are one line, with their number. Some change nothing whatever the operands are, as
     another rounding of sums that are never rounded.
     """
-    families = TELLING if e.description.blocks is None else BLOCK_TELLING
+    families = TOLD_APART if e.description.blocks is None else BLOCK_TOLD_APART
     each = (hypothesis for family in families for hypothesis in family(e))
     seen = {name: not np.array_equal(e.joined(codes), e.expected) for name, codes in each}
     lines: list[str] = []

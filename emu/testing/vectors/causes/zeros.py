@@ -13,7 +13,7 @@ from emu.errors import EmuError
 from emu.formats import Float, Format
 from emu.testing.vectors.causes.hypothesis import Hypothesis
 from emu.testing.vectors.definition import written
-from emu.testing.vectors.description import Codes
+from emu.testing.vectors.description import NAMES, Codes
 from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.steps import exact_results
 
@@ -37,7 +37,7 @@ def signs_of_zero(e: Evidence) -> Iterator[Hypothesis]:
             yield f"{name} gives the sign of the product", np.where(mask, product, results)
         for i, part in enumerate(e.parts):
             own = np.where(part.negative, sign, np.uint64(0))
-            yield f"{name} gives the sign of operand {'abc'[i]}", np.where(mask, own, results)
+            yield f"{name} gives the sign of operand {NAMES[i]}", np.where(mask, own, results)
     if len(origins) > 1:
         yield "a lost sign of zero", np.where(e.is_zero, np.uint64(0), results)
         yield "a sign of zero turned", np.where(e.is_zero, results ^ sign, results)
@@ -67,7 +67,7 @@ def flushed(e: Evidence) -> Iterator[Hypothesis]:
     for i in range(len(formats)) if len(formats) > 1 else ():
         changed = tuple(_daz(f) if i == j else f for j, f in enumerate(formats))
         if changed != formats:
-            yield f"subnormal numbers of operand {'abc'[i]} taken as zero", e.answered(formats=changed)
+            yield f"subnormal numbers of operand {NAMES[i]} taken as zero", e.answered(formats=changed)
 
 
 def _daz(fmt: Format) -> Format:
@@ -111,7 +111,7 @@ def hidden_bits(e: Evidence) -> Iterator[Hypothesis]:
         # a unit without subnormals reads and writes exponent field 0 alike
         if operands == floats and hidden and up == -1 and isinstance(e.format, Float):
             yield f"{name}, of operands and results", _normal_at_zero(e, exact_results(d, parts, d.stage), codes)
-        whose = "" if operands == floats else f", of operand {'abc'[operands[0]]} alone"
+        whose = "" if operands == floats else f", of operand {NAMES[operands[0]]} alone"
         yield name + whose, codes
 
 

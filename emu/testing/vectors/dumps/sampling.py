@@ -18,12 +18,11 @@ import numpy as np
 
 from emu.errors import ConfigError, nearest_first
 from emu.testing.vectors.dumps.dump import FLAGS, MOST_BITS, RESULT, Dump, Reading
+from emu.testing.vectors.dumps.words import WEAK_BITS
 
 #: Names that a message lists.
 MOST_NAMES = 6
 _RANGE = re.compile(r"(.+?)\s*\[(\d+)(?::(\d+))?\]")
-#: Weak bits are driven: by a resistor.
-_WEAK = str.maketrans("lLhH", "0011")
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class Sampler:
                 # `int` refuses x and z, and weak bits, which few samples have
                 code, undriven = int(bits, 2), 0
             except ValueError:
-                weak = bits.translate(_WEAK)
+                weak = bits.translate(WEAK_BITS)
                 undriven = int(not set(weak) <= {"0", "1"})
                 code = 0 if undriven else int(weak, 2)
             self._codes[role].append(code)

@@ -30,7 +30,7 @@ _VHDL = re.compile(r"(\d*)[uUsS]?([xXbBoOdD])\"(.*)\"", re.DOTALL)
 _LETTERS = {"h": 16, "x": 16, "d": 10, "b": 2, "o": 8}
 _SIGNED = re.compile(r"-[0-9a-fA-F]+")
 #: VHDL's weak bits, driven by a resistor.
-_WEAK = str.maketrans("lLhH", "0011")
+WEAK_BITS = str.maketrans("lLhH", "0011")
 _HEX_PREFIXES = ("0x", "0X")
 
 
@@ -160,7 +160,7 @@ def _code_of(word: str, base: int) -> int | None:
 def _sized(digits: str, base: int, size: str, *, is_negative: bool) -> int | None:
     text = digits.replace("_", "")
     if base == 2:
-        text = text.translate(_WEAK)
+        text = text.translate(WEAK_BITS)
     if not _NUMBER[base].fullmatch(text):
         if _PARTLY_DRIVEN[base].fullmatch(text):
             return None
