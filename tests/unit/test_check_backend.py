@@ -191,6 +191,17 @@ def test_a_wrong_sum_is_shrunk_to_one_output_and_the_terms_it_needs():
     assert any(line.startswith("a[0] ") for line in finding.picture)
 
 
+def test_only_the_cases_with_a_wrong_answer_count_as_wrong():
+    def quantize(x, *, fmt, rounding, overflow):
+        right = emu.quantize(x, fmt, rounding=rounding, overflow=overflow, backend="reference")
+        return right * 2 if fmt == emu.parse("fp16") else right
+
+    options = {"formats": ["fp16", "bf16", "e5m2"], "roundings": ["nearest_even"], "operations": ["quantize"]}
+    ties = check_backend(quantize, **options)["quantize: nearest_even, ties"]
+    assert (ties.status, ties.cases) == ("FAILED", (3, 1))
+    assert "1 of 3 cases" in str(ties)
+
+
 def test_a_fault_that_needs_neighbours_keeps_them():
     report = check_backend(reference(quantize=one_short), formats=["fp16"], roundings=["floor"], elements=63)
     finding = report["quantize: floor, between"].finding

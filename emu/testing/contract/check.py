@@ -20,7 +20,7 @@ from emu.formats.integers import as_integer
 from emu.testing.contract.c_unit import CUnit
 from emu.testing.contract.case import OPERATIONS, NotOffered
 from emu.testing.contract.clauses import Clause, Scope, clauses_of
-from emu.testing.contract.finding import Answering, Finding, find_fault
+from emu.testing.contract.finding import Answering, Finding, find_fault, has_fault
 from emu.testing.contract.python_unit import PythonUnit
 
 # all families: NaN as in IEEE 754, at the top code and at that of -0; flushed subnormals; fixed point of either kind
@@ -36,8 +36,7 @@ class ClauseReport:
     Attributes:
         name: operation and sentence.
         status: "passed", "FAILED" or "not offered".
-        cases: calls that were answered, and of those the wrong ones; after the first wrong answer no more calls are
-            made, and all remaining cases count as wrong.
+        cases: calls that were answered, and how many of those answers were wrong.
         reason: why calls were not offered; "" if all were.
         finding: the first wrong answer, shrunk.
     """
@@ -185,14 +184,16 @@ def _checked(unit: Answering, clause: Clause) -> ClauseReport:
     first: Finding | None = None
     for case in clause.cases():
         try:
-            # Shrinking takes many calls. So after the first fault the remaining cases of the clause are not asked: they
-            # count as asked and wrong.
-            finding = find_fault(unit, case, clause.observed) if first is None else first
+            # shrinking takes many calls, so only the first fault of a clause is shrunk
+            if first is None:
+                first = find_fault(unit, case, clause.observed)
+                is_wrong = first is not None
+            else:
+                is_wrong = has_fault(unit, case, clause.observed)
         except NotOffered as error:
             reason = reason or str(error)
             continue
         asked += 1
-        wrong += finding is not None
-        first = first or finding
+        wrong += is_wrong
     status: Status = "FAILED" if wrong else "passed" if asked else "not offered"
     return ClauseReport(clause.name, status, (asked, wrong), reason, first)

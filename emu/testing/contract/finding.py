@@ -63,6 +63,15 @@ class Finding:
         yield from (f"  {line}" for line in self.picture)
 
 
+def has_fault(unit: Answering, case: Case, observed: str) -> bool:
+    """Return whether a unit's answer is wrong.
+
+    Raises:
+        NotOffered: the unit does not claim to answer.
+    """
+    return bool(_compared(unit, case, observed)[0])
+
+
 def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
     """Return what is wrong with a unit's answer, shrunk; None if nothing is.
 
