@@ -14,6 +14,7 @@ import emu
 from emu.errors import RtlError
 from emu.testing import assert_bits_equal, check_backend
 from emu.testing.rtl import Constant, Flags, In, Mode, Out, RandomBits, Unit
+from emu.testing.rtl.languages.entity import ports_of_entity
 from emu.testing.rtl.simulators import SIMULATORS
 from emu.testing.vectors import Description, make_vectors
 
@@ -261,3 +262,29 @@ def test_ports_and_generics_of_vhdl(tmp_path: Path):
     unit = Unit(path, "pick", high, clock="clk", parameters={"NAME": ""})
     assert unit(TERMS, flags=flags).tolist() == [4, 8]
     assert (flags.inexact, flags.overflow) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "width_bits"),
+    [
+        ("16#20#", "W - 1 downto 0", 32),
+        ("2#1_0000#", "W - 1 downto 0", 16),
+        ("1_6", "W - 1 downto 0", 16),
+        ("4", "15 downto 16#8#", 8),
+        # (1 - 4) / 2 is -1: division is rounded toward zero
+        ("4", "(1 - W) / 2 downto -8", 8),
+        ("4", "(1 - W) / (-2) downto -8", 10),
+        ("4", "-8 to (1 - W) / 2", 8),
+        # an empty range
+        ("0", "W - 1 downto 0", 0),
+        ("3", "W to 0", 0),
+        # what is no sum or product of integers is not known
+        ("16#F.8#", "W - 1 downto 0", None),
+        ("16#2#E1", "W - 1 downto 0", None),
+        ("2#12#", "W - 1 downto 0", None),
+        ("4", "W / 0 downto 0", None),
+    ],
+)
+def test_the_width_of_a_port_in_vhdl_is_that_of_its_range(value: str, bounds: str, width_bits: int | None):
+    text = f"entity e is generic (W : integer := {value}); port (x : in signed({bounds})); end e;"
+    assert ports_of_entity(text, "e", {})["x"].width_bits == width_bits

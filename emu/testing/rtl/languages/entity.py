@@ -19,11 +19,21 @@ _DECLARATION = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _RANGE = re.compile(r"^(.*?)\b(downto|to)\b(.*)$", re.IGNORECASE | re.DOTALL)
+# 16#20#: base and digits; underscores may be in both
+_BASED = re.compile(r"\b(\d[\d_]*)#(\w+)#")
+
+
+def _quotient(dividend: int, divisor: int) -> int:
+    """Return a quotient rounded toward zero, as VHDL has it (IEEE 1076-2008 9.2.7)."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: int.__floordiv__,
+    ast.Div: _quotient,
 }
 
 
@@ -58,7 +68,7 @@ def ports_of_entity(text: str, entity: str, parameters: Mapping[str, object]) ->
     entities = re.search(_ENTITY.format(name=re.escape(entity)), text, re.DOTALL | re.IGNORECASE)
     if entities is None:
         return {}
-    generics_text, _, ports_text = _split(entities[1])
+    generics_text, ports_text = _split(entities[1])
     # VHDL's names know no case: all are kept in small letters
     numbers: dict[str, int] = {}
     # in order: a default may use generics before it
@@ -72,10 +82,10 @@ def ports_of_entity(text: str, entity: str, parameters: Mapping[str, object]) ->
     }
 
 
-def _split(text: str) -> tuple[str, str, str]:
+def _split(text: str) -> tuple[str, str]:
     """Return the text before and from the clause of ports."""
     match = re.search(r"\bport\s*\(", text, re.IGNORECASE)
-    return (text, "", "") if match is None else (text[: match.start()], "", text[match.start() :])
+    return (text, "") if match is None else (text[: match.start()], text[match.start() :])
 
 
 def _declared(text: str, word: str) -> Iterator[tuple[list[str], str, str, str]]:
@@ -104,18 +114,26 @@ def _width(bounds: str, numbers: Mapping[str, int]) -> int | None:
     if not bounds:
         return 1
     match = _RANGE.match(bounds)
-    ends = [_number(match[1], numbers), _number(match[3], numbers)] if match else [None]
-    known = [end for end in ends if end is not None]
-    # `downto` or `to`, the width is the same; unknown as soon as one end is
-    return abs(known[0] - known[1]) + 1 if len(known) == len(ends) == 2 else None
+    if match is None:
+        return None
+    left, right = _number(match[1], numbers), _number(match[3], numbers)
+    # unknown as soon as one end is
+    if left is None or right is None:
+        return None
+    # a range in the wrong direction is empty, such as W - 1 downto 0 of a generic that is 0
+    return max((left - right if match[2].lower() == "downto" else right - left) + 1, 0)
 
 
 def _number(text: str, numbers: Mapping[str, int]) -> int | None:
     """Return the number of a sum or product of numbers and generics; None of anything else."""
     try:
-        # VHDL's sums and products read as Python's, apart from the sign of division
-        return _computed(ast.parse(text.strip().lower().replace("/", "//"), mode="eval").body, numbers)
-    except (SyntaxError, KeyError, ZeroDivisionError):
+        plain = _BASED.sub(lambda literal: str(int(literal[2], int(literal[1]))), text.strip().lower())
+        # Python would take the rest of the text for a comment
+        if "#" in plain:
+            return None
+        # VHDL's sums and products read as Python's, apart from division, which `_OPERATORS` has
+        return _computed(ast.parse(plain, mode="eval").body, numbers)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError):
         return None
 
 
