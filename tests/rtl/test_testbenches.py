@@ -14,8 +14,9 @@ import pytest
 from command_line import Run, running
 from rtl_units import cocotb_runner, needs, sources_of
 
+from emu.errors import ConfigError
 from emu.testing.rtl.languages import LANGUAGES
-from emu.testing.rtl.testbenches import bench_of
+from emu.testing.rtl.testbenches import bench_of, ports_of
 from emu.testing.vectors import Description, check_dump, read_vectors
 
 MULTIPLY = "multiply --formats fp16,fp16 --out-format fp16 --count 200 --tininess before_rounding"
@@ -142,6 +143,21 @@ def test_operands_of_a_sum_stand_side_by_side_unless_they_have_ends():
     assert bench_of(d, ports=None, **options).widths() == {"a": 64, "b": 64, "y": 16}
     assert bench_of(d, ports="a=p,first=f,last=l", **options).widths() == {"p": 16, "b": 16, "y": 16, "f": 1, "l": 1}
     assert bench_of(d, ports="first=f,last=l", **options).steps == 4
+
+
+def test_a_port_with_a_constant_has_the_width_and_the_number_that_verilog_reads():
+    d = Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16")
+    words = {"p": "1'b1", "q": "12'hFa_0_", "r": "4'd1_", "s": "08'B0000_0101"}
+    constants = {name: (port.width_bits, port.code) for name, port in ports_of(d, words).items() if name in words}  # pyright: ignore
+    assert constants == {"p": (1, 1), "q": (12, 0xFA0), "r": (4, 1), "s": (8, 5)}
+
+
+# a digit that the base does not have, a port of no bits, no width, no base, no digit
+@pytest.mark.parametrize("text", ["1'b2", "4'da", "0'b0", "'b1", "1'1", "1'b_", "1'b"])
+def test_a_port_with_no_constant_is_refused(text: str):
+    d = Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16")
+    with pytest.raises(ConfigError, match=f"a constant such as en=1'b1, got en={text}; correct it"):
+        ports_of(d, {"en": text})
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ DUMP = "dump.hex"
 LATENCY = 1
 #: The result among the words of `--ports`, the word for no clock, and what stands before the type of a port in VHDL.
 RESULT, NO_CLOCK, TYPE = "y", "none", ":"
-_LITERAL = re.compile(r"(\d+)'([hdb])([0-9a-fA-F_]+)$")
+# a width of 0 is no port
+_LITERAL = re.compile(r"0*([1-9]\d{0,4})'([hdb])([\da-f][\da-f_]*)\Z", re.IGNORECASE | re.ASCII)
 _BASES = {"h": 16, "d": 10, "b": 2}
 
 
@@ -168,16 +169,29 @@ def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Po
         ports[left.pop("last")] = End("last")
     # what was not taken above must be an input with a constant
     for name, text in left.items():
-        literal = _LITERAL.match(text)
-        if literal is None:
+        constant = _constant(text)
+        if constant is None:
             known = ", ".join([*NAMES[: len(d.formats)], RESULT, "flags", "first", "last", *ROLES])
             raise ConfigError(
                 f"`ports` must name {known}, or give an input a constant such as {name}=1'b1, got {name}={text}; "
                 "correct it"
             )
-        # int() takes the underscores that Verilog allows between digits
-        ports[name] = Constant(int(literal[3], _BASES[literal[2]]), int(literal[1]))
+        ports[name] = constant
     return ports
+
+
+def _constant(text: str) -> Constant | None:
+    """Return the constant that Verilog writes as 1'b1 or 8'hff; None of anything else."""
+    literal = _LITERAL.match(text)
+    if literal is None:
+        return None
+    try:
+        # Verilog allows underscores behind any digit, int() only between two
+        code = int(literal[3].replace("_", ""), _BASES[literal[2].lower()])
+    except ValueError:
+        # a digit that the base does not have
+        return None
+    return Constant(code, int(literal[1]))
 
 
 def _words(ports: str | None) -> dict[str, str]:
