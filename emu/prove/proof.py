@@ -26,7 +26,7 @@ from emu.prove.free import without_needless
 from emu.prove.outcome import Answer, Outcome, inputs_in_words
 from emu.prove.reference import MODULE, OFFERED, Judging, judge_of
 from emu.prove.search import Search
-from emu.prove.unit import RANDOM, Asked, Unit, asked_of, right_latency
+from emu.prove.unit import RANDOM, Asked, Unit, asked_of, other_inputs, right_latency
 from emu.prove.wrong import Given, Others, Wrong, differing, explained
 from emu.testing.vectors import Description, Vectors, make_vectors
 from emu.testing.vectors.conventions import with_canonical_nans
@@ -259,8 +259,8 @@ class _Prover:
 
     def _depends(self) -> str | None:
         """Return what else the outputs depend on than the operands of one cycle and free ports; None for nothing."""
-        # ports in cycle 0 are those that the user called free; undefined bits, registers and other cycles are causes
-        names = [name for name in dict.fromkeys(self._asked.free) if not name.endswith(" of cycle 0")]
+        # undefined bits, registers and operands of other cycles are causes
+        names = other_inputs(self._proof.unit, self._asked)
         if not names:
             return None
         cause = f"outputs that depend on {' and '.join(names)}"

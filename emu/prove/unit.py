@@ -22,7 +22,9 @@ RANDOM, RESULT, FLAGS, CLOCK, FREE = "rbits", "result", "flags", "clock", "free"
 UNDEFINED = "undefined bits (x, or driven by nothing)"
 #: Latencies that are tried to say which one is right.
 MOST_LATENCY = 16
-_CONSTANT = re.compile(r"(0x[0-9a-fA-F]+|0b[01]+|\d+)\Z")
+_CONSTANT = re.compile(r"0x[0-9a-fA-F]+\Z|0b[01]+\Z|[0-9]+\Z")
+#: What an input that is no operand is called: its port, this, and its cycle.
+_OF_CYCLE = " of cycle "
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,23 @@ def right_latency(unit: Unit, netlist: Netlist, description: Description) -> int
     """Return the first latency at which the result depends on the operands of one cycle alone; None if none does."""
     for latency in range(MOST_LATENCY + 1):
         # by the gates that outputs read, without the solver: an answer for a message
-        if not {*_unrolled(unit, netlist, _wanted(description), latency).free} - {UNDEFINED}:
+        if not {*other_inputs(unit, _unrolled(unit, netlist, _wanted(description), latency))} - {UNDEFINED}:
             return latency
     return None
+
+
+def other_inputs(unit: Unit, asked: Asked) -> list[str]:
+    """Return what the outputs depend on besides the operands of one cycle and the ports that are free, each once."""
+    free = tuple(name + _OF_CYCLE for name, role in unit.ports.items() if role == FREE)
+    return [name for name in dict.fromkeys(asked.free) if not name.startswith(free)]
+
+
+def _driven(role: str) -> int | None:
+    """Return the number that is driven into a port; None if its role is a word."""
+    if not _CONSTANT.match(role):
+        return None
+    # not int(role, 0), which takes no decimal number that begins with 0
+    return int(role, {"0x": 16, "0b": 2}.get(role[:2], 10))
 
 
 def _wanted(description: Description) -> dict[str, int]:
@@ -120,7 +136,8 @@ def _require_ports(unit: Unit, netlist: Netlist, wanted: Mapping[str, int]) -> N
     for name, role in unit.ports.items():
         if name not in ports:
             raise ConfigError(f"`ports` must name ports of {top}, got {name!r}{nearest_name(name, ports)}")
-        if role not in roles and not _CONSTANT.match(role):
+        driven = _driven(role)
+        if role not in roles and driven is None:
             raise ConfigError(
                 f"a port must be one of {', '.join(roles)}, or a number that is driven into it, got {role!r} for "
                 f"{name!r}{nearest_name(role, roles)}"
@@ -130,7 +147,7 @@ def _require_ports(unit: Unit, netlist: Netlist, wanted: Mapping[str, int]) -> N
             raise ConfigError(
                 f"{role} must be an {direction} of {top}, got {name!r}, an {ports[name].direction}; name another port"
             )
-        if _CONSTANT.match(role) and int(role, 0) >> ports[name].width:
+        if driven is not None and driven >> ports[name].width:
             raise ConfigError(f"{name!r} of {top} must be driven by {ports[name].width} bits, got {role}; correct it")
     _require_all_there(unit, netlist, wanted)
 
@@ -250,9 +267,9 @@ class _Cycle:
                 self.free[number] = self.frees.input(UNDEFINED)
                 continue
             role = self.roles[key[0]]
-            if role == CLOCK or _CONSTANT.match(role) or (self.cycle == 0 and role != FREE):
+            if role == CLOCK or _driven(role) is not None or (self.cycle == 0 and role != FREE):
                 continue
-            self.free[number] = self.frees.input(f"{key[0]} of cycle {self.cycle}")
+            self.free[number] = self.frees.input(f"{key[0]}{_OF_CYCLE}{self.cycle}")
 
     def inputs(self, operands: Mapping[str, Sequence[int]]) -> list[int]:
         """Return the literal of each input."""
@@ -260,8 +277,8 @@ class _Cycle:
         literals = [0] * (self.netlist.circuit.n_inputs - len(self.netlist.registers))
         for (name, bit), number in self.netlist.inputs.items():
             role = self.roles[name]
-            if _CONSTANT.match(role):
-                literals[number] = int(role, 0) >> bit & 1
+            if (driven := _driven(role)) is not None:
+                literals[number] = driven >> bit & 1
             elif role in operands:
                 literals[number] = operands[role][bit]
         for number, literal in self.free.items():

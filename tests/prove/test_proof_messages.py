@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from proving import UNITS, description, needs_yosys, unit
+from proving import UNITS, description, needs_yosys, proved, unit
 
 from emu.errors import BackendUnavailable, ConfigError
 from emu.prove import Proof, Sources, Unit, ports_of, prove, yosys
@@ -120,6 +120,20 @@ def test_a_clocked_unit_without_latency_is_told_it():
         "`latency` must be given of a clocked unit, got none for multiply_in_two, which has 28 registers, the first "
         "'product'; give --latency 2"
     )
+
+
+def test_the_latency_of_a_unit_with_a_free_port_is_told(tmp_path: Path):
+    """The free port is read a cycle after the operands."""
+    source = (
+        "module unit(input clk, input e, input [3:0] x, output reg [3:0] z);\n  reg [3:0] t;\n"
+        "  always @(posedge clk) begin\n    t <= x;\n    z <= t & {4{e}};\n  end\nendmodule\n"
+    )
+    ports = "a=x,result=z,clock=clk,free=e"
+    assert message(WIDEN, written(tmp_path, source, ports)).endswith("; give --latency 2")
+    outcome = proved(WIDEN, written(tmp_path, source, ports, latency=1))
+    assert outcome.causes == ("outputs that depend on what registers held before; with --latency 2 they do not",)
+    # then it is the free port that is wrong, and not the cycle of an operand
+    assert "depend on" not in " ".join(proved(WIDEN, written(tmp_path, source, ports, latency=2)).causes)
 
 
 def test_a_clock_that_is_none_is_said():

@@ -169,6 +169,13 @@ def test_a_pipeline_is_proved_at_its_latency():
     assert_proved(proved(PRODUCT, unit("multiply_in_two", PIPELINE, 2)), "65,536")
 
 
+@pytest.mark.parametrize("driven", ["09", "0b01001"])
+def test_a_number_that_is_driven_into_a_port_may_begin_with_zeros(driven: str, tmp_path: Path):
+    source = "module unit(input [3:0] x, input [3:0] mask, output [3:0] z);\n  assign z = x ^ mask ^ 4'd9;\nendmodule\n"
+    d = description("quantize", "fix4f0", "fix4f0")
+    assert_proved(proved(d, written(tmp_path, source, f"a=x,result=z,{driven}=mask")), "16")
+
+
 @pytest.mark.slow
 def test_another_latency_is_named():
     outcome = proved(PRODUCT, unit("multiply_in_two", PIPELINE, 1))
