@@ -24,6 +24,9 @@ _INCLUDED = {".v", ".vh", ".sv", ".svh", ".h", ".inc"}
 _MACRO = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(=[^\s;\"#]*)?\Z")
 _MODULE = re.compile(r"^\s*module\s+(?:automatic\s+|static\s+)?([A-Za-z_][A-Za-z0-9_$]*)", re.MULTILINE)
 
+# of "file:line.column-line.column|more": "file:line"
+_PLACE = re.compile(r"(.+?:\d+)\.\d+-\d+\.\d+")
+
 
 @dataclass(frozen=True)
 class PortOf:
@@ -95,11 +98,7 @@ def netlist_of(sources: Sources) -> Netlist:
         try:
             yosys.run(_script(sources, copies), folder)
         except yosys.YosysError as error:
-            text = str(error)
-            for copy, path in copies.items():
-                text = text.replace(copy, str(path))
-            # messages name the copies; users know their own paths
-            raise _explained(text, sources) from None
+            raise _explained(_with_paths(str(error), copies), sources) from None
         module = _top(json.loads((folder / "unit.json").read_text(encoding="utf-8")))
         _require_no_latch(module, sources.top, copies)
         following, out, circuit = read_aiger(folder / "unit.aag")
@@ -214,6 +213,13 @@ def _script(sources: Sources, copies: Mapping[str, Path]) -> str:
     )
 
 
+def _with_paths(text: str, copies: Mapping[str, Path]) -> str:
+    """Return a message of Yosys, which names the copies of the sources, with the paths that users know."""
+    # in one pass, because a path may contain the name of a copy; 0/a.v is no part of 10/a.v
+    names = "|".join(re.escape(copy) for copy in copies)
+    return re.sub(rf"(?<!\w)(?:{names})", lambda name: str(copies[name[0]]), text)
+
+
 def _explained(text: str, sources: Sources) -> ConfigError:
     if f"`\\{sources.top}' not found" in text or f"`{sources.top}' not found" in text:
         modules = [name for path in sources.files for name in _MODULE.findall(path.read_text(errors="replace"))]
@@ -236,10 +242,8 @@ def _require_no_latch(module: Any, top: str, copies: Mapping[str, Path]) -> None
         cell["attributes"].get("src", name) for name, cell in module["cells"].items() if _LATCH.match(cell["type"])
     ]
     if latches:
-        # "file:line.column-line.column|more" becomes "file:line"
-        place = str(latches[0]).partition("|")[0].partition("-")[0].rpartition(".")[0] or str(latches[0])
-        for copy, path in copies.items():
-            place = place.replace(copy, str(path))
+        place = _PLACE.match(str(latches[0]))
+        place = _with_paths(place[1] if place else str(latches[0]), copies)
         raise ConfigError(
             f"a unit must be without latches, got {len(latches)} in {top}, the first at {place}; assign its output in "
             "every branch"

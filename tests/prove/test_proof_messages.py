@@ -197,3 +197,19 @@ def test_an_absent_yosys_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     finally:
         yosys.command.cache_clear()
     assert str(error.value).startswith("emu prove must have Yosys, got neither `yosys` on the PATH nor the package")
+
+
+def test_the_place_of_a_latch_and_of_an_error_has_the_path_of_its_file(tmp_path: Path):
+    """The name of a file has a dash and a dot, and the folders are called as the copies of other files are."""
+    others = [tmp_path / "10" / "0" / f"part{i}.sv" for i in range(11)]
+    others[0].parent.mkdir(parents=True)
+    for i, path in enumerate(others):
+        path.write_text(f"module part{i}(input x, output z);\n  assign z = x;\nendmodule\n")
+    latch = tmp_path / "10" / "0" / "a-b.0.sv"
+    latch.write_text("module latch(input [3:0] x, output reg [3:0] z);\n\n  always @* if (x[0]) z = x;\nendmodule\n")
+    ports = ports_of("a=x,result=z")
+    text = message(WIDEN, Unit(Sources((*others, latch), "latch"), ports))
+    assert f"the first at {latch}:3; assign" in text
+    others[10] = others[10].rename(others[0].parent.parent / "part0.sv")
+    others[10].write_text("module part10(input x, output z);\n  assign z = x +;\nendmodule\n")
+    assert f"got: {others[10]}:2" in message(WIDEN, Unit(Sources((*others, latch), "latch"), ports))
