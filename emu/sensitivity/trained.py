@@ -86,9 +86,6 @@ class Trainer:
             if not left[key]:
                 results = {str(seed): ended[key][seed]._asdict() for seed in self.seeds if seed in ended[key]}
                 yield by_key[key], {"results": results, "failure": failures.get(key, "")}
-        self._sending.close()
-        with suppress(OSError):  # it is not empty if another command trains there
-            (self.home.path / ATTEMPTS).rmdir()
 
     def _trained(self, runs: dict[Any, PlannedRun]) -> Iterator[tuple[Any, dict[str, Any] | str]]:
         """Yield runs with `run.json`, or with why they failed, as they end; those that are finished come first."""
@@ -105,13 +102,20 @@ class Trainer:
         if on == LOCAL:
             # no more processes than runs
             workers = min(workers or processors(), len(left))
-        with Runs(open_engine(on, workers)) as engine:
-            for name in left.values():
-                engine.submit(self._sending.job(runs[name]))
-            while engine.running():
-                for ended in engine.ended():
-                    name = left[ended.key]
-                    yield name, self._sending.arrived(runs[name], ended.failure)
+        try:
+            with Runs(open_engine(on, workers)) as engine:
+                for name in left.values():
+                    engine.submit(self._sending.job(runs[name]))
+                while engine.running():
+                    for ended in engine.ended():
+                        name = left[ended.key]
+                        yield name, self._sending.arrived(runs[name], ended.failure)
+        finally:
+            # also after Ctrl-C, and if the caller wants no more
+            self._sending.close()
+            # it is not empty if another command trains there, or a run was stopped
+            with suppress(OSError):
+                (self.home.path / ATTEMPTS).rmdir()
 
 
 def written_in(folder: Path) -> list[Tensor]:

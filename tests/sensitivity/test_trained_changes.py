@@ -18,6 +18,7 @@ from emu.report.study.difference import Difference
 from emu.search.file import load_search
 from emu.search.space import Space
 from emu.sensitivity import Measuring, SensitivityOptions, question_of, trained
+from emu.training.folders.study_folder import ATTEMPTS, StudyFolder
 
 SETTINGS = ["training.batch=16", "data.test_images=100", "training.log_every=10"]
 OPTIONS = SensitivityOptions(
@@ -133,6 +134,22 @@ def test_an_interrupted_training_goes_on_with_the_runs_that_are_left(tmp_path: P
     assert len(found.rows) == 4
     assert len(second.done) == 5
     assert not set(first.done) & set(second.done)
+
+
+def test_trainings_that_end_early_leave_neither_a_folder_of_attempts_nor_too_large_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    closed: list[Path] = []
+    monkeypatch.setattr(trained.Sending, "close", lambda self: closed.append(self.home.path))
+    monkeypatch.setattr(trained, "open_engine", lambda on, workers: EngineHere(stops_after=0))
+    question = question_of("mlp", None, "fixed16", SETTINGS, OPTIONS)
+    trainer = trained.Trainer(question, OPTIONS, StudyFolder(tmp_path))
+    # as a worker leaves it that has finished its run
+    (tmp_path / ATTEMPTS).mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        trainer.baseline()
+    assert closed == [tmp_path]
+    assert not (tmp_path / ATTEMPTS).exists()
 
 
 def test_another_seed_trains_that_seed_alone(here: EngineHere, tmp_path: Path):
