@@ -9,10 +9,12 @@ from typing import Any
 import cocotb  # pyright: ignore[reportMissingImports]
 import numpy as np
 import pytest
+from cocotb.types import LogicArray  # pyright: ignore[reportMissingImports]
 from rtl_units import OPTIONS, product_vectors
 
 from emu.errors import ConfigError, RtlError
 from emu.testing.rtl import In
+from emu.testing.rtl.arrays import operands_of
 from emu.testing.rtl.cocotb import Bench, Monitor, Word
 from emu.testing.vectors import Description, make_vectors
 
@@ -70,6 +72,37 @@ async def arrays_words_and_a_monitor(dut: Any) -> None:
     assert monitor.compare(description) is None
     assert monitor.vectors(description).description.count == 41
     assert monitor.cover(description, lambda seen: {"all": seen.description.count}) == {"all": 41}
+
+
+@cocotb.test(skip=FAULT != 0)
+async def empty_arrays_have_empty_results(dut: Any) -> None:
+    bench = bench_of(dut)
+    await bench.start()
+    shape = (0, 4) if bench.plan.is_serial else (0,)
+    none = [np.zeros(shape)] * 2 + [np.zeros(0)] * (len(bench.plan.ins) - 2)
+    for manner in ("back to back", "held", "with stalls"):
+        assert (await bench.run(*none, manner=manner)).shape == (0,)
+
+
+@cocotb.test(skip=FAULT != 0 or os.environ["TOP"] != "multiply16_stream")
+async def a_monitor_names_an_operand_that_is_undriven_when_it_is_taken(dut: Any) -> None:
+    bench = bench_of(dut)
+    await bench.start()
+    task = Monitor(bench).start()
+    dut.b.value = LogicArray("X" * 16)
+    dut.in_valid.value = 1
+    with pytest.raises(RtlError, match=r"bits of b must be driven, got X{16}; drive operands while they are offered"):
+        await task
+
+
+@cocotb.test(skip=FAULT != 7)
+async def a_result_too_many_behind_the_last_vector_is_seen(dut: Any) -> None:
+    """Only a result that waits is given twice."""
+    bench = bench_of(dut)
+    await bench.start()
+    one = operands_of(bench.plan, (np.uint16([0x3C00]), np.uint16([0x4000])), None)
+    answers = [await bench.answers(one, manner="with stalls", seed=seed) for seed in range(8)]
+    assert {seen.extra for seen in answers} == {(0, 0), (1, 0)}
 
 
 @cocotb.test(skip=FAULT != 0 or os.environ["TOP"] != "multiply16_stream")

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
     ("top", "fault"),
     [
         *((top, 0) for top in ("multiply16_stream", "mac8_start", "dot4")),
-        *(("multiply16_stream", fault) for fault in (1, 2, 6)),
+        *(("multiply16_stream", fault) for fault in (1, 2, 6, 7)),
     ],
 )  # fmt: skip
 def test_in_a_simulation(top: str, fault: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -26,11 +26,20 @@ from emu.datapath import Flags, Rounding
 from emu.errors import BackendUnavailable, ConfigError, RtlError
 from emu.formats import Format, parse_number
 from emu.testing.rtl.arrays import Operands, count_flags, operands_of, results_of
-from emu.testing.rtl.bench import BACK_TO_BACK, BOUND_CYCLES, HELD, MANNERS, RESET_CYCLES, STALLS, Signal
+from emu.testing.rtl.bench import (
+    BACK_TO_BACK,
+    BOUND_CYCLES,
+    DRAINED_CYCLES,
+    HELD,
+    MANNERS,
+    RESET_CYCLES,
+    STALLS,
+    Signal,
+)
 from emu.testing.rtl.bench import Bench as Plan
 from emu.testing.rtl.checking import compared, require_fitting
 from emu.testing.rtl.handshakes import Handshake, handshake_of
-from emu.testing.rtl.kept import Kept, words_of
+from emu.testing.rtl.kept import Kept, code_of, words_of
 from emu.testing.rtl.monitor import Cells, Monitor
 from emu.testing.rtl.pictures import fault_of
 from emu.testing.rtl.ports import Mode, Port
@@ -81,11 +90,7 @@ class Word:
         Raises:
             RtlError: some are x or z.
         """
-        # a LogicArray: resolvable if no bit is x or z
-        bits = self.handle.value
-        if not bits.is_resolvable:
-            raise RtlError(f"bits of {self.handle._name} must be driven, got {bits}; wait for a result")
-        return int(bits)
+        return code_of(self.handle, "wait for a result")
 
     @code.setter
     def code(self, code: int) -> None:
@@ -108,7 +113,8 @@ class Bench:
         dut: handle of the unit.
         ports: what each port carries.
         clock: name of the clock, None without.
-        reset: name of the reset; `!name`, or a name that ends in `_n`, is active low.
+        reset: name of the reset; `!name` is active low, and so is a name that ends in `_n`, `_ni`, `_b`, `resetn`,
+            `rstn`, `nreset` or `nrst`.
         handshake: none, valid_ready, stb_ack, start_done, or a row of your own.
         signals: names of its signals that differ, by role.
         holds: whether operands must stay until the result is there.
@@ -252,6 +258,8 @@ class Bench:
             raise ConfigError(f"`manner` must be one of {', '.join(MANNERS[:3])}, got {manner!r}; choose one of them")
         for name, mode in self.plan.modes.items():
             self.handle(name).value = _mode_code(name, mode, rounding)
+        if operands.count == 0:
+            return Kept(self.plan).answers(None, (0, 0))
         if self.plan.clock is None:
             return await self._combinational(operands)
         return await self._clocked(operands, MANNERS.index(manner), random.Random(seed))
@@ -267,10 +275,7 @@ class Bench:
         return kept.answers(None, (0, 0))
 
     async def _clocked(self, operands: Operands, manner: int, noise: random.Random) -> Answers:
-        """Drive all vectors; the same program as that of the testbenches (`languages/testbench.sv`).
-
-        Only their last step is missing: after the last vector nothing is read, so a result too many there is not seen.
-        """
+        """Drive all vectors; the same program as that of the testbenches (`languages/testbench.sv`)."""
         plan, row = self.plan, self.plan.handshake
         kept, columns = Kept(plan), words_of(plan, operands)
         inputs = plan.inputs
@@ -336,15 +341,29 @@ class Bench:
                 # of several results too many the first place is kept
                 extra, extra_after = extra + 1, extra_after if extra else kept.count - 1
             idle = 0 if moved else idle + 1
-        for signal in plan.offers:
-            self._set(signal, 0)
         stuck = None
         if kept.count < operands.count:
             what = "its operands to be taken" if pending else "its result"
             state = ", ".join(f"{s.name}={self.handle(s.name).value}" for s in plan.watched())
             # the vector that waits: the one offered, or the oldest without a result
             stuck = (sent if pending else kept.count, plan.bound_cycles, f"{what} ({state or 'no signal'})")
+        self._idle()
+        if plan.result is not None and stuck is None and not row.result_may_stay:
+            # a result too many may come behind the last one
+            for _ in range(DRAINED_CYCLES):
+                await self.edge()
+                if self.is_active(plan.result):
+                    extra, extra_after = extra + 1, extra_after if extra else kept.count - 1
         return kept.answers(stuck, (extra, extra_after))
+
+    def _idle(self) -> None:
+        """Offer no operands, and take each result."""
+        for signal in self.plan.offers:
+            self._set(signal, 0)
+        for name in self.plan.ends:
+            self.handle(name).value = 0
+        if self.plan.take is not None:
+            self._set(self.plan.take, 1)
 
     def _mark_ends(self, loaded: bool, step: int, steps: int) -> None:
         for name, end in self.plan.ends.items():

@@ -7,9 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from emu.errors import RtlError
 from emu.testing.rtl.arrays import Operands
 from emu.testing.rtl.bench import Bench
 from emu.testing.rtl.simulation import Answers
+
+
+def code_of(handle: Any, remedy: str) -> int:
+    """Return the bits of a handle.
+
+    Args:
+        handle: of a port or signal.
+        remedy: what the message says to do about undriven bits.
+
+    Raises:
+        RtlError: some are x or z.
+    """
+    # a LogicArray: resolvable if no bit is x or z
+    bits = handle.value
+    if not bits.is_resolvable:
+        raise RtlError(f"bits of {handle._name} must be driven, got {bits}; {remedy}")
+    return int(bits)
 
 
 class Kept:

@@ -11,7 +11,7 @@ from emu.errors import ConfigError
 from emu.testing.rtl.arrays import Operands
 from emu.testing.rtl.bench import BACK_TO_BACK, MANNERS
 from emu.testing.rtl.checking import compared, require_fitting
-from emu.testing.rtl.kept import Kept
+from emu.testing.rtl.kept import Kept, code_of
 from emu.testing.vectors import Description, Finding, Vectors
 from emu.testing.vectors.definition import answered
 
@@ -43,7 +43,10 @@ class Monitor:
         self._operands: list[list[int]] = [[] for _ in bench.plan.inputs]
 
     def start(self) -> Any:
-        """Watch from now on; return the task."""
+        """Watch from now on; return the task.
+
+        The task raises an RtlError if bits of an operand are x or z when it is taken.
+        """
         return self.bench.start_soon(self._watch())
 
     async def _watch(self) -> None:
@@ -59,7 +62,7 @@ class Monitor:
                         # operands with a handshake of their own arrive in different cycles; each column keeps its own
                         # order
                         if row.channel == channel:
-                            codes.append(int(bench.handle(row.port).value))
+                            codes.append(code_of(bench.handle(row.port), "drive operands while they are offered"))
             if bench.is_active(result) and (plan.take is None or bench.is_active(plan.take)):
                 # cycles are not known here: nothing says which operands a result belongs to but their order
                 self._kept.add(bench.dut, 0)
