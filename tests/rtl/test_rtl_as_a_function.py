@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import emu
 from emu.errors import FormatError, ShapeError
 from emu.testing import arrays, assert_bits_equal, check_backend, order_tree, probe_order
 from emu.testing.rtl import Constant, Flags, Handshake, Unit
+from emu.testing.rtl.simulation import _move
 from emu.testing.vectors import Description, make_vectors, write_vectors
 
 pytestmark = needs("icarus")
@@ -94,6 +98,23 @@ def test_flags_are_counted():
 def test_a_constant_is_driven():
     ports = {**PRODUCT, "mode": Constant(2, 3)}
     assert unit_of("multiply16", ports=ports)([1.0009765625], [-1.0009765625]).tolist() == [-1.0029296875]
+
+
+def test_threads_that_build_the_same_unit_share_what_was_built(tmp_path: Path):
+    meeting, place = Barrier(4), tmp_path / "built"
+
+    def build(number: int) -> list[int]:
+        with TemporaryDirectory(dir=tmp_path, ignore_cleanup_errors=True) as made:
+            for i in range(100):
+                (Path(made) / str(i)).touch()
+            meeting.wait()
+            _move(Path(made), place)
+        return sorted(int(path.name) for path in place.iterdir())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(build, range(4))) == [[*range(100)]] * 4
+    # no thread leaves anything beside it
+    assert [*tmp_path.iterdir()] == [place]
 
 
 def test_three_operands_start_a_sum_that_saturates():

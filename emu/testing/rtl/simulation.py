@@ -255,15 +255,11 @@ def _included(sources: Sources) -> Sequence[Path]:
 
 
 def _move(made: Path, folder: Path) -> None:
-    """Move what was built to its place in the cache; another process may have been faster."""
-    # Copied beside its place, then renamed: nobody sees a folder that is half full. The temporary folder stays for its
-    # owner to remove.
-    staged = folder.with_name(f"{folder.name}.{os.getpid()}")
-    shutil.copytree(made, staged)
+    """Move what was built to its place in the cache; another process or thread may have been faster."""
     try:
-        os.replace(staged, folder)
+        # renamed as a whole: nobody sees a folder that is half full
+        os.replace(made, folder)
     except OSError:
-        # a folder cannot be renamed onto another that has files: another process has put the same build there
-        shutil.rmtree(staged, ignore_errors=True)
+        # a folder cannot be renamed onto another that has files: the same build is there already
         if not folder.is_dir():
             raise
