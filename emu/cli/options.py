@@ -228,7 +228,12 @@ class BenchOptions(TypedDict, total=False):
         str | None, typer.Option(metavar="A=X,Y=Z", help="Ports whose names are not a, b, c, y; flags=NAME; en=1'b1.")
     ]
     clock: Annotated[str | None, typer.Option(help="Name of the clock, or none; without: clk.")]
-    reset: Annotated[str | None, typer.Option(help="Name of the reset; !NAME and NAME_n are active low.")]
+    reset: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the reset; active low: !NAME, and names in _n, _ni, _b, resetn, rstn, nreset, nrst."
+        ),
+    ]
     latency: Annotated[int | None, typer.Option(help="Cycles to the result where no signal says it; without: 1.")]
 
 

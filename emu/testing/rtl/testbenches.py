@@ -62,7 +62,8 @@ def write_testbench(
         top: module or entity; None: the operation.
         ports: `a=x,y=z`, see `ports_of`.
         clock: its name; None: clk; "none": there is no clock.
-        reset: name of the reset, None without; `!name`, or a name that ends in `_n`, is active low.
+        reset: name of the reset, None without; `!name` is active low, and so is a name that ends in `_n`, `_ni`, `_b`,
+            `resetn`, `rstn`, `nreset` or `nrst`.
         latency: cycles from operands to result if no signal says that it is there; a simulation may be given another.
 
     Raises:
