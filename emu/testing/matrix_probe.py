@@ -192,14 +192,14 @@ def _beside_the_smallest(
     products that small.
     """
     smallest, least = result.emin - result.fraction_bits, fmt.emin - fmt.fraction_bits
-    # 2**(2 * least) is the smallest product of two operands; half of the smallest result must be a product
-    if smallest - 1 < 2 * least:
-        return None
-    (count, rows, _), (_, _, columns) = shapes[:2]
-    a, b = (np.zeros(shape) for shape in shapes[:2])
     # the exponents are divided between both factors, so that neither leaves its format; the sum of both halves is the
     # exponent again
     of_b, below = smallest // 2, smallest - 2
+    # 2**(2 * least) is the smallest product of two operands; a quarter of the smallest result must be a product
+    if below < 2 * least:
+        return None
+    (count, rows, _), (_, _, columns) = shapes[:2]
+    a, b = (np.zeros(shape) for shape in shapes[:2])
     a[:, :, 0] = rng.choice([-1, 1], (count, rows)) * 2.0 ** (smallest - of_b - rng.integers(0, 2, (count, rows)))
     b[:, 0] = 2.0**of_b
     # up to 2**-12 in each factor, 2**-24 in the product, as far as the operands' smallest number allows

@@ -85,6 +85,16 @@ def test_sums_beside_the_smallest_result_tell_neighbouring_floors_apart(name: st
     assert answer.floors[preset] == answer.wrong > 0
 
 
+@pytest.mark.parametrize(("inputs", "output", "are_there"), [((4, 3), (5, 3), False), ((4, 3), (5, 2), True)])
+def test_sums_beside_the_smallest_result_are_asked_if_products_reach_below_it(
+    inputs: tuple[int, int], output: tuple[int, int], are_there: bool
+):
+    """The smallest product of e4m3 is 2**-18; the smallest result of e5m3 is 2**-17, that of e5m2 2**-16."""
+    formats = (str(emu.Float(*bits)) for bits in (inputs, output))
+    cases = cases_of(Instruction("of_no_gpu", *formats, depth=8, least=75), 2)
+    assert ("sums beside the smallest result" in [case.name for case in cases]) == are_there
+
+
 def test_tiny_products_with_addends_of_both_signs_are_lost_and_zero():
     instruction = next(i for i in instructions_of("90") if i.kernel == "bf16_fp32")
     case = next(c for c in cases_of(instruction, 2) if c.name == "products near nothing, addend 0 or -0")
