@@ -27,7 +27,7 @@ Codes = NDArray[Any]
 ROWS, COLUMNS, WARP = 16, 8, 32
 #: Alignment floors that publications name; None: no floor.
 FLOORS = (None, -126, -132, -133, -19, -20, -21)
-#: Which preset stands for a compute capability.
+#: Which preset stands for a compute capability. That of 12.0 has scaled operands only, which no instruction here takes.
 GPUS = {"75": "t4", "80": "a100", "86": "a100", "89": "ada", "90": "h100", "100": "b200", "120": "b200"}
 
 

@@ -185,6 +185,10 @@ def test_a_matrix_product_takes_rows_and_columns():
     product = unit_of("dot4_half").as_function("matmul", mac=emu.Mac("fp16", "fp16", "sequential", "nearest_even"))
     a, b = np.arange(8.0).reshape(2, 4), np.arange(12.0).reshape(4, 3)
     assert product(a, b).tolist() == (a @ b).tolist()
+    # without an addend its format says nothing
+    assert product(a, b, addend_format="fp32", out_format="fp16").tolist() == (a @ b).tolist()
+    with pytest.raises(NotImplementedError, match="`out_format` of dot4_half is fp16, not fp32"):
+        product(a, b, out_format="fp32")
     with pytest.raises(NotImplementedError, match="sums of dot4_half have 4 terms, not 3"):
         product(np.ones((1, 3)), np.ones((3, 1)))
 

@@ -43,6 +43,7 @@ def function_of(
     out = next(iter(bench.outs.values())).format
     stage, product = OutputStage.of(out, rounding, overflow), mac or Mac()
     several = len(bench.outs) > 1
+    *named, written = _format_names(operation)
     has_random = any(row.letter == "rbits" for row in bench.inputs)
 
     def require(name: str, asked: Any, ours: Any) -> None:
@@ -52,12 +53,9 @@ def function_of(
 
     def call(*operands: Any, **given: Any) -> Any:
         # a quantize is given reals in any format; whether they are operands of the unit is asked below, of the numbers
-        for name, ours in zip(
-            _format_names(operation), [*ins, out] if operation != "quantize" else [None, out], strict=False
-        ):
-            asked = given.get(name)
-            require(name, None if asked is None or ours is None else parse_number(asked), ours)
-        require("out_format", None if given.get("out_format") is None else parse_number(given["out_format"]), out)
+        formats = {} if operation == "quantize" else dict(zip(named, ins, strict=False))
+        for name, ours in {**formats, written: out}.items():
+            require(name, None if given.get(name) is None else parse_number(given[name]), ours)
         # parsed as the stage's own rule was, so that a word and a member compare equal
         require("overflow", _rule(out, given.get("overflow")), stage.overflow)
         require("mac", given.get("mac"), product)
@@ -81,7 +79,7 @@ def function_of(
     # `check_backend` reads name and signature: it passes only what is listed, and takes a missing parameter for "not
     # offered"
     call.__name__ = operation
-    names = [*_format_names(operation), "rounding", "overflow"]
+    names = [*named, written, "rounding", "overflow"]
     names += (["mac", "addend"] if operation == "matmul" else []) + (["flags"] if bench.flags else [])
     names += ["rbits", "n_rbits"] if has_random else []
     kind = inspect.Parameter
