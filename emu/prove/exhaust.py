@@ -92,10 +92,10 @@ class Blocks:
     def seconds(self) -> float:
         """Return about how long all blocks take, by some of them."""
         if self._block_s is None:
-            self._look(np.zeros(1, np.int64))  # compiles, if need be
+            self._evaluate_blocks(np.zeros(1, np.int64))  # compiles, if need be
             sample = np.linspace(0, self.count - 1, min(_MEASURED, self.count)).astype(np.int64)
             began = time.perf_counter()
-            self._look(sample)
+            self._evaluate_blocks(sample)
             self._block_s = (time.perf_counter() - began) / sample.size
         return self._block_s * self.count / min(thread_count(), self.count)
 
@@ -120,7 +120,7 @@ class Blocks:
                     raise OutOfTime(0, start << self._low if best is None else 0, best)
                 stop = min(start + step * threads, self.count)
                 parts = [np.arange(at, min(at + step, stop), dtype=np.int64) for at in range(start, stop, step)]
-                for part, firsts in zip(parts, pool.map(self._look, parts), strict=True):
+                for part, firsts in zip(parts, pool.map(self._evaluate_blocks, parts), strict=True):
                     wrong = np.flatnonzero(firsts >= 0)
                     numbers = [self._number(int(part[i]), int(firsts[i])) for i in wrong]
                     best = min(numbers if best is None else [best, *numbers], default=None)
@@ -133,7 +133,7 @@ class Blocks:
         # from the order of blocks back to the circuit's own
         return sum((bits >> i & 1) << natural for i, natural in enumerate(self._order))
 
-    def _look(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _evaluate_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the bits of the first input of each block for which the signal is 1, or -1."""
         firsts = np.empty(blocks.size, np.int64)
         _first_of_blocks(self._gates, self._n, self._low, self._output, blocks, firsts, PATTERNS)

@@ -13,28 +13,28 @@ import numpy as np
 
 from emu.prove.circuit import Builder
 from emu.prove.sat import Undecided, model_of
-from emu.prove.unit import Asked
+from emu.prove.unit import Unrolled
 
 #: Words of 64 random inputs that are tried before the solver is asked.
 _TRIED = 64
 
 
-def without_needless(asked: Asked, limit_s: float) -> Asked:
+def without_needless(unrolled: Unrolled, limit_s: float) -> Unrolled:
     """Return a unit without its free inputs if its outputs do not depend on them, else unchanged.
 
     If the solver does not decide within `limit_s` seconds, they stay: a proof is then for all their values, too.
     """
-    if not asked.free:
-        return asked
-    rest = _without(asked)
+    if not unrolled.free:
+        return unrolled
+    rest = _without(unrolled)
     # cheap, and enough where outputs depend on free inputs often
-    if _differs_at_random(asked, rest):
-        return asked
-    count = asked.circuit.n_inputs
+    if _differs_at_random(unrolled, rest):
+        return unrolled
+    count = unrolled.circuit.n_inputs
     builder, inputs = Builder(count), [2 * (1 + i) for i in range(count)]
-    ours = builder.copied(asked.circuit, inputs)
+    ours = builder.copied(unrolled.circuit, inputs)
     # free inputs are the first ones of the unit's circuit; both copies share the others
-    theirs = builder.copied(rest.circuit, inputs[len(asked.free) :])
+    theirs = builder.copied(rest.circuit, inputs[len(unrolled.free) :])
     same = 1
     for name, bits in ours.items():
         for x, y in zip(bits, theirs[name], strict=True):
@@ -44,20 +44,20 @@ def without_needless(asked: Asked, limit_s: float) -> Asked:
     try:
         model = model_of(miter, miter.outputs["bad"][0], limit_s)
     except Undecided:
-        return asked
+        return unrolled
     # a model is an input for which both copies differ
-    return rest if model is None else asked
+    return rest if model is None else unrolled
 
 
-def _without(asked: Asked) -> Asked:
+def _without(unrolled: Unrolled) -> Unrolled:
     """Return the unit with all free inputs 0."""
-    rest = asked.circuit.n_inputs - len(asked.free)
+    rest = unrolled.circuit.n_inputs - len(unrolled.free)
     builder = Builder(rest)
-    outputs = builder.copied(asked.circuit, [0] * len(asked.free) + [2 * (1 + i) for i in range(rest)])
-    return replace(asked, circuit=builder.built(outputs), free=())
+    outputs = builder.copied(unrolled.circuit, [0] * len(unrolled.free) + [2 * (1 + i) for i in range(rest)])
+    return replace(unrolled, circuit=builder.built(outputs), free=())
 
 
-def _differs_at_random(asked: Asked, rest: Asked) -> bool:
-    words = np.random.default_rng(0).integers(0, 1 << 64, (asked.circuit.n_inputs, _TRIED), np.uint64)
-    ours, theirs = asked.circuit.evaluated(words), rest.circuit.evaluated(words[len(asked.free) :])
+def _differs_at_random(unrolled: Unrolled, rest: Unrolled) -> bool:
+    words = np.random.default_rng(0).integers(0, 1 << 64, (unrolled.circuit.n_inputs, _TRIED), np.uint64)
+    ours, theirs = unrolled.circuit.evaluated(words), rest.circuit.evaluated(words[len(unrolled.free) :])
     return any(not np.array_equal(ours[name], theirs[name]) for name in ours)

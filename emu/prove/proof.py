@@ -26,7 +26,7 @@ from emu.prove.free import without_needless
 from emu.prove.outcome import Answer, Outcome, inputs_in_words
 from emu.prove.reference import MODULE, OFFERED, Judging, judge_of
 from emu.prove.search import Search
-from emu.prove.unit import RANDOM, Asked, Unit, asked_of, other_inputs, right_latency
+from emu.prove.unit import RANDOM, Unit, Unrolled, other_inputs, right_latency, unrolled_of
 from emu.prove.wrong import Given, Others, Wrong, differing, explained
 from emu.testing.vectors import Description, Vectors, make_vectors
 from emu.testing.vectors.conventions import with_canonical_nans
@@ -87,28 +87,28 @@ def prove(proof: Proof) -> Outcome:
     netlist = netlist_of(proof.unit.sources)
     # the time in which the sources are read does not count
     deadline = Deadline.after(proof.limit_s)
-    asked = without_needless(asked_of(proof.unit, netlist, d), proof.limit_s / FREE_SHARE)
-    outcome = _Prover(proof, netlist, asked, deadline).run()
+    unrolled = without_needless(unrolled_of(proof.unit, netlist, d), proof.limit_s / FREE_SHARE)
+    outcome = _Prover(proof, netlist, unrolled, deadline).run()
     return replace(outcome, seconds=time.monotonic() - began)
 
 
 class _Prover:
     """The steps of one proof."""
 
-    def __init__(self, proof: Proof, netlist: Netlist, asked: Asked, deadline: Deadline) -> None:
-        self._proof, self._netlist, self._asked, self._deadline = proof, netlist, asked, deadline
+    def __init__(self, proof: Proof, netlist: Netlist, unrolled: Unrolled, deadline: Deadline) -> None:
+        self._proof, self._netlist, self._unrolled, self._deadline = proof, netlist, unrolled, deadline
         self._description = proof.description.model_copy(update={"count": TRIED})
-        self._all = inputs_in_words(asked.n_bits)
+        self._all = inputs_in_words(unrolled.n_bits)
 
     def run(self) -> Outcome:
-        d, asked = self._description, self._asked
+        d, unrolled = self._description, self._unrolled
         # the definition takes operands alone; values of free inputs need the miter
-        by_definition = asked.n_bits <= MOST_DEFINED and not asked.free
+        by_definition = unrolled.n_bits <= MOST_DEFINED and not unrolled.free
         if not by_definition and d.operation not in OFFERED:
             raise ConfigError(
-                f"`operation` must be one of {', '.join(OFFERED)} for {asked.n_bits} bits of operands, got "
+                f"`operation` must be one of {', '.join(OFFERED)} for {unrolled.n_bits} bits of operands, got "
                 f"{d.operation}: others are compared input by input, up to {MOST_DEFINED} bits"
-                f"{' and without inputs of other cycles' if asked.free else ''}; choose narrower formats"
+                f"{' and without inputs of other cycles' if unrolled.free else ''}; choose narrower formats"
             )
         vectors = make_vectors(d)
         if by_definition:
@@ -141,16 +141,16 @@ class _Prover:
         """Return an input by its number, with the definition's result."""
         columns = dict[str, Codes]()
         # the last operand has the lowest bits of the number
-        for name, width in reversed([*self._asked.bits.items()]):
+        for name, width in reversed([*self._unrolled.bits.items()]):
             columns = {name: np.array([number & ((1 << width) - 1)], np.uint64)} | columns
             number >>= width
         return self._answered(columns)
 
     def _all_vectors(self) -> Vectors:
         """Return all inputs, up to 2**20, with the definition's results."""
-        numbers, columns = np.arange(1 << self._asked.n_bits, dtype=np.uint64), dict[str, Codes]()
-        shift = self._asked.n_bits
-        for name, width in self._asked.bits.items():
+        numbers, columns = np.arange(1 << self._unrolled.n_bits, dtype=np.uint64), dict[str, Codes]()
+        shift = self._unrolled.n_bits
+        for name, width in self._unrolled.bits.items():
             shift -= width
             columns[name] = (numbers >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         return self._answered(columns)
@@ -169,27 +169,27 @@ class _Prover:
         """Return the number of a vector among all inputs of the miter, its free bits 0."""
         number = 0
         for name, codes in self._columns(vectors).items():
-            number = number << self._asked.bits[name] | int(codes[index])
+            number = number << self._unrolled.bits[name] | int(codes[index])
         # free inputs are the lowest bits, so all their values come one after the other for each input
-        return number << len(self._asked.free)
+        return number << len(self._unrolled.free)
 
     def _given(self, vectors: Vectors, free: int = 0) -> Given:
         """Return what the unit gives; `free` are the inputs that are no operand, bit by bit."""
         words = self._words(vectors)
-        for bit in range(len(self._asked.free)):
+        for bit in range(len(self._unrolled.free)):
             words[bit] = ALL_ONES if free >> bit & 1 else 0
-        out, count = self._asked.circuit.evaluated(words), vectors.results.size
+        out, count = self._unrolled.circuit.evaluated(words), vectors.results.size
         return Given(codes_of(out["given"], count), codes_of(out["given_flags"], count))
 
     def _words(self, vectors: Vectors) -> Words:
         columns = self._columns(vectors)
         # inputs of the circuit: free ones, then the last operand's bits, the first operand's last
-        rows = [words_of(columns[name], width) for name, width in reversed([*self._asked.bits.items()])]
-        free = np.zeros((len(self._asked.free), rows[0].shape[1]), np.uint64)
+        rows = [words_of(columns[name], width) for name, width in reversed([*self._unrolled.bits.items()])]
+        free = np.zeros((len(self._unrolled.free), rows[0].shape[1]), np.uint64)
         return np.concatenate([free, *rows])
 
     def _differing(self, vectors: Vectors, given: Given) -> NDArray[np.bool_]:
-        return differing(*self._comparable(vectors, given), self._asked.flags)
+        return differing(*self._comparable(vectors, given), self._unrolled.flags)
 
     def _comparable(self, vectors: Vectors, given: Given) -> tuple[Vectors, Given]:
         """Return what is wanted and what is given, each NaN of both the canonical one if any NaN will do."""
@@ -202,12 +202,12 @@ class _Prover:
     def _miter(self, vectors: Vectors) -> Circuit:
         """Return the circuit whose output `bad` is 1 where the unit is wrong."""
         judge = self._judge(vectors)
-        asked = self._asked
-        builder = Builder(asked.circuit.n_inputs)
-        inputs = [2 * (1 + i) for i in range(asked.circuit.n_inputs)]
-        given = builder.copied(asked.circuit, inputs)
-        at, named = asked.circuit.n_inputs, {"given": given["given"], "given_flags": given["given_flags"]}
-        for name, width in asked.bits.items():
+        unrolled = self._unrolled
+        builder = Builder(unrolled.circuit.n_inputs)
+        inputs = [2 * (1 + i) for i in range(unrolled.circuit.n_inputs)]
+        given = builder.copied(unrolled.circuit, inputs)
+        at, named = unrolled.circuit.n_inputs, {"given": given["given"], "given_flags": given["given_flags"]}
+        for name, width in unrolled.bits.items():
             at -= width
             named[name] = tuple(inputs[at : at + width])
         # inputs that the judge does not read stay constant 0
@@ -219,7 +219,7 @@ class _Prover:
 
     def _judge(self, vectors: Vectors) -> Netlist:
         """Return the reference with its comparison, after golden vectors have shown that it is the definition."""
-        judging = Judging(self._proof.any_nan, self._asked.flags)
+        judging = Judging(self._proof.any_nan, self._unrolled.flags)
         with tempfile.TemporaryDirectory(prefix="emu-prove-") as name:
             path = Path(name) / "judge.sv"
             path.write_text(judge_of(self._description, judging), encoding="utf-8")
@@ -237,30 +237,30 @@ class _Prover:
 
     def _proved(self, how: str) -> Outcome:
         lines = [f"proved for all {self._all} inputs: {how}"]
-        return Outcome(Answer.PROVED, self._asked.n_bits, tuple(lines), how=how)
+        return Outcome(Answer.PROVED, self._unrolled.n_bits, tuple(lines), how=how)
 
     def _differs(
         self, number: int, vectors: Vectors, how: str, *, is_smallest: bool, count: int | None = None
     ) -> Outcome:
         """Explain a wrong input with the definition's answer, beside those golden vectors that are wrong, too."""
-        free = number & ((1 << len(self._asked.free)) - 1)
-        at = self._vectors_at(number >> len(self._asked.free))
+        free = number & ((1 << len(self._unrolled.free)) - 1)
+        at = self._vectors_at(number >> len(self._unrolled.free))
         wanted, given = self._comparable(at, self._given(at, free))
         # the definition has the last word: a wrong input of the miter must be wrong by it, too
-        assert differing(wanted, given, self._asked.flags).all(), "the input is right"
-        wrong = Wrong(wanted, given, self._asked.flags, is_smallest, count)
+        assert differing(wanted, given, self._unrolled.flags).all(), "the input is right"
+        wrong = Wrong(wanted, given, self._unrolled.flags, is_smallest, count)
         cause = self._depends()
         others = None if cause else Others(*self._comparable(vectors, self._given(vectors)))
         finding = explained(wrong, others, self._all, cause)
         operands = tuple(int(codes[0]) for codes in self._columns(at).values())
         return Outcome(
-            Answer.DIFFERS, self._asked.n_bits, finding.lines, operands, is_smallest, finding.causes, how
+            Answer.DIFFERS, self._unrolled.n_bits, finding.lines, operands, is_smallest, finding.causes, how
         )  # fmt: skip
 
     def _depends(self) -> str | None:
         """Return what else the outputs depend on than the operands of one cycle and free ports; None for nothing."""
         # undefined bits, registers and operands of other cycles are causes
-        names = other_inputs(self._proof.unit, self._asked)
+        names = other_inputs(self._proof.unit, self._unrolled)
         if not names:
             return None
         cause = f"outputs that depend on {' and '.join(names)}"
@@ -271,7 +271,7 @@ class _Prover:
 
     def _leading(self) -> list[int]:
         """Return the inputs that are signs and exponents of floats."""
-        at, leading = self._asked.circuit.n_inputs, list[int]()
+        at, leading = self._unrolled.circuit.n_inputs, list[int]()
         for fmt in self._description.operand_formats:
             at -= fmt.width_bits
             if isinstance(fmt, Float):
@@ -284,7 +284,7 @@ class _Prover:
         if search.wrong is not None:
             return self._differs(search.wrong, vectors, how, is_smallest=False)
         # in inputs of operands: only whole ones, with all values of the free inputs, count
-        below, free = end.start >> len(self._asked.free), len(self._asked.free)
+        below, free = end.start >> len(self._unrolled.free), len(self._unrolled.free)
         done = below + (end.right >> free)
         lines = [f"not proved within {self._proof.limit_s:g} s: {how}"]
         lines.append(f"proved for {done:,} of {self._all} inputs" if done else f"of {self._all} inputs none is proved")
@@ -295,7 +295,7 @@ class _Prover:
         lines.append(
             f"{vectors.results.size:,} golden vectors are right; give more time with --limit, or narrower formats"
         )
-        return Outcome(Answer.NOT_PROVED, self._asked.n_bits, tuple(lines), how=how)
+        return Outcome(Answer.NOT_PROVED, self._unrolled.n_bits, tuple(lines), how=how)
 
 
 def _outputs_of(netlist: Netlist, names: tuple[str, ...]) -> Circuit:

@@ -33,7 +33,7 @@ class Search:
         leading: inputs that make the circuit simple once they are known.
         wrong: the smallest input known so far for which the output is 1.
         solved: blocks that the solver decided.
-        looked_at: inputs of blocks that were looked at one by one.
+        evaluated: inputs that were evaluated, one by one.
         gave_up: blocks that the solver did not decide in time.
     """
 
@@ -41,7 +41,7 @@ class Search:
     leading: Sequence[int] = ()
     wrong: int | None = None
     solved: int = 0
-    looked_at: int = 0
+    evaluated: int = 0
     gave_up: int = 0
 
     def first(self, circuit: Circuit, prefix: int = 0) -> int | None:
@@ -61,24 +61,24 @@ class Search:
             return None
         # inputs of a half keep their numbers, for the highest ones are cut off: `leading` stays valid
         blocks = Blocks(circuit, bad, self.leading) if circuit.n_inputs <= MOST_LOOKED_AT else None
-        looking_s = self._looking_s(blocks, circuit, start)
-        if blocks is not None and looking_s <= LOOKED_AT_S:
-            return self._look(blocks, start)
+        evaluating_s = self._evaluating_s(blocks, circuit, start)
+        if blocks is not None and evaluating_s <= LOOKED_AT_S:
+            return self._evaluate(blocks, start)
         # with a wrong input known in the block, the solver could only find another: the smallest must be sought
         if not self._has_wrong_in(start, circuit.n_inputs):
-            decided, model = self._solve(circuit, bad, looking_s)
+            decided, model = self._solve(circuit, bad, evaluating_s)
             if decided and model is None:
                 return None
             if model is not None:
                 self.wrong = start + model
-                looking_s = self._looking_s(blocks, circuit, start)
+                evaluating_s = self._evaluating_s(blocks, circuit, start)
         if self.deadline.left_s <= 0:
             raise OutOfTime(start)
-        if blocks is not None and self._can_look(looking_s):
-            return self._look(blocks, start)
+        if blocks is not None and self._can_evaluate(evaluating_s):
+            return self._evaluate(blocks, start)
         return self._halves(circuit, prefix)
 
-    def _looking_s(self, blocks: Blocks | None, circuit: Circuit, start: int) -> float:
+    def _evaluating_s(self, blocks: Blocks | None, circuit: Circuit, start: int) -> float:
         """Return about how long all inputs of a block take, up to one that is known to be wrong."""
         if blocks is None:
             return math.inf
@@ -88,32 +88,32 @@ class Search:
         # an estimate: blocks come in the order of their smallest inputs, not one input after the other
         return blocks.seconds() * (self.wrong - start + 1) / (1 << circuit.n_inputs)
 
-    def _can_look(self, looking_s: float) -> bool:
-        return looking_s <= LOOKED_AT_SHARE * self.deadline.left_s
+    def _can_evaluate(self, evaluating_s: float) -> bool:
+        return evaluating_s <= LOOKED_AT_SHARE * self.deadline.left_s
 
     def _has_wrong_in(self, start: int, bits: int) -> bool:
         return self.wrong is not None and start <= self.wrong < start + (1 << bits)
 
-    def _look(self, blocks: Blocks, start: int) -> int | None:
+    def _evaluate(self, blocks: Blocks, start: int) -> int | None:
         try:
             at = blocks.first(self.deadline)
         except OutOfTime as end:
-            self.looked_at += end.right
+            self.evaluated += end.right
             if end.wrong is not None:
                 self.wrong = start + end.wrong
             # all inputs before this block were proved, since blocks are searched in order
             raise OutOfTime(start, end.right) from None
-        self.looked_at += blocks.inputs if at is None else at + 1
+        self.evaluated += blocks.inputs if at is None else at + 1
         return None if at is None else start + at
 
-    def _solve(self, circuit: Circuit, bad: int, looking_s: float) -> tuple[bool, int | None]:
+    def _solve(self, circuit: Circuit, bad: int, evaluating_s: float) -> tuple[bool, int | None]:
         """Return whether the solver ended in its share of the time, and a model if there is one.
 
         Its share is a third of what is left, or less if all inputs can be looked at: a quarter of that.
         """
         share = self.deadline.left_s / 3
-        if self._can_look(looking_s):
-            share = min(share, looking_s / 4)
+        if self._can_evaluate(evaluating_s):
+            share = min(share, evaluating_s / 4)
         share = max(share, min(LEAST_SOLVER_S, self.deadline.left_s), 0.1)
         try:
             model = model_of(circuit, bad, share)
@@ -137,8 +137,8 @@ class Search:
         parts = list[str]()
         if self.solved:
             parts.append(f"{self.solved} block{'s' * (self.solved > 1)} by SAT")
-        if self.looked_at:
-            parts.append(f"{self.looked_at:,} inputs each by evaluation")
+        if self.evaluated:
+            parts.append(f"{self.evaluated:,} inputs each by evaluation")
         if self.gave_up:
             parts.append(f"{self.gave_up} block{'s' * (self.gave_up > 1)} that SAT did not decide")
         return f"{yosys.version()}, " + (", ".join(parts) or "structure alone")

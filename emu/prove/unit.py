@@ -65,7 +65,7 @@ def ports_of(text: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Unrolled:
     """A unit's outputs as a function of its operands.
 
     Attributes:
@@ -87,7 +87,7 @@ class Asked:
         return sum(self.bits.values())
 
 
-def asked_of(unit: Unit, netlist: Netlist, description: Description) -> Asked:
+def unrolled_of(unit: Unit, netlist: Netlist, description: Description) -> Unrolled:
     """Return a unit's outputs as a function of its operands.
 
     Raises:
@@ -109,10 +109,10 @@ def right_latency(unit: Unit, netlist: Netlist, description: Description) -> int
     return None
 
 
-def other_inputs(unit: Unit, asked: Asked) -> list[str]:
+def other_inputs(unit: Unit, unrolled: Unrolled) -> list[str]:
     """Return what the outputs depend on besides the operands of one cycle and the ports that are free, each once."""
     free = tuple(name + _OF_CYCLE for name, role in unit.ports.items() if role == FREE)
-    return [name for name in dict.fromkeys(asked.free) if not name.startswith(free)]
+    return [name for name in dict.fromkeys(unrolled.free) if not name.startswith(free)]
 
 
 def _driven(role: str) -> int | None:
@@ -224,7 +224,7 @@ class _Frees:
         return 2 * len(self.names)
 
 
-def _unrolled(unit: Unit, netlist: Netlist, wanted: Mapping[str, int], latency: int) -> Asked:
+def _unrolled(unit: Unit, netlist: Netlist, wanted: Mapping[str, int], latency: int) -> Unrolled:
     frees, roles = _Frees(), unit.ports
     # the first inputs: registers, then what each cycle brings; operands come behind all of them
     state = [frees.input("what registers held before") for _ in netlist.registers]
@@ -303,7 +303,7 @@ def _outputs(unit: Unit, netlist: Netlist, out: Mapping[str, tuple[int, ...]]) -
 
 def _with_needed(
     builder: Builder, given: list[int], flags: list[int], mask: int, names: Sequence[str], wanted: Mapping[str, int]
-) -> Asked:
+) -> Unrolled:
     """Return the outputs as a function of operands, and of those other inputs that they depend on."""
     whole = builder.built({"given": given, "given_flags": flags})
     bits = [bit for bits in whole.outputs.values() for bit in bits]
@@ -314,4 +314,4 @@ def _with_needed(
     small = Builder(len(needed) + total)
     inputs = [renumbered.get(i, 0) for i in range(len(names))] + [2 * (1 + len(needed) + i) for i in range(total)]
     circuit = small.built(small.copied(whole, inputs))
-    return Asked(circuit, dict(wanted), tuple(names[i] for i in needed), mask)
+    return Unrolled(circuit, dict(wanted), tuple(names[i] for i in needed), mask)

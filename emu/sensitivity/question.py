@@ -205,7 +205,7 @@ def changes_of(
     for layer, role in sorted(chosen, key=lambda tensor: (names.index(tensor[0]), ROLES.index(tensor[1]))):
         own = own_format(policy, layer, role)
         passes = passing_on(layer, role, names, written)
-        texts = _formats(own, options, range_of(seen.get((layer, role))), is_trained=question.trained is None)
+        texts = _formats(own, options, range_of(seen.get((layer, role))), in_training=question.trained is None)
         changes += [Change(layer, role, passes, str(own), text) for text in texts]
     if not changes:
         raise ConfigError(
@@ -219,14 +219,14 @@ def _is_chosen(layer: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatchcase(layer, glob) for glob in globs)
 
 
-def _formats(own: Any, options: SensitivityOptions, measured: int | None, *, is_trained: bool) -> list[str]:
+def _formats(own: Any, options: SensitivityOptions, measured: int | None, *, in_training: bool) -> list[str]:
     """Return the texts of the formats that are tried for a tensor, the widest first."""
     if options.formats:
         texts = [str(parse_number(text)) for text in options.formats]
         # given formats are tried even if they are wider
         return [text for text in dict.fromkeys(texts) if text != str(own)]
     widths = sorted({width for width in options.bits if width < own.width_bits}, reverse=True)
-    if isinstance(own, DynamicFixed) and is_trained:
+    if isinstance(own, DynamicFixed) and in_training:
         # in a training the control loop places the point; an evaluation has none, and the point is taken from the
         # registers
         return [str(replace(own, width_bits=width)) for width in widths]

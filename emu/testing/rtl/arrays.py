@@ -49,7 +49,7 @@ class Operands:
     def columns(self, bench: Bench) -> dict[str, Codes]:
         """Return the codes by the letter of their file."""
         # `bench.inputs` lists the operands first, in the order of `codes`, then the random bits
-        letters = [row.letter for row in bench.inputs if row.letter != "rbits"]
+        letters = [row.file for row in bench.inputs if row.file != "rbits"]
         given = dict(zip(letters, self.codes, strict=True))
         return given if self.rbits is None else {**given, "rbits": self.rbits}
 
@@ -65,7 +65,7 @@ class Operands:
         return Operands(codes, codes[0].shape[:1], self.are_codes, None if self.rbits is None else self.rbits[indices])
 
 
-def sums_of(bench: Bench) -> int:
+def n_factors(bench: Bench) -> int:
     """Return how many operands, from the first on, have an axis of terms: none, or the factors, at most two."""
     ins = list(bench.ins.values())
     # a third operand of a sum is an addend, which has no terms
@@ -85,11 +85,11 @@ def operands_of(bench: Bench, arrays: Sequence[Any], rbits: Any) -> Operands:
     given = [np.asarray(x) for x in arrays]
     are_codes = all(x.dtype.kind == "u" for x in given)
     codes = [_codes(name, port.format, x) for (name, port), x in zip(ins.items(), given, strict=True)]
-    sums = sums_of(bench)
+    sums = n_factors(bench)
     depth = _depth(bench, codes[:sums])
     # the axis of terms does not broadcast: it must be the same for both factors
     batches = [x.shape[:-1] if i < sums else x.shape for i, x in enumerate(codes)]
-    has_random = any(row.letter == "rbits" for row in bench.inputs)
+    has_random = any(row.file == "rbits" for row in bench.inputs)
     if has_random != (rbits is not None):
         raise FormatError(
             f"`rbits` must {'hold random bits for each result' if has_random else 'be left out: no port takes them'}, "
@@ -151,14 +151,14 @@ def hard_operands(bench: Bench, count: int, depth: int | None = None, seed: int 
         seed: of the operands.
     """
     ins = list(bench.ins.values())
-    sums = sums_of(bench)
+    sums = n_factors(bench)
     depth = depth or ins[0].terms * (4 if bench.is_serial else 1)
     codes = tuple(
         # operations have at most three operands, and random bits are the fourth stream: no two seeds share one
         hard_codes(port.format, Places.of(seed * 4 + i, (count, depth) if i < sums else (count,)))
         for i, port in enumerate(ins)
     )
-    widths = [row.width_bits for row in bench.inputs if row.letter == "rbits"]
+    widths = [row.width_bits for row in bench.inputs if row.file == "rbits"]
     rbits = Places.of(seed * 4 + 3, (count,)).noise(1) >> np.uint64(64 - widths[0]) if widths else None
     return Operands(codes, (count,), are_codes=True, rbits=rbits)
 

@@ -59,7 +59,7 @@ class Input:
 
     Attributes:
         port: name of the port.
-        letter: of its file, `a.hex`.
+        file: name of its file, without the ending: a letter, or rbits.
         width_bits: bits of one number.
         terms: numbers in the port.
         first_is_low: whether the first of them has the lowest bits.
@@ -68,7 +68,7 @@ class Input:
     """
 
     port: str
-    letter: str
+    file: str
     width_bits: int
     terms: int
     first_is_low: bool

@@ -11,7 +11,7 @@ import numpy as np
 
 from emu._paths import from_here
 from emu.errors import ConfigError, RtlError
-from emu.testing.rtl.arrays import Operands, sums_of
+from emu.testing.rtl.arrays import Operands, n_factors
 from emu.testing.rtl.bench import BACK_TO_BACK, HELD, STALLS, Bench
 from emu.testing.rtl.manners import between
 from emu.testing.rtl.pictures import fault_of
@@ -100,12 +100,12 @@ def require_fitting(bench: Bench, d: Description) -> None:
             f"results of the vectors must be those of {bench.top}, {', '.join(outs)}, got {', '.join(results)}"
             f"{more or '; make others'}"
         )
-    if d.operation == "matmul" and sums_of(bench) == 0 and d.depth != 1:
+    if d.operation == "matmul" and n_factors(bench) == 0 and d.depth != 1:
         raise ConfigError(
             f"sums of the vectors must have the one term of {bench.top}, got {d.depth}; describe the port with `terms`"
         )
     terms = next(iter(bench.ins.values())).terms
-    if d.operation != "matmul" and sums_of(bench):
+    if d.operation != "matmul" and n_factors(bench):
         raise ConfigError(f"vectors of {bench.top} must be of matmul, got {d.operation}: its ports hold terms of sums")
     if d.depth % terms or (not bench.is_serial and d.depth != terms):
         raise ConfigError(
@@ -117,7 +117,7 @@ def require_fitting(bench: Bench, d: Description) -> None:
             raise ConfigError(
                 f"`rounding` of the vectors must be a mode of port {name}, {known}, got {d.stage.rounding.value}"
             )
-    if d.is_stochastic != any(row.letter == "rbits" for row in bench.inputs):
+    if d.is_stochastic != any(row.file == "rbits" for row in bench.inputs):
         raise ConfigError(
             "vectors with random bits need a port for them, and such a port such vectors, got "
             f"{d.stage.rounding.value} for {bench.top}; describe the port as RandomBits(width), or leave it out"

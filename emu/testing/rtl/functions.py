@@ -12,7 +12,7 @@ from emu.datapath import Flags, Mac, OutputStage, Rounding
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format, parse_number
 from emu.testing.contract.case import ELEMENTWISE, OPERATIONS
-from emu.testing.rtl.arrays import sums_of
+from emu.testing.rtl.arrays import n_factors
 from emu.testing.rtl.ports import FLAG_BITS, INFINITE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def function_of(
     stage, product = OutputStage.of(out, rounding, overflow), mac or Mac()
     several = len(bench.outs) > 1
     *named, written = _format_names(operation)
-    has_random = any(row.letter == "rbits" for row in bench.inputs)
+    has_random = any(row.file == "rbits" for row in bench.inputs)
 
     def require(name: str, asked: Any, ours: Any) -> None:
         if asked is not None and asked != ours:
@@ -123,7 +123,7 @@ def _sums(unit: Unit, operands: tuple[Any, ...], addend: Any) -> tuple[Any, ...]
         a, b = a[..., :, None, :], b[..., None, :, :]
     terms = next(iter(bench.ins.values())).terms
     size = a.shape[-1]
-    if sums_of(bench) == 0:
+    if n_factors(bench) == 0:
         if size != 1:
             raise NotImplementedError(f"{bench.top} adds no terms")
         a, b = a[..., 0], b[..., 0]

@@ -74,7 +74,7 @@ def words_of(plan: Bench, operands: Operands) -> list[tuple[str, list[int]]]:
     rows: list[tuple[str, list[int]]] = []
     for entry in plan.inputs:
         # (n, depth) becomes one vector after the other, its terms in order
-        codes: Iterable[int] = given[entry.letter].reshape(-1).tolist()
+        codes: Iterable[int] = given[entry.file].reshape(-1).tolist()
         if entry.terms > 1:
             listed = list(codes)
             groups = (listed[i : i + entry.terms] for i in range(0, len(listed), entry.terms))

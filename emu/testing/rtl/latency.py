@@ -15,8 +15,9 @@ from emu.errors import RtlError
 from emu.testing.rtl.bench import Bench
 from emu.testing.rtl.simulation import Answers
 
-#: Cycles for which operands are held and outputs watched, few at first, more if they do not settle; how many operands.
-WINDOWS, OPERANDS = (48, 400, 2000), 24
+#: Cycles for which operands are held and outputs watched, few at first, more if they do not settle; how many
+#: vectors of them.
+WINDOWS, VECTORS = (48, 400, 2000), 24
 
 
 def watched_latency(bench: Bench, watch: Callable[[int], Answers]) -> int:
@@ -24,7 +25,7 @@ def watched_latency(bench: Bench, watch: Callable[[int], Answers]) -> int:
 
     Args:
         bench: of the unit.
-        watch: returns the outputs of `window + 1` cycles for each of `OPERANDS` vectors.
+        watch: returns the outputs of `window + 1` cycles for each of `VECTORS` vectors.
 
     Raises:
         RtlError: the output never changes, or does not settle.
@@ -43,7 +44,7 @@ def watched_latency(bench: Bench, watch: Callable[[int], Answers]) -> int:
     # outputs that never change in a window may still differ between vectors: then the latency is 0
     if not (changes > 0).any() and not _moves(watch(WINDOWS[0]), WINDOWS[0]):
         raise RtlError(
-            f"results of {bench.top} must depend on its operands, got the same for {OPERANDS}; check the "
+            f"results of {bench.top} must depend on its operands, got the same for {VECTORS}; check the "
             "ports, clock and reset"
         )
     return int(settled.max())
@@ -68,7 +69,7 @@ def _settled(answers: Answers, window: int) -> NDArray[np.int64]:
     changed = (words != words[:, -1:]).any(axis=2)
     # argmax of the reversed cycles is the distance of the last change from the end; the outputs stay from the cycle
     # after it
-    return np.where(changed.any(axis=1), window + 1 - np.argmax(changed[:, ::-1], axis=1), 0) - 0
+    return np.where(changed.any(axis=1), window + 1 - np.argmax(changed[:, ::-1], axis=1), 0)
 
 
 def _moves(answers: Answers, window: int) -> bool:

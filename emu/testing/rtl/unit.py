@@ -22,7 +22,7 @@ from emu.testing.rtl.bench import BACK_TO_BACK, BOUND_CYCLES, HELD, WATCHED, Ben
 from emu.testing.rtl.checking import check_vectors
 from emu.testing.rtl.functions import function_of
 from emu.testing.rtl.handshakes import handshake_of
-from emu.testing.rtl.latency import OPERANDS, watched_latency
+from emu.testing.rtl.latency import VECTORS, watched_latency
 from emu.testing.rtl.manners import Difference, difference
 from emu.testing.rtl.options import UnitOptions, require_known
 from emu.testing.rtl.pictures import fault_of
@@ -146,7 +146,7 @@ class Unit:
         if bench.clock is None:
             cycles = 0
         elif bench.handshake.result is not None:
-            sample = hard_operands(bench, OPERANDS)
+            sample = hard_operands(bench, VECTORS)
             # held: each vector has the unit to itself, so nothing but its own operands decides how long it takes
             answers = self.run(sample, self.how(sample, HELD))
             cycles = int(answers.cycles[0]) if len(set(answers.cycles.tolist())) == 1 else None
@@ -157,7 +157,7 @@ class Unit:
                 )
             cycles = self._stated
         else:
-            sample = hard_operands(bench, OPERANDS)
+            sample = hard_operands(bench, VECTORS)
 
             def watch(window: int) -> Answers:
                 return self.run(sample, replace(self.how(sample, WATCHED), window=window))

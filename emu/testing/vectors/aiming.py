@@ -76,12 +76,12 @@ def code_beside(fmt: Format, number: Number, *, up: bool) -> int:
     return code | fmt.sign_code if negative and (code or fmt.has_negative_zero) else code
 
 
-def _shifted(n: int, up: int, away: bool) -> int:
-    # n * 2**up as an integer, for n >= 0: rounded down or, if `away`, up
-    if up >= 0:
-        return n << up
-    whole = n >> -up
-    return whole + (away and whole << -up != n)
+def _shifted(n: int, shift: int, away: bool) -> int:
+    # n * 2**shift as an integer, for n >= 0: rounded down or, if `away`, up
+    if shift >= 0:
+        return n << shift
+    whole = n >> -shift
+    return whole + (away and whole << -shift != n)
 
 
 def number_of(fmt: Format, code: int) -> Number:
@@ -132,7 +132,7 @@ class Aim:
             self.out = Fixed(min(_digits(self.formats[0]) + 1, MOST_BITS), 0, signed=True)
         self.reach = _reach(description)
         self.bits: list[int] = []
-        self.up: bool | None = None
+        self.away_from_zero: bool | None = None
 
     def operands(self, count: int, bits: Sequence[int] = (), at: Target = "cells") -> tuple[Codes, ...]:
         """Return codes of operands, shapes of `Description.shape_of` for so many vectors.
@@ -164,9 +164,9 @@ class Aim:
                 for half in ((1, 1), (3, 2), (0, 0), (1, 2)):
                     for side in (0, 1, -1):
                         for sign in (1, -1):
-                            self.up = side > 0
+                            self.away_from_zero = side > 0
                             yield self._beside(index, half, FAR, side, sign)
-        self.up = None
+        self.away_from_zero = None
         while True:
             sign = self.random.choice((1, -1))
             # 0 to 2 one dropped bit alone, 3 to 5 the special indices below, 6 to 8 any index
@@ -290,8 +290,8 @@ class Aim:
         return tuple([code] for code in codes)
 
     def _code(self, i: int, number: Number, *, up: bool | None = None) -> int:
-        # which neighbour, if the format does not have the number: `up`, else `self.up`, else either
-        chosen = self.up if up is None else up
+        # which neighbour, if the format does not have the number: `up`, else `self.away_from_zero`, else either
+        chosen = self.away_from_zero if up is None else up
         away = bool(self.random.getrandbits(1)) if chosen is None else chosen
         return code_beside(self.formats[i], number, up=away)
 
@@ -303,8 +303,8 @@ class Aim:
             digits: how many, at most as many as the format has; None: drawn.
         """
         fmt = self.formats[i]
-        bits = fmt.significand_bits if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
-        bits = self.random.randint(1, bits) if digits is None else min(digits, bits)
+        most = _digits(fmt)
+        bits = self.random.randint(1, most) if digits is None else min(digits, most)
         # leading and last digit are 1: an odd number of exactly so many digits
         n = self.random.getrandbits(bits) | 1 | 1 << (bits - 1)
         low, high = _exponents(fmt)

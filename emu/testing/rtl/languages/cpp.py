@@ -17,7 +17,7 @@ def testbench(bench: Bench, dump: str) -> Files:
     columns = [*bench.outs, *(["flags"] if bench.flags else [])]
     marks: dict[str, object] = {
         "TOP": bench.top,
-        "FILES": ", ".join(f"{row.letter}.hex" for row in inputs),
+        "FILES": ", ".join(f"{row.file}.hex" for row in inputs),
         "DUMP": dump,
         "COLUMNS": ", ".join(columns),
         "HANDSHAKE": " ".join([bench.handshake.name, *bench.handshake.names()]),
@@ -29,7 +29,7 @@ def testbench(bench: Bench, dump: str) -> Files:
         "DRAINED_CYCLES": DRAINED_CYCLES,
         "QUEUE": QUEUE,
         **constants(bench),
-        "OPENS": [f'    FILE* const file_{row.letter} = opened("{row.letter}.hex", "r");' for row in inputs],
+        "OPENS": [f'    FILE* const file_{row.file} = opened("{row.file}.hex", "r");' for row in inputs],
         "DRIVES": _drives(bench),
         "RISES": _clock(bench, 1),
         "FALLS": _clock(bench, 0),
@@ -100,13 +100,13 @@ def _clock(bench: Bench, level: int) -> list[str]:
 def _load(row: Input) -> list[str]:
     name, width = port(row.port), row.width_bits
     if row.terms == 1:
-        line = f"set_bits(unit->{name}, 0, {width}, next_code(file_{row.letter}));"
+        line = f"set_bits(unit->{name}, 0, {width}, next_code(file_{row.file}));"
     else:
         # a file lists the first term first
         index = "i" if row.first_is_low else f"({row.terms - 1} - i)"
         line = (
             f"for (int i = 0; i < {row.terms}; ++i) "
-            f"set_bits(unit->{name}, {index} * {width}, {width}, next_code(file_{row.letter}));"
+            f"set_bits(unit->{name}, {index} * {width}, {width}, next_code(file_{row.file}));"
         )
     return [f"        {'if (step == 0) ' if row.once else ''}{line}"]
 

@@ -30,7 +30,7 @@ def testbench(bench: Bench, dump: str) -> Files:
     reads = [f"  wire {vector(ports[name])} {wire(name)};" for name in bench.read()]
     marks: dict[str, object] = {
         "TOP": bench.top,
-        "FILES": ", ".join(f"{row.letter}.hex" for row in bench.inputs),
+        "FILES": ", ".join(f"{row.file}.hex" for row in bench.inputs),
         "DUMP": dump,
         "COLUMNS": ", ".join(columns),
         "HANDSHAKE": " ".join([bench.handshake.name, *bench.handshake.names()]),
@@ -46,7 +46,7 @@ def testbench(bench: Bench, dump: str) -> Files:
             *(f"  reg {vector(ports[name])} {wire(name)};" for name in bench.driven() if name not in bench.ends),
             *reads,
             *(f"  wire {wire(signal.name)};" for signal in bench.watched()),
-            *(f"  integer file_{row.letter};" for row in bench.inputs),
+            *(f"  integer file_{row.file};" for row in bench.inputs),
         ],
         # a concatenation lists the highest bit first: channel 0 comes last
         "ACCEPTS": "{" + ", ".join(_active(s) for s in reversed(bench.accepts)) + "}" if bench.accepts else "~0",
@@ -59,7 +59,7 @@ def testbench(bench: Bench, dump: str) -> Files:
         "FORMAT": " ".join(digits),
         "VALUES": "".join(f", {value}" for value in values),
         "MODES": [line for name, mode in bench.modes.items() for line in _mode(name, mode)],
-        "OPENS": [f'    file_{row.letter} = $fopen("{row.letter}.hex", "r");' for row in bench.inputs],
+        "OPENS": [f'    file_{row.file} = $fopen("{row.file}.hex", "r");' for row in bench.inputs],
         "ZEROS": [
             *(f"    {wire(row.port)} = 0;" for row in bench.inputs),
             *(f"    {wire(name)} = {port.code};" for name, port in bench.constants.items()),
@@ -131,13 +131,13 @@ def _load(row: Input) -> list[str]:
     """Return the lines that read an operand."""
     name, width = wire(row.port), row.width_bits
     if row.terms == 1:
-        reading = [f'ok = $fscanf(file_{row.letter}, "%h", {name});']
+        reading = [f'ok = $fscanf(file_{row.file}, "%h", {name});']
     else:
         # a file lists the first term first
         index = "i" if row.first_is_low else f"({row.terms - 1} - i)"
         reading = [
             f"for (i = 0; i < {row.terms}; i = i + 1) begin",
-            f'  ok = $fscanf(file_{row.letter}, "%h", word);',
+            f'  ok = $fscanf(file_{row.file}, "%h", word);',
             f"  {name}[{index} * {width} +: {width}] = word[{width - 1}:0];",
             "end",
         ]

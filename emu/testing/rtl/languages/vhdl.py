@@ -36,7 +36,7 @@ def testbench(bench: Bench, dump: str) -> Files:
     signals = [name for name in bench.ports if name not in bench.ends]
     marks: dict[str, object] = {
         "TOP": bench.top,
-        "FILES": ", ".join(f"{row.letter}.hex" for row in inputs),
+        "FILES": ", ".join(f"{row.file}.hex" for row in inputs),
         "DUMP": dump,
         "COLUMNS": ", ".join(columns),
         "HANDSHAKE": " ".join([bench.handshake.name, *bench.handshake.names()]),
@@ -62,7 +62,7 @@ def testbench(bench: Bench, dump: str) -> Files:
         "FLAGS": _flags(bench),
         "PARAMETERS": _generic_map(bench),
         "CONNECTIONS": ",\n".join(_connections(bench)),
-        "FILE_DECLARATIONS": [f"    file file_{row.letter} : text;" for row in inputs],
+        "FILE_DECLARATIONS": [f"    file file_{row.file} : text;" for row in inputs],
         "LOADS": [line for row in inputs for line in _load(row)],
         "SCRAMBLES": [line for row in inputs for line in _scramble(row)],
         "WRITES": [
@@ -70,7 +70,7 @@ def testbench(bench: Bench, dump: str) -> Files:
             for i, write in enumerate(writes)
             for line in ([write] if i == 0 else ["      write(row, ' ');", write])
         ],
-        "OPENS": [f'    file_open(file_{row.letter}, "{row.letter}.hex", read_mode);' for row in inputs],
+        "OPENS": [f'    file_open(file_{row.file}, "{row.file}.hex", read_mode);' for row in inputs],
         "ZEROS": [
             *(f"    {wire(row.port)} <= (others => '0');" for row in inputs),
             *(
@@ -163,13 +163,13 @@ def _connections(bench: Bench) -> list[str]:
 def _load(row: Input) -> list[str]:
     name, width = wire(row.port), row.width_bits
     if row.terms == 1:
-        reading = [f"{name} <= next_code(file_{row.letter}, {width});"]
+        reading = [f"{name} <= next_code(file_{row.file}, {width});"]
     else:
         index = "i" if row.first_is_low else f"({row.terms - 1} - i)"
         reading = [
             f"for i in 0 to {row.terms - 1} loop",
             f"  {name}({index} * {width} + {width - 1} downto {index} * {width}) <=",
-            f"    next_code(file_{row.letter}, {width});",
+            f"    next_code(file_{row.file}, {width});",
             "end loop;",
         ]
     if row.once:
