@@ -59,7 +59,7 @@ def simulate_model(model: str, device_name: str, options: SimulateOptions) -> Ou
     # An option that is not given is an empty tuple: `simulate` chooses then.
     counts, batches, bits = (_numbers(f"--{name}", options.get(name)) for name in ("nodes", "batch", "bits"))
     device, out = load_device(device_name), options.get("out")
-    recipe = load_recipe(model, [f"cluster.nodes={max(counts, default=1)}", *(options.get("settings") or [])])
+    recipe = load_recipe(model, _settings(model, counts, options.get("settings") or []))
     table = options.get("cost")
     costs = [cost_of(recipe, device, batch=batch, table=table) for batch in batches or (recipe.training.batch,)]
     cluster = None
@@ -70,6 +70,16 @@ def simulate_model(model: str, device_name: str, options: SimulateOptions) -> Ou
         write_simulation(cluster, costs, out)
     times = _times(cluster) if cluster else [Text("\n" + _NO_CLOCK.format(device=device.name))]
     return Output([*_costs(costs[0]), *times], rows_of(cluster, costs))
+
+
+def _settings(model: str, counts: Sequence[int], given: Sequence[str]) -> list[str]:
+    """Return the settings of `--set` behind a number of nodes, where a valid `[cluster]` needs it."""
+    if counts:
+        # Of several numbers the largest, so that a table may name each of its nodes.
+        return [f"cluster.nodes={max(counts)}", *given]
+    # Keys of a table that the recipe lacks are no valid table without `nodes`.
+    lacks_nodes = any(text.startswith("cluster.") for text in given) and load_recipe(model).cluster is None
+    return ["cluster.nodes=1", *given] if lacks_nodes else [*given]
 
 
 def rows_of(cluster: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dict[str, Any]]:

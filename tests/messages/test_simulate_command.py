@@ -63,6 +63,18 @@ def test_a_folder_has_data_and_a_trace_with_a_process_per_node(tmp_path: Path):
     assert len({event["pid"] for event in events if event["ph"] == "X"}) == 4
 
 
+@pytest.mark.parametrize(("arguments", "nodes"), [
+    (("everything",), [1, 4]),
+    (("everything", "--set", "cluster.nodes=2"), [1, 2]),
+    (("everything", "--set", "cluster.workers=[1,2]", "--set", "cluster.owners=[0]"), [4]),
+    (("mlp", "--set", "cluster.streaming=true"), [1, 2, 4, 8]),
+    (("mlp", "--set", "cluster.nodes=2"), [1, 2]),
+])  # fmt: skip
+def test_without_numbers_of_nodes_they_are_the_recipe_s(arguments: tuple[str, ...], nodes: list[int]):
+    rows = json.loads(run(*arguments, "--device", "k20x-8x", "--json"))
+    assert [row["nodes"] for row in rows] == nodes
+
+
 #: What the label of a line or point of the picture says; a line has the label of its first point.
 LABEL = re.compile(
     r'<path aria-label="nodes: (\d+); speed-up against one device: ([\d.]+); batch, bits: ([\d, ]+); kind: ([a-z -]+)"'
