@@ -85,6 +85,20 @@ def test_residuals_of_workers_are_drawn_and_those_of_owners_stand_in_the_table(t
     assert "as owner" in section.body
 
 
+def test_a_node_that_only_owns_stripes_has_its_residuals_in_the_table_alone(tmp_path):
+    owned = [row for row in RESIDUALS if row["holder"] == "owner"]
+    section = cluster.section(evidence_of(tmp_path, residuals=owned))
+    assert [chart.identifier for chart in section.charts] == ["bytes-chart", "codes-chart"]
+    assert "as owner" in section.body
+    assert "Nothing was held back" not in section.body
+
+
+def test_a_tensor_that_the_node_holds_back_as_owner_alone_is_not_named_in_the_picture(tmp_path):
+    mixed = [row for row in RESIDUALS if (row["tensor"], row["holder"]) != ("fc1.weight", "worker")]
+    chart = chart_of(cluster.section(evidence_of(tmp_path, residuals=mixed)), "residuals-chart")
+    assert chart.label == "Norm of residuals of fc1.bias over 20 steps."
+
+
 def test_bars_of_codes_stand_on_each_other_and_every_level_has_a_mark(tmp_path):
     chart = chart_of(cluster.section(evidence_of(tmp_path)), "codes-chart")
     rows = chart.spec["datasets"]["rows"]

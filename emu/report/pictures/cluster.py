@@ -121,31 +121,35 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     if columns is None:
         return None, None
     names, holders = columns["tensor"].astype(str), columns["holder"].astype(str)
-    peaks: Counter[str] = Counter()
-    for name, norm in zip(names.tolist(), columns["norm"].tolist(), strict=True):
-        if math.isfinite(norm):
-            # A Counter gives 0 for a name that it does not have, and `most_common` then sorts by the peaks.
-            peaks[name] = max(peaks[name], norm)
-    drawn = [name for name, peak in peaks.most_common(_MOST_TENSORS) if peak > 0]
-    if not drawn:
+    norms = columns["norm"].astype(np.float64)
+    if not (norms[np.isfinite(norms)] > 0).any():
         return None, paragraph("Nothing was held back: gradients travelled as they are.")
+    ends = columns["step"] == columns["step"].max()
+    cells = [
+        [name, f"as {holder}", number(float(norm), 4)]
+        for name, holder, norm in zip(names[ends], holders[ends], norms[ends], strict=True)
+    ]
+    all_ends = disclosure("All residuals at the end as a table", table("Held back", ["tensor", "held", "norm"], cells))
+    # The table has residuals of owners as well; the picture is of the gradients that the node computes.
+    as_worker = np.isfinite(norms) & (holders == "worker")
+    peaks: Counter[str] = Counter()
+    for name, norm in zip(names[as_worker].tolist(), norms[as_worker].tolist(), strict=True):
+        # A Counter gives 0 for a name that it does not have, and `most_common` then sorts by the peaks.
+        peaks[name] = max(peaks[name], norm)
+    drawn = [name for name, peak in peaks.most_common(_MOST_TENSORS) if peak > 0]
+    if not drawn:  # a first node that computes no gradients is an owner alone
+        return None, all_ends
     rows: list[dict[str, Any]] = [
         {"step": int(step), "tensor": name, "norm": float(f"{norm:.5g}")}
-        for step, name, holder, norm in zip(columns["step"], names, holders, columns["norm"], strict=True)
-        if name in drawn and holder == "worker" and math.isfinite(norm)
+        for step, name, norm in zip(columns["step"][as_worker], names[as_worker], norms[as_worker], strict=True)
+        if name in drawn
     ]
     last = max(row["step"] for row in rows)
     label = f"Norm of residuals of {', '.join(drawn)} over {integer(last)} steps."
     chart = Chart("residuals-chart", label, _residuals_spec(rows, drawn), _HEIGHT)
-    ends = columns["step"] == columns["step"].max()
-    cells = [
-        [name, f"as {holder}", number(float(norm), 4)]
-        for name, holder, norm in zip(names[ends], holders[ends], columns["norm"][ends], strict=True)
-    ]
     legend = series_legend(drawn, range(len(drawn)))
-    shown = disclosure("All residuals at the end as a table", table("Held back", ["tensor", "held", "norm"], cells))
     return chart, join(
-        [figure("What the first node holds back", legend, chart.placeholder(), reading=_RESIDUALS_READING), shown]
+        [figure("What the first node holds back", legend, chart.placeholder(), reading=_RESIDUALS_READING), all_ends]
     )
 
 
@@ -165,15 +169,15 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     newest = columns["step"] == columns["step"].max()
     codes, bins = columns["code"][newest].astype(np.int64), columns["bin"][newest].astype(np.float64)
     levels, values = columns["level"][newest].astype(np.float64), columns["values"][newest].astype(np.int64)
-    kinds = int(codes.max()) + 1
-    shared = -(-kinds // _MOST_COLOURS)
+    n_codes = int(codes.max()) + 1
+    codes_per_colour = -(-n_codes // _MOST_COLOURS)
     counted: Counter[tuple[float, int]] = Counter()
     for lower, code, count in zip(bins.tolist(), codes.tolist(), values.tolist(), strict=True):
-        # `shared` neighbouring codes make a group, which has a colour: at most _MOST_COLOURS of them.
-        counted[lower, code // shared] += count
+        # Neighbouring codes make a group, which has a colour: at most _MOST_COLOURS of them.
+        counted[lower, code // codes_per_colour] += count
     total = sum(counted.values())
     width = 1 / BINS_PER_RMS
-    names = [_named(group, shared, kinds) for group in range(-(-kinds // shared))]
+    names = [_named(group, codes_per_colour, n_codes) for group in range(-(-n_codes // codes_per_colour))]
     rows: list[dict[str, Any]] = []
     heights: dict[float, float] = {}
     for (lower, group), count in sorted(counted.items()):
@@ -189,7 +193,7 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
         if np.isfinite(levels[codes == code]).all()
     ]
     step = int(columns["step"].max())
-    label = f"Values that {integer(kinds)} codes stood for at step {integer(step)}, of {integer(total)} values."
+    label = f"Values that {integer(n_codes)} codes stood for at step {integer(step)}, of {integer(total)} values."
     chart = Chart("codes-chart", label, _codes_spec(rows, marks, names), _CODES_HEIGHT)
     legend = swatch_legend(dict(zip(names, SERIES_COLOURS, strict=False)), "code")
     shares = [
@@ -202,8 +206,8 @@ def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     return chart, join([figure(title, legend, chart.placeholder(), reading=_CODES_READING), shown])
 
 
-def _named(group: int, shared: int, kinds: int) -> str:
-    first, last = group * shared, min((group + 1) * shared, kinds) - 1
+def _named(group: int, codes_per_colour: int, n_codes: int) -> str:
+    first, last = group * codes_per_colour, min((group + 1) * codes_per_colour, n_codes) - 1
     return str(first) if first == last else f"{first} to {last}"
 
 
