@@ -32,24 +32,28 @@ NO_NUMBER = "\u2013"
 
 
 def percent(share: float) -> str:
-    """Return a share of 1 in percent, with about two significant digits.
+    """Return a share of 1 in percent, with about two significant digits; it may be negative, or more than 1.
 
     Examples:
         >>> percent(0.97), percent(0.0834), percent(0.00004), percent(0.0), percent(0.9999)
         ('97%', '8.3%', '0.004%', '0%', '99.99%')
+        >>> percent(2.0), percent(-0.03)
+        ('200%', '-3%')
     """
     if not math.isfinite(share):
         return "not a number"
+    if share < 0:
+        return f"-{percent(-share)}"
     hundred = share * 100
-    if hundred in (0, 100):
-        return f"{hundred:.0f}%"
+    if hundred == 0:
+        return "0%"
     # Never "100%" of a share that is less: a network that is nearly always right has the missing digits here.
-    if hundred > 99:
+    if 99 < hundred < 100:
         return f"{min(hundred, 99.99):.2f}".rstrip("0").rstrip(".") + "%"
     if hundred >= 10:
         return f"{hundred:.0f}%"
     if hundred >= 0.001:
-        return number(float(f"{hundred:.2g}"), 2) + "%" if hundred < 0.01 else f"{hundred:.2g}%"
+        return f"{hundred:.2g}%"
     return "<0.001%"
 
 

@@ -155,6 +155,8 @@ def with_accuracy(folder: Path, run: str, accuracy: float, classes: int = 10) ->
         ([-0.001, -0.003], "-0.20 points (-1.47 .. +1.07)"),
         ([-0.002], "-0.20 points (one seed)"),
         ([-0.002, -0.002], "-0.20 points (no interval: all seeds are equal)"),
+        # half of it is 12.706 * 0.15 / 2 to each side of -0.075: down to -103 points
+        ([0.0, -0.15], "-0.20 points (no interval: it reaches beyond what is possible)"),
     ],
 )
 def test_a_difference_has_the_interval_of_its_seeds(folder: Path, samples: list[float], note: str):
@@ -190,6 +192,9 @@ def test_a_saving_is_said_of_costs_alone_and_against_the_device_as_it_is(folder:
     build_search_report(folder)
     text = (folder / "report.md").read_text()
     assert "| 2 | 60 uJ (33% less) | +0.00 points |" in text
+    changed(folder, 5, objectives=[2.7e-4, 0.5])
+    build_search_report(folder)
+    assert "| 5 | 270 uJ (200% more) |" in (folder / "report.md").read_text()
 
 
 def test_a_baseline_that_guesses_is_said_on_top_and_nothing_mattered_for_differences_to_it(folder: Path):

@@ -341,6 +341,10 @@ def test_shares_in_percent_never_hide_something_as_nothing_nor_almost_all_as_all
     assert [percent(s) for s in (1e-9, 0.99999, 0.5, 1.0)] == ["<0.001%", "99.99%", "50%", "100%"]
 
 
+def test_shares_in_percent_may_be_negative_or_more_than_all():
+    assert [percent(s) for s in (-0.03, -0.9999, -0.0, 1.5, 2.0)] == ["-3%", "-99.99%", "0%", "150%", "200%"]
+
+
 def history():
     counts = np.array([[1, 0, 2], [0, 3, 0], [4, 0, 0]])
     zeros = np.array([0, 0, 0])

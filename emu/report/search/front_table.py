@@ -62,6 +62,8 @@ def _interval(metric: str, samples: Sequence[float]) -> str:
     if len(samples) < 2:
         return " (one seed)" if samples else ""
     difference = Difference.of(samples)
+    if difference.is_impossible:
+        return " (no interval: it reaches beyond what is possible)"
     if difference.interval is None or not difference.is_statement:
         return " (no interval: all seeds are equal)"
     return f" ({between(*difference.interval)})"
