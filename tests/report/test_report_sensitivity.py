@@ -13,7 +13,7 @@ from test_report_in_a_browser import BROWSER, FRAME, visit
 from emu.errors import ConfigError
 from emu.report.sensitivity import build_sensitivity_report, read_sensitivity
 from emu.report.sensitivity.saving_picture import saving_section
-from emu.report.sensitivity.words import conclusions, header, lost
+from emu.report.sensitivity.words import conclusions, header, lost, saving
 
 in_a_browser = [
     pytest.mark.slow,
@@ -127,6 +127,14 @@ def test_what_wins_together_loses_nothing(tmp_path: Path):
         read_sensitivity(written(folder, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
     )
     assert text.endswith("alone. Together these 1 lose nothing.")
+
+
+def test_formats_that_take_more_energy_save_less_than_nothing(tmp_path: Path):
+    together = [{"column": "8 bits", "tensors": 1, "accuracy": 0.9, "lost": 0.0, "saving": -0.03}]
+    rows = [row("a", "weight", 8, {1: (0.9, 0.9)}, saving=-0.03)]
+    measured = read_sensitivity(written(tmp_path, rows, together=together))
+    assert conclusions(measured)[0].endswith("lose nothing, and add 3% to the energy of an inference.")
+    assert saving(measured.rows[0]) == "-3%"
 
 
 def test_the_page_escapes_what_it_shows_and_says_what_it_does_not_tell(folder: Path):

@@ -95,7 +95,9 @@ def _together(measured: Sensitivity, column: str) -> str:
     if known.saving is None:
         return f" Together these {known.tensors} {lose}."
     energy = f"the energy of {measured.about['energy_of']}"
-    return f" Together these {known.tensors} {lose}, and save {percent(known.saving)} of {energy}."
+    share = percent(abs(known.saving))
+    saved = f"save {share} of {energy}" if known.saving >= 0 else f"add {share} to {energy}"
+    return f" Together these {known.tensors} {lose}, and {saved}."
 
 
 def _gained(gain: float) -> str:
@@ -129,9 +131,7 @@ def answers(row: Row) -> str:
 
 def saving(row: Row) -> str:
     """Return the share of the energy that a change saves."""
-    if row.saving is None:
-        return NO_NUMBER
-    return f"{'-' if row.saving < 0 else ''}{percent(abs(row.saving))}"
+    return NO_NUMBER if row.saving is None else percent(row.saving)
 
 
 def events(row: Row) -> str:
