@@ -10,6 +10,8 @@ from synthetic_run import write_run
 
 import emu
 from emu.report import build_report
+from emu.report.page import asset
+from emu.report.words import percent
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -108,3 +110,19 @@ def test_nothing_sticks_out_on_a_phone(request, tmp_path, name, width):
     document, _, _ = visit(frame, tmp_path, "--allow-file-access-from-files", "--disable-web-security")
     content, shown = map(int, re.search(r'data-widths="(\d+) (\d+)"', document).groups())
     assert content <= shown <= width
+
+
+def test_the_script_writes_shares_as_the_page_does(tmp_path):
+    script = str(asset("page.js"))
+    function = re.search(r"const percent = .*?\n  };", script, re.DOTALL).group()
+    millionths = [
+        0, 5, 10, 12, 99, 1234, 83_400, 504_000, 990_000, 990_049, 991_000, 995_000, 999_900, 999_999, 1_000_000,
+    ]  # fmt: skip
+    path = tmp_path / "percent.html"
+    path.write_text(
+        f"<!doctype html><p></p><script>{function} document.querySelector('p').textContent = "
+        f"{millionths}.map(percent).join(' ')</script>"
+    )
+    document, _, _ = visit(path, tmp_path)
+    shown = re.search(r"<p>(.*)</p>", document).group(1).replace("&lt;", "<").split(" ")
+    assert shown == [percent(parts / 1e6) for parts in millionths]

@@ -36,7 +36,7 @@
   const percent = (parts) => {
     const hundred = parts / 1e4;
     if (parts === 0) return "0%";
-    if (hundred >= 99 && hundred < 100) return `${Math.min(hundred, 99.99).toFixed(2)}%`;
+    if (hundred >= 99 && hundred < 100) return `${Number(Math.min(hundred, 99.99).toFixed(2))}%`;
     if (hundred >= 10) return `${hundred.toFixed(0)}%`;
     return hundred < 0.001 ? "<0.001%" : `${Number(hundred.toPrecision(2))}%`;
   };
