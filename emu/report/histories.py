@@ -34,6 +34,7 @@ class LeadingBits:
         counts: results per interval and leading-bit position, of both signs, shape `(n, positions)`.
         scalars: kind -> results per interval, shape `(n,)`, for `SCALAR_KINDS`.
         ends: exponent above the register's highest position; None if no result can lie above it.
+        starts: exponent of the register's lowest position; None if no result can lie below it.
     """
 
     steps: NDArray[np.int64]
@@ -41,6 +42,7 @@ class LeadingBits:
     counts: NDArray[np.int64]
     scalars: dict[str, NDArray[np.int64]]
     ends: int | None = None
+    starts: int | None = None
 
     def beyond(self, top: int) -> int | None:
         """Return the number of results of magnitude 2**top or more; None if the register's positions end below them."""
@@ -52,10 +54,13 @@ class LeadingBits:
         # or more.
         return int(self.counts[:, max(top - self.lowest, 0) :].sum()) + above
 
-    def below(self, bottom: int) -> int:
-        """Return the number of nonzero results of magnitude below 2**bottom."""
-        # Results under the lowest position of the register count as well, wherever they lie.
-        return int(self.counts[:, : max(bottom - self.lowest, 0)].sum() + self.scalars["below"].sum())
+    def below(self, bottom: int) -> int | None:
+        """Return the number of nonzero results below 2**bottom; None if the register's positions start above them."""
+        under = int(self.scalars["below"].sum())
+        # Results under the register are somewhere below `starts`: in the format or below it.
+        if under and self.starts is not None and self.starts > bottom:
+            return None
+        return int(self.counts[:, : max(bottom - self.lowest, 0)].sum()) + under
 
     def merged(self, most: int) -> LeadingBits:
         """Return the history in at most `most` intervals; neighbouring intervals are added."""
@@ -65,7 +70,7 @@ class LeadingBits:
         scalars = {kind: np.add.reduceat(values, starts) for kind, values in self.scalars.items()}
         # `reduceat` adds from each start up to the next one.
         counts = np.add.reduceat(self.counts, starts, axis=0)
-        return LeadingBits(self.steps[ends], self.lowest, counts, scalars, self.ends)
+        return replace(self, steps=self.steps[ends], counts=counts, scalars=scalars)
 
     def shares(self) -> NDArray[np.float64]:
         """Return the share of each interval's results per position, shape `(n, positions)`."""
@@ -177,25 +182,29 @@ def leading_bits(run: RunData) -> dict[Tensor, LeadingBits]:
     table = run.registers
     if table is None:
         return {}
+    histories: dict[Tensor, LeadingBits] = {}
     rows = rows_of_tensors(table)
-    return {
-        tensor: replace(_leading_bits({name: v[rows[tensor]] for name, v in table.items()}), ends=_end(run, tensor))
-        for tensor in run.in_order(rows)
-    }
+    for tensor in run.in_order(rows):
+        history = _leading_bits({name: values[rows[tensor]] for name, values in table.items()})
+        starts, ends = _positions(run, tensor)
+        histories[tensor] = replace(history, starts=starts, ends=ends)
+    return histories
 
 
-def _end(run: RunData, tensor: Tensor) -> int | None:
-    """Return the exponent above the highest position of a tensor's register; None if all its results fit into it."""
+def _positions(run: RunData, tensor: Tensor) -> tuple[int | None, int | None]:
+    """Return the lowest position of a tensor's register, and the one above the highest; None where all results fit."""
     register = table_of(table_of(run.section("device").get("precision")).get("register"))
     lowest, bins = register.get("lowest"), register.get("bins")
     datapath = run.formats.get(tensor)
     fmt = parse_or_none(datapath.format) if datapath is not None else None
-    # What a register counts "above" may lie in the format only if positions end before the format does. Of fixed point
-    # they do so only if the device names them.
+    # What a register counts outside its positions may lie in the format only if they cover less than the format does.
+    # Of fixed point they do so only if the device names them.
     if isinstance(fmt, Float):  # whose register has 40 positions from its smallest subnormal on (registers.py)
         lowest = fmt.emin - fmt.fraction_bits if lowest is None else lowest
         bins = DEFAULT_FLOAT_BINS if bins is None else bins
-    return lowest + bins if isinstance(lowest, int) and isinstance(bins, int) else None
+    if not isinstance(lowest, int):
+        return None, None
+    return lowest, lowest + bins if isinstance(bins, int) else None
 
 
 def _leading_bits(table: Columns) -> LeadingBits:

@@ -14,10 +14,12 @@ from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
 from emu.report.header import first_finding, header
 from emu.report.histories import LeadingBits, leading_bits
+from emu.report.pictures.all_ranges import section as ranges_section
 from emu.report.pictures.all_ranges import tensor_range
+from emu.report.pictures.leading_bits import section as leading_bits_section
 from emu.report.pictures.leading_bits_panel import panel, summary_of
 from emu.report.range_of_format import range_of
-from emu.report.words import format_in_words, mac_in_words, overflow_in_words, percent
+from emu.report.words import NO_NUMBER, format_in_words, mac_in_words, overflow_in_words, percent
 from emu.training.folders.claim import training_alone
 
 FLAGS = ("overflow", "underflow", "inexact", "invalid", "subnormal", "accumulator_overflow")
@@ -421,6 +423,41 @@ def test_results_above_the_positions_of_a_register_are_beyond_a_format_only_if_b
     assert ("75% beyond the range" in summary) == is_seen
     assert (drawn.above, drawn.seen is None) == ((0.75, False) if is_seen else (0.0, True))
     assert history.merged(1).ends == history.ends
+
+
+@pytest.mark.parametrize(
+    ("fmt", "register", "is_known"),
+    [
+        ("fp16", {}, True),  # positions from 2**-24 on, which is its smallest value
+        ("fp16", {"lowest": -10}, False),
+        ("fp16", {"lowest": -24}, True),
+        ("fix16f8", {"lowest": -6, "bins": 30}, False),
+        ("fix16f8", {"lowest": -9, "bins": 30}, True),
+    ],
+)
+def test_results_below_the_positions_of_a_register_are_below_a_format_only_if_both_start_together(
+    tmp_path, fmt, register, is_known
+):
+    rows = [
+        {"step": 10, "layer": "fc1", "role": "gradient", "kind": kind, "exponent": exponent, "count": count}
+        for kind, exponent, count in (
+            ("positive", 0, 50), ("above", None, 0), ("none", None, 0), ("below", None, 50), ("nonfinite", None, 0),
+            ("total", None, 100),
+        )
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "registers.parquet")
+    device = {"name": "x", "precision": {"register": register}}
+    evidence = run_with(tmp_path, formats=[("fc1", "gradient", fmt, {})], device=device)
+    history = evidence.bits["fc1", "gradient"]
+    summary = panel(evidence, ("fc1", "gradient"), history)["summary"]
+    assert ("50% smaller than anything the format can write." in summary) == is_known
+    assert ("50% lie below the register's positions, so that nothing is known" in summary) == (not is_known)
+    drawn = tensor_range(evidence, ("fc1", "gradient"), history)
+    assert (drawn.above, drawn.seen, drawn.below) == (0.0, (0, 1), 0.5 if is_known else None)
+    cell = "50%" if is_known else NO_NUMBER
+    assert f'data-label="below the range">{cell}</td>' in ranges_section(evidence).body
+    assert f'data-label="below range">{cell}</td>' in leading_bits_section(evidence).body
+    assert history.merged(1).starts == history.starts
 
 
 def test_the_panel_says_how_much_lies_outside_the_range_of_its_format(tmp_path):

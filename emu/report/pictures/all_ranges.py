@@ -62,7 +62,8 @@ class TensorRange:
             register's positions end below results that the format holds.
         bulk: the same for `BULK` of the results.
         above: share of all results beyond the range.
-        below: share of all results that are not zero and below the range.
+        below: share of all results that are not zero and below the range; None if the register's positions start above
+            results that the format holds.
     """
 
     tensor: Tensor
@@ -71,7 +72,7 @@ class TensorRange:
     seen: tuple[int, int] | None
     bulk: tuple[int, int] | None
     above: float
-    below: float
+    below: float | None
 
     @property
     def name(self) -> str:
@@ -104,6 +105,7 @@ def tensor_range(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> Te
     text = datapath.format if datapath else ""
     covered, exponents = _covered(evidence, tensor, text), history.exponents()
     # Without a known format there is no range: then these are the results outside of the register.
+    below: int | None
     above, below = (int(history.scalars[kind].sum()) for kind in ("above", "below"))
     if covered:
         beyond, below = history.beyond(covered[1]), history.below(covered[0])
@@ -119,7 +121,7 @@ def tensor_range(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> Te
         (exponents[0], exponents[1] + 1) if exponents else None,
         _bulk(history) if exponents else None,
         above / total,
-        below / total,
+        None if below is None else below / total,
     )
 
 
@@ -199,7 +201,7 @@ def _rows(ranges: list[TensorRange], low: int) -> list[dict[str, Any]]:
     nothing, roles = (low - 1, low - 1), _in_order({each.tensor[1] for each in ranges})
     # False sorts first: tensors whose headroom is not known come last.
     room = sorted(range(len(ranges)), key=lambda i: (ranges[i].room is None, ranges[i].room or 0))
-    below = sorted(range(len(ranges)), key=lambda i: -ranges[i].below)
+    below = sorted(range(len(ranges)), key=lambda i: -(ranges[i].below or 0.0))
     rows: list[dict[str, Any]] = []
     for i, each in enumerate(ranges):
         bars = {
@@ -238,7 +240,7 @@ def _texts(each: TensorRange) -> dict[str, str]:
         "most": _span(each.bulk),
         "room": NO_NUMBER if each.room is None else str(each.room),
         "over": percent(each.above) if each.covered else NO_NUMBER,
-        "under": percent(each.below) if each.covered else NO_NUMBER,
+        "under": percent(each.below) if each.covered and each.below is not None else NO_NUMBER,
     }
 
 

@@ -119,17 +119,16 @@ def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> l
     covered = range_of(datapath.format if datapath else None)
     total = int(history.scalars["total"].sum())
     seen = history.exponents()
-    beyond = history.beyond(covered.top) if covered else None
-    # Both shares, or neither: without a range, or with a register that ends before it, nothing is known of them.
-    ends = [] if covered is None or beyond is None else [beyond, history.below(covered.bottom)]
-    shares = [percent(count / max(total, 1)) for count in (int(history.scalars["none"].sum()), *ends)]
+    # Without a range nothing lies outside it; of a register that covers less than the range, the share is not known.
+    outside = (history.beyond(covered.top), history.below(covered.bottom)) if covered else (None, None)
+    counts = (int(history.scalars["none"].sum()), *outside)
     return [
         f"{tensor[0]} {tensor[1]}",
         datapath.format if datapath else NO_NUMBER,
         integer(total),
         f"under {power_of_two(seen[1] + 1)}" if seen else NO_NUMBER,
         _median(history),
-        *(shares if ends else [*shares, NO_NUMBER, NO_NUMBER]),
+        *(NO_NUMBER if count is None else percent(count / max(total, 1)) for count in counts),
     ]
 
 

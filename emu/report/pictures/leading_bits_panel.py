@@ -199,13 +199,19 @@ def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool
         )
     beyond, below = history.beyond(covered.top), history.below(covered.bottom)
     if beyond is None:
-        above = percent(int(history.scalars["above"].sum()) / total)
-        return (
-            f"{text} {above} lie above the register's positions, so that nothing is known about their size. {_REMEDY}"
-        )
+        return f"{text} {_unknown(history, 'above')}"
     # The largest result is below 2**(seen + 1), so that many powers of two are free.
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
-    return f"{text} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
+    text = f"{text} {sentence_case(over)}."
+    if below is None:
+        return f"{text} {_unknown(history, 'below')}"
+    return f"{text} {percent(below / total)} smaller than anything the format can write."
+
+
+def _unknown(history: LeadingBits, kind: str) -> str:
+    """Return a sentence about results `above` or `below` positions that cover less than the format."""
+    share = percent(int(history.scalars[kind].sum()) / max(int(history.scalars["total"].sum()), 1))
+    return f"{share} lie {kind} the register's positions, so that nothing is known about their size. {_REMEDY}"
 
 
 def _unseen(history: LeadingBits) -> str:
