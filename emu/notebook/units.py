@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from emu.datapath import Rounding
 from emu.engine import Unit
 from emu.engine.planner import Plan
 from emu.notebook.datapath import mac_drawing
@@ -21,7 +20,7 @@ def _(unit: Unit) -> Html:
         *([("plain operands are", str(unit.inputs))] if unit.inputs is not None else []),
         ("rounding", stage.rounding.value),
         ("overflow", stage.overflow.value),
-        *([("random bits", f"{stage.n_rbits} of {unit.random!r}")] if stage.rounding is Rounding.STOCHASTIC else []),
+        *([("random bits", f"{stage.n_rbits} of {unit.random!r}")] if stage.rounding.draws else []),
         ("adds", f"in the order {unit.mac.order}, {unit.mac.rounding.value}" if not unit.mac.is_exact else "exactly"),
         ("backend", unit.backend),
     ]

@@ -115,6 +115,13 @@ def test_a_unit_shows_its_stage_and_what_it_counted():
     assert all(said in text for said in ("saturate", "stochastic", "24 of Philox", "2 of 7 raised"))
 
 
+@pytest.mark.parametrize("mode", emu.Rounding)
+def test_a_unit_shows_its_random_bits_if_its_rounding_draws_them(mode: emu.Rounding):
+    draws = {"stochastic", "stochastic_nearest_even", "stochastic_nearest_odd", "stochastic_nearest_up"}
+    text = shown(emu.Unit("fix8f4", rounding=mode, backend="reference")).text
+    assert ("24 of Philox" in text) == (mode.value in draws)
+
+
 def test_a_value_shows_numbers_beside_their_bits():
     text = shown(emu.value([[0.5, -1.0]], "fix8f4")).text
     assert all(said in text for said in ("shape (1, 2), float32", "00001000", "11110000"))
