@@ -30,7 +30,7 @@ from emu._config import checked
 from emu._files import read_json
 from emu._tables import arrow_errors, read_parquet
 from emu.errors import ConfigError
-from emu.report.words import ROLES
+from emu.report.words import role_order
 from emu.training.folders.status import is_trained, with_status
 from emu.training.folders.tables import OPTIONAL_TABLES, TABLES, needed_columns
 
@@ -251,8 +251,7 @@ class RunData:
     def in_order(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return tensors sorted by network order, then by role."""
         layers = {name: i for i, name in enumerate(self.layers)}
-        roles = {name: i for i, name in enumerate(ROLES)}
-        return sorted(set(tensors), key=lambda t: (layers.get(t[0], len(layers)), roles.get(t[1], len(roles)), t))
+        return sorted(set(tensors), key=lambda t: (layers.get(t[0], len(layers)), role_order(t[1]), t))
 
     def name(self) -> tuple[str, str]:
         """Return the names of the model and of the device."""

@@ -13,19 +13,26 @@ from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse_number
 from emu.formats.numerals import number, two_digits
 
-#: Roles in the order a reader meets them: forward, backward, update.
-ROLES = ("weight", "bias", "activation", "loss", "error", "gradient", "update", "master")
-
+#: Roles in the order a reader meets them, forward, backward, update, and what each of them is.
 ROLE_MEANINGS = {
     "weight": "weights as the forward and backward passes read them",
     "bias": "biases as the forward pass reads them",
     "activation": "results of the forward pass, handed to the next layer",
     "loss": "softmax, the loss and other statistics",
+    "slope": "derivative of an activation function, by which errors are multiplied",
     "error": "derivative of the loss by a layer's values, handed to the layer before it",
     "gradient": "derivative of the loss by the parameters",
+    "unscaled": "gradients from which the scale of the loss is taken out",
+    "norm": "norms, by which gradients or matrices of an optimiser are divided",
+    "clipped": "gradients that are clipped by their norm",
+    "momentum": "the sum of gradients that an optimiser keeps from step to step",
+    "moment": "means of gradients and of their squares that an optimiser keeps from step to step",
+    "orthogonal": "matrices that the optimiser muon multiplies to make a momentum orthogonal",
     "update": "what the optimiser is about to add to the parameters",
     "master": "the parameters the optimiser keeps, rounded to role weight for the passes",
 }
+
+ROLES = tuple(ROLE_MEANINGS)
 
 #: Text of a table's cell that has no number.
 NO_NUMBER = "\u2013"
@@ -55,6 +62,16 @@ def percent(share: float) -> str:
     if hundred >= 0.001:
         return f"{hundred:.2g}%"
     return "<0.001%"
+
+
+def role_order(role: str) -> tuple[int, str]:
+    """Return a key that sorts roles as a reader meets them; roles of another version of emu come last, by name.
+
+    Examples:
+        >>> sorted(["new", "update", "weight"], key=role_order)
+        ['weight', 'update', 'new']
+    """
+    return (ROLES.index(role) if role in ROLES else len(ROLES), role)
 
 
 def accuracy(share: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pytest
 from synthetic_run import write_run
 
 import emu
+from emu.hardware.precision_table import EVERY_ROLE
+from emu.precision import DERIVED_ROLES
 from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
 from emu.report.header import first_finding, header
@@ -18,8 +21,10 @@ from emu.report.pictures.all_ranges import section as ranges_section
 from emu.report.pictures.all_ranges import tensor_range
 from emu.report.pictures.leading_bits import section as leading_bits_section
 from emu.report.pictures.leading_bits_panel import panel, summary_of
+from emu.report.pictures.noise import section as noise_section
 from emu.report.range_of_format import range_of
-from emu.report.words import NO_NUMBER, format_in_words, mac_in_words, overflow_in_words, percent
+from emu.report.texts.machine import section as machine_section
+from emu.report.words import NO_NUMBER, ROLE_MEANINGS, format_in_words, mac_in_words, overflow_in_words, percent
 from emu.training.folders.claim import training_alone
 
 FLAGS = ("overflow", "underflow", "inexact", "invalid", "subnormal", "accumulator_overflow")
@@ -345,6 +350,25 @@ def test_shares_in_percent_never_hide_something_as_nothing_nor_almost_all_as_all
 
 def test_shares_in_percent_may_be_negative_or_more_than_all():
     assert [percent(s) for s in (-0.03, -0.9999, -0.0, 1.5, 2.0)] == ["-3%", "-99.99%", "0%", "150%", "200%"]
+
+
+def test_every_role_that_a_run_can_write_has_a_place_in_the_glossary():
+    assert set(ROLE_MEANINGS) == {*EVERY_ROLE, *DERIVED_ROLES}
+
+
+def test_the_page_of_a_run_explains_every_role_that_it_writes(tmp_path):
+    roles = ("weight", "slope", "norm", "moment", "orthogonal", "master")
+    section = machine_section(run_with(tmp_path, formats=[("fc1", role, "fp32", {}) for role in reversed(roles)]))
+    glossary = section.body.split("Roles of a tensor")[1].split("</dl>")[0]
+    assert re.findall(r"<dt>(\w+)</dt>", glossary) == [*roles]
+
+
+def test_roles_that_are_measured_and_unknown_ones_look_unlike_in_the_picture_of_noise(tmp_path):
+    roles = ("weight", "bias", "activation", "loss", "error", "gradient", "slope", "another")
+    formats, snr = [("fc1", role, "fp32", {}) for role in roles], [("fc1", role, 20.0) for role in roles]
+    section = noise_section(run_with(tmp_path, formats=formats, snr=snr))
+    colours = section.charts[0].spec["layer"][0]["encoding"]["color"]["scale"]
+    assert len(set(colours["range"])) == len(roles) == len(set(colours["domain"]))
 
 
 def history():

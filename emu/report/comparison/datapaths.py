@@ -9,7 +9,7 @@ from emu.report.comparison.runs import Compared
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section
 from emu.report.run_data import Tensor, TensorFormat
-from emu.report.words import NO_NUMBER, ROLES
+from emu.report.words import NO_NUMBER, role_order
 
 #: Parts of a datapath, in the order of `parts_of`.
 _PARTS = ("format", "rounding", "overflow rule", "unit")
@@ -89,8 +89,7 @@ def _grouped(different: Mapping[Tensor, Datapaths], all_of: Mapping[Tensor, Data
     groups: dict[tuple[str, Datapaths], list[str]] = {}
     for (layer, role), paths in different.items():
         groups.setdefault((role, paths), []).append(layer)
-    rank = {role: i for i, role in enumerate(ROLES)}
-    ordered = sorted(groups.items(), key=lambda group: rank.get(group[0][0], len(rank)))
+    ordered = sorted(groups.items(), key=lambda group: role_order(group[0][0]))
     # Of all tensors, equal ones included: only then is "every layer that has one" true.
     counts = {role: sum(own == role for _, own in all_of) for role, _ in groups}
     return [

@@ -17,7 +17,7 @@ from emu.report.html import Html, disclosure, element, join, table
 from emu.report.page import Section, figure
 from emu.report.range_of_format import range_of
 from emu.report.run_data import Tensor
-from emu.report.words import NO_NUMBER, ROLES, parse_or_none, percent
+from emu.report.words import NO_NUMBER, parse_or_none, percent, role_order
 
 _TITLE = "Every tensor against its format"
 #: Share of the results outside of zero that lie in the thick bar.
@@ -150,7 +150,8 @@ def _controls(ranges: list[TensorRange]) -> Html:
     order = (element("option", name, value=key) for key, name in _ORDERS.items())
     shown, pixels = [each for each in ranges if each.seen], _row_pixels(ranges)
     rows = {_ALL: len(shown)} | {
-        role: sum(each.tensor[1] == role for each in shown) for role in _in_order({each.tensor[1] for each in shown})
+        role: sum(each.tensor[1] == role for each in shown)
+        for role in sorted({each.tensor[1] for each in shown}, key=role_order)
     }
     # The page's script makes the chart as high as the rows of the chosen role.
     role = (element("option", name, value=name, data_height=str(count * pixels)) for name, count in rows.items())
@@ -169,10 +170,6 @@ def _row_pixels(ranges: list[TensorRange]) -> int:
 def _select(title: str, identifier: str, signal: str, *options: Html) -> Html:
     menu = element("select", *options, id=identifier, data_chart="ranges-chart", data_signal=signal)
     return element("label", element("span", title), menu)
-
-
-def _in_order(roles: set[str]) -> list[str]:
-    return [role for role in ROLES if role in roles] + sorted(roles - set(ROLES))
 
 
 def _chart(ranges: list[TensorRange]) -> Chart:
@@ -198,7 +195,7 @@ def _domain(ranges: list[TensorRange]) -> tuple[int, int]:
 def _rows(ranges: list[TensorRange], low: int) -> list[dict[str, Any]]:
     """Return a row for each tensor; a bar that it lacks has no width, beyond the end of the axis."""
     # Marks are clipped at the ends of the axis, so a bar left of `low` is not seen.
-    nothing, roles = (low - 1, low - 1), _in_order({each.tensor[1] for each in ranges})
+    nothing, roles = (low - 1, low - 1), sorted({each.tensor[1] for each in ranges}, key=role_order)
     # False sorts first: tensors whose headroom is not known come last.
     room = sorted(range(len(ranges)), key=lambda i: (ranges[i].room is None, ranges[i].room or 0))
     below = sorted(range(len(ranges)), key=lambda i: -(ranges[i].below or 0.0))

@@ -12,13 +12,15 @@ from emu.report.diagnosis import NOISY_DB
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.words import ROLES, decibels, integer
+from emu.report.words import decibels, integer, role_order
 
 #: Drop from one layer to the next, in dB, that is worth a sentence: the amplitude of the noise grows 3.2 times.
 DROP_DB = 10.0
 _HEIGHT = 330
 #: Part of the height that the slanted names of layers take.
 _NAMES_HEIGHT = 80
+#: Roles of the two passes that are compared; the place of each is that of its colour and shape.
+_MEASURED = ("weight", "bias", "activation", "loss", "error", "gradient", "slope")
 _READING = (
     "Each layer computes once on this device and once in float32, with the same weights and the same batch; the ratio "
     "compares the power of the float32 values with the power of the difference. 20 dB: the error is a tenth of the "
@@ -101,11 +103,9 @@ def _drops(evidence: Evidence) -> Iterator[str]:
 
 def _roles(rows: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
     """Return the roles that are drawn, in reading order, and the index of each among the line styles."""
-    present = {row["role"] for row in rows}
-    known = [role for role in ROLES if role in present]
-    roles = known + sorted(present - set(known))
-    # A role that ROLES does not have, such as `orthogonal` of Muon, shares the last style, that of master.
-    return roles, [ROLES.index(role) if role in ROLES else len(ROLES) - 1 for role in roles]
+    roles = sorted({row["role"] for row in rows}, key=role_order)
+    # Only a run of another version of emu measured other roles: they share the next style.
+    return roles, [_MEASURED.index(role) if role in _MEASURED else len(_MEASURED) for role in roles]
 
 
 def _spec(rows: list[dict[str, Any]]) -> Spec:

@@ -10,7 +10,7 @@ from emu.report.histories import FlagCounts
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.run_data import Tensor
-from emu.report.words import ROLES, integer, percent
+from emu.report.words import integer, percent, role_order
 
 #: Most tensors drawn over time, the worst ones; the table has all.
 MOST_STRIPS = 12
@@ -65,9 +65,7 @@ def _sentence(evidence: Evidence, flag: str) -> str:
 
 def _matrices(evidence: Evidence, charts: list[Chart]) -> list[Html]:
     layers = list(dict.fromkeys(layer for layer, _ in evidence.flags))
-    roles = sorted(
-        {role for _, role in evidence.flags}, key=lambda r: (ROLES.index(r) if r in ROLES else len(ROLES), r)
-    )
+    roles = sorted({role for _, role in evidence.flags}, key=role_order)
     figures: list[Html] = []
     for flag in _FLAGS:
         rows = [

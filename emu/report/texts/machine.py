@@ -13,10 +13,10 @@ from emu.report.page import Section
 from emu.report.run_data import TensorFormat, table_of
 from emu.report.words import (
     ROLE_MEANINGS,
-    ROLES,
     format_in_words,
     mac_in_words,
     overflow_in_words,
+    role_order,
     rounding_in_words,
     sentence_case,
 )
@@ -53,7 +53,7 @@ def _formats(formats: Iterable[TensorFormat]) -> Html:
 
 def _roles(formats: Iterable[TensorFormat]) -> Html:
     present = {tensor.role for tensor in formats}
-    known = [(role, ROLE_MEANINGS[role]) for role in ROLES if role in present]
+    known = [(role, meaning) for role, meaning in ROLE_MEANINGS.items() if role in present]
     return join([element("h3", "Roles of a tensor"), definitions(known, class_="glossary")]) if known else Html("")
 
 
@@ -64,12 +64,11 @@ def _table(formats: list[TensorFormat]) -> Html:
             f"{rounding_in_words(tensor.rounding)}; {overflow_in_words(tensor.overflow, tensor.format)}"
         )
         groups.setdefault((tensor.role, tensor.format, rules), []).append(tensor.layer)
-    rank = {role: i for i, role in enumerate(ROLES)}
     # How many layers have the role at all: a group of all of them is not listed by name.
     all_of = {role: sum(tensor.role == role for tensor in formats) for role in {tensor.role for tensor in formats}}
     rows = [
         [role, fmt, rules, "every layer that has one" if len(layers) == all_of[role] else ", ".join(layers)]
-        for (role, fmt, rules), layers in sorted(groups.items(), key=lambda item: rank.get(item[0][0], len(rank)))
+        for (role, fmt, rules), layers in sorted(groups.items(), key=lambda item: role_order(item[0][0]))
     ]
     shown = table(
         "Format, rounding and overflow by role",
