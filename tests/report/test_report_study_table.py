@@ -1,5 +1,8 @@
 """The table of a study: columns of systems only where they ran, what is missing said."""
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 from emu.report.guessing import is_guess
@@ -7,7 +10,10 @@ from emu.report.study.comparison import Row, _names
 from emu.report.study.difference import Difference
 from emu.report.study.difference_picture import difference_picture
 from emu.report.study.markdown import cells, header, tables
+from emu.report.study.page import _page_of
 from emu.report.study.seeds import remarks
+from emu.training.folders.study_folder import StudyFolder
+from emu.training.study import Grid, Study
 
 
 def row(setting: str = "plain", **given: Any) -> Row:
@@ -79,6 +85,17 @@ def test_a_difference_to_a_baseline_that_guesses_is_no_statement_and_no_failure(
     assert (len(remarks([learned])), remarks([guesses])) == (1, [])
     assert difference_picture("a", [learned])[1]
     assert difference_picture("a", [guesses]) == ("", ())
+
+
+def test_models_whose_names_differ_in_one_sign_have_sections_and_charts_of_their_own(tmp_path: Path):
+    titles = ("a-b", "a_b", "a-b-2", "a.b", "c")
+    study = Study(name="made-up", grid=(Grid(models=("mlp",), devices=("fixed16",), seeds=(1,)),))
+    paired = row(difference=Difference(-0.05, 0.01), paired={1: -0.05, 2: -0.05}, baseline=0.9, chance=0.1)
+    page = _page_of(study, StudyFolder(tmp_path), {title: [(paired, "nothing")] for title in titles})
+    sections = re.findall(r'<section[^>]* id="(model-[^"]*)"', page)
+    assert sections == ["model-a-b", "model-a-b-2", "model-a-b-2-2", "model-a-b-3", "model-c"]
+    specs = json.loads(re.findall(r'<script type="application/json" id="charts">(.*?)</script>', page)[0])
+    assert set(specs) >= {f"differences-{section}" for section in sections}
 
 
 def test_an_accuracy_guesses_up_to_one_and_a_half_times_chance():

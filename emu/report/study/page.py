@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 
 from emu.errors import ConfigError
@@ -75,7 +76,11 @@ def _groups(study: Study, home: StudyFolder) -> dict[str, list[RowWithBreak]]:
 def _page_of(study: Study, home: StudyFolder, groups: dict[str, list[RowWithBreak]]) -> str:
     rows = [row for group in groups.values() for row in group]
     accuracies = accuracy_section([(title, [row for row, _ in group]) for title, group in groups.items()])
-    sections = [accuracies, *(_model(title, group, home.path) for title, group in groups.items()), _failed(rows)]
+    models = [
+        _model(identifier, title, group, home.path)
+        for identifier, (title, group) in zip(_identifiers(groups), groups.items(), strict=True)
+    ]
+    sections = [accuracies, *models, _failed(rows)]
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
     against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
     has_intervals = any(row.seeds > 1 for row, _ in rows)
@@ -117,7 +122,7 @@ def _broken(row: Row) -> str:
     return "nothing" if first is None else str(first)
 
 
-def _model(title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
+def _model(identifier: str, title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
     body: list[list[str]] = []
     names = header([row for row, _ in group])
     for row, broken in group:
@@ -131,11 +136,11 @@ def _model(title: str, group: Sequence[RowWithBreak], folder: Path) -> Section:
         body.append([texts.get(name, NO_NUMBER) for name in names])
     caption = f"{title}: accuracy over seeds, bold where a device fails"
     rows = [row for row, _ in group]
-    picture, charts = difference_picture(f"differences-{_identifier(title)}", rows)
+    picture, charts = difference_picture(f"differences-{identifier}", rows)
     # no column counts as numeric: beside their numbers, cells have words
     grid = table(caption, list(names), body, numeric_from=None, stacks=True)
     parts = [grid, picture, bullets(remarks(rows))]
-    return Section(_identifier(title), title, join(parts), charts)
+    return Section(identifier, title, join(parts), charts)
 
 
 def _failed(rows: Sequence[RowWithBreak]) -> Section | None:
@@ -145,5 +150,12 @@ def _failed(rows: Sequence[RowWithBreak]) -> Section | None:
     return Section("failures", "Runs that failed", bullets(lines)) if lines else None
 
 
-def _identifier(title: str) -> str:
-    return "model-" + "".join(c if c.isalnum() else "-" for c in title)
+def _identifiers(titles: Iterable[str]) -> list[str]:
+    """Return an identifier for each title; where several titles would have the same, the later ones get numbers."""
+    identifiers: list[str] = []
+    for title in titles:
+        plain = "model-" + "".join(c if c.isalnum() else "-" for c in title)
+        # The first of them that no title has: a title may itself end in a number.
+        names = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+        identifiers.append(next(name for name in names if name not in identifiers))
+    return identifiers
