@@ -17,6 +17,7 @@ from emu.hardware import load_device
 from emu.precision import Policy
 from emu.testing.vectors import (
     Description,
+    DumpFinding,
     Reading,
     Vectors,
     count_for_cells,
@@ -46,7 +47,9 @@ UNIT = {
     "mac_rounding": "rounding",
     "mac_overflow": "overflow",
 }
-#: Options of `emu check` that say where operands come from, not how a dump is read or what the unit does.
+#: Options of `emu check` that name files beside the dump.
+_OTHER_FILES = {"statistics_dump", "scales"}
+#: Its options that say where operands come from, not how a dump is read or what the unit does.
 _OF_OPERANDS = ("op", "operands", "rbits", "formats", "out_format", "device", "layer")
 
 
@@ -89,12 +92,12 @@ def of_device(operation: str, device: str, layer: str | None) -> dict[str, Any]:
     """
     if operation != "matmul":
         raise ConfigError(f"`--device` is of matmul, got it for {operation}; give --formats and --out-format")
-    found, name = load_device(device), layer or ""
-    policy = Policy(found.precision)
+    loaded, name = load_device(device), layer or ""
+    policy = Policy(loaded.precision)
     for role in ("activation", "weight"):
         if policy.word(name, role) is not None:
             raise ConfigError(
-                f"the points of vectors must be fixed, got the {role}s of {found.name}, whose point training chooses; "
+                f"the points of vectors must be fixed, got the {role}s of {loaded.name}, whose point training chooses; "
                 "give --formats, --out-format and the unit's options"
             )
     stage, weight = policy.stage(name, "activation"), policy.stage(name, "weight").format
@@ -170,47 +173,69 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     names = {field.name for field in fields(Reading)}
     # The fields of `Reading` say how a dump is read; the others are about the unit or its operands.
-    reading = {key: given.pop(key) for key in list(given) if key in names}
-    register, scales_file = given.pop("statistics_dump", None), given.pop("scales", None)
+    reading = {key: value for key, value in given.items() if key in names}
+    files = {key: value for key, value in given.items() if key in _OTHER_FILES}
+    source = {key: value for key, value in given.items() if key not in names | _OTHER_FILES}
+    path, vectors = _dump_and_vectors(target, dump, source, reading)
+    d, radix = vectors.description, reading.get("radix")
+    words = read_dump(path, Reading(**reading, count=d.count))
+    register = files.get("statistics_dump")
+    scales = read_scales(d, Path(files["scales"]), radix=radix) if "scales" in files else None
+    finding = judge(vectors, words, any_nan=any_nan, scales=scales)
+    # Lines about a register that differs; none if it is right, or was not given.
+    counts = [] if register is None else check_register(vectors, Path(register), radix=radix)
+    columns = {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}
+    missing = _not_compared(d, columns, register)
+    if finding is not None:
+        # A wrong element of a block may be the fault of its scale, so say if scales were not compared.
+        return _wrong(finding, counts, missing if d.blocks is not None else [])
+    if counts:
+        return Output([f"{path}: every result is right, but the register is not:", *counts],
+                      {"is_right": False, "wrong": 0, "register": counts}, exit_code=1)  # fmt: skip
+    tells = [*missing, *what_they_tell(vectors)]
+    how = "any NaN taken for the canonical one" if any_nan else "bit for bit"
+    lines = [f"{path}: every {_what_is_right(d, columns)} is right, {how}", *tells]
+    return Output(lines, {"is_right": True, "wrong": 0, "lines": len(words), "tells": tells})
+
+
+def _dump_and_vectors(
+    target: Path, dump: Path | None, given: Mapping[str, Any], reading: Mapping[str, Any]
+) -> tuple[Path, Vectors]:
+    """Return the path of the dump, and the vectors of a folder or of the operands that the command line names.
+
+    Args:
+        target: folder of the vectors; with `op`, the dump.
+        dump: the dump; None with `op`, and if it has its usual name in the folder.
+        given: the operation, its operands and its unit, if there is no folder.
+        reading: how the dump is read.
+
+    Raises:
+        ConfigError: the arguments do not fit each other, or a file is missing.
+    """
     if "op" in given:
         if dump is not None:
             raise ConfigError(f"`--op` must stand without a folder, got {target} beside {dump}; name the dump alone")
-        path = target
-        vectors = _given_vectors(path, given, reading)
-    else:
-        # A folder's manifest has the description: an option beside it could only contradict.
-        if given:
-            option = f"--{next(iter(given)).replace('_', '-')}"
-            raise ConfigError(f"`{option}` must stand beside --op, got it without; a folder says this by itself")
-        path = dump or target / DUMP
-        if (target / MANIFEST).exists() and not path.is_file():
-            raise ConfigError(
-                f"a dump must be a file, a line per vector, got {str(path)!r}, which does not exist; name it"
-            )
-        if target.is_file() and dump is None:
-            raise ConfigError(
-                f"{target} must be a folder of vectors, got a file; add the folder, or --op and --operands"
-            )
-        vectors = read_vectors(target)
-    words = read_dump(path, Reading(**reading, count=vectors.description.count))
-    d = vectors.description
-    scales = None if scales_file is None else read_scales(d, Path(scales_file), radix=reading.get("radix"))
-    finding = judge(vectors, words, any_nan=any_nan, scales=scales)
-    columns = {*assigned(words, d, d.count), *([] if scales is None else [SCALE])}
-    counts = check_register(vectors, Path(register), radix=reading.get("radix")) if register is not None else []
-    # `counts` are the lines about a register that differs; empty if it is right, or was not given.
-    if finding is None and counts:
-        return Output([f"{path}: every result is right, but the register is not:", *counts],
-                      {"is_right": False, "wrong": 0, "register": counts}, exit_code=1)  # fmt: skip
-    if finding is None:
-        tells = [*_not_compared(d, columns, register), *what_they_tell(vectors)]
-        what = _what_is_right(d, columns)
-        how = "any NaN taken for the canonical one" if any_nan else "bit for bit"
-        lines = [f"{path}: every {what} is right, {how}", *tells]
-        return Output(lines, {"is_right": True, "wrong": 0, "lines": len(words), "tells": tells})
-    if d.blocks is not None:
-        # A wrong element of a block may be the fault of its scale, so say if scales were not compared.
-        counts += _not_compared(d, columns, register)
+        return target, _given_vectors(target, given, reading)
+    # A folder's manifest has the description: an option beside it could only contradict.
+    if given:
+        option = f"--{next(iter(given)).replace('_', '-')}"
+        raise ConfigError(f"`{option}` must stand beside --op, got it without; a folder says this by itself")
+    path = dump or target / DUMP
+    if (target / MANIFEST).exists() and not path.is_file():
+        raise ConfigError(f"a dump must be a file, a line per vector, got {str(path)!r}, which does not exist; name it")
+    if target.is_file() and dump is None:
+        raise ConfigError(f"{target} must be a folder of vectors, got a file; add the folder, or --op and --operands")
+    return path, read_vectors(target)
+
+
+def _wrong(finding: DumpFinding, counts: list[str], tells: list[str]) -> Output:
+    """Return the explanation of a dump that differs.
+
+    Args:
+        finding: what differs.
+        counts: lines about a register that differs.
+        tells: what was not compared.
+    """
     data = {
         "is_right": False,
         "wrong": finding.wrong,
@@ -224,8 +249,9 @@ def check(target: Path, dump: Path | None, *, any_nan: bool, options: CheckOptio
         "causes": finding.causes,
         "explanation": finding.lines,
         "register": counts,
+        "tells": tells,
     }
-    return Output([*finding.lines, *counts], data, exit_code=1)
+    return Output([*finding.lines, *counts, *tells], data, exit_code=1)
 
 
 def _what_is_right(description: Description, columns: Collection[str]) -> str:
@@ -246,10 +272,10 @@ def _not_compared(description: Description, columns: Collection[str], register: 
     return [f"not in the dump, and not compared: {', '.join(missing)}"] if missing else []
 
 
-def _given_vectors(dump: Path, given: dict[str, Any], reading: dict[str, Any]) -> Vectors:
+def _given_vectors(dump: Path, given: Mapping[str, Any], reading: Mapping[str, Any]) -> Vectors:
     """Return vectors of the operands that the command line names, or that the dump has beside its results."""
-    # What stays in `given` are options of the unit.
-    source = {key: given.pop(key, None) for key in _OF_OPERANDS}
+    source: dict[str, Any] = {key: given.get(key) for key in _OF_OPERANDS}
+    unit = {key: value for key, value in given.items() if key not in _OF_OPERANDS}
     table = table_of(source["op"], source["formats"], source["out_format"], source["device"], source["layer"])
     operands = (
         read_dump(dump, Reading(**reading))
@@ -258,4 +284,4 @@ def _given_vectors(dump: Path, given: dict[str, Any], reading: dict[str, Any]) -
         else [Path(part) for part in source["operands"].split(",")]
     )
     rbits = None if source["rbits"] is None else Path(source["rbits"])
-    return vectors_of(with_unit(table, given), operands, rbits=rbits, radix=reading.get("radix"))
+    return vectors_of(with_unit(table, unit), operands, rbits=rbits, radix=reading.get("radix"))

@@ -178,3 +178,11 @@ def test_a_check_says_whether_scales_were_compared(tmp_path: Path, scales: bool)
     assert done.output.splitlines()[0] == f"{dump}: every {what} is right, bit for bit"
     missing = "not in the dump, and not compared: the scales of blocks (--scales FILE, or a column scale)"
     assert (missing in done.output) != scales
+    codes = Path(dump).read_text(encoding="utf-8").split()
+    (tmp_path / "dump.hex").write_text("\n".join([f"{int(codes[0], 16) ^ 1:x}", *codes[1:]]), encoding="utf-8")
+    command = ["check", str(tmp_path), *options]
+    assert (missing in CliRunner().invoke(app, command, catch_exceptions=False).output) != scales
+    done = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
+    assert done.exit_code == 1
+    data = json.loads(done.stdout)
+    assert (data["register"], data["tells"]) == ([], [] if scales else [missing])
