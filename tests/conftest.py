@@ -103,7 +103,7 @@ def no_copies_of_a_test_process() -> Generator[None, None, None]:
 def charts_are_checked() -> Generator[None, None, None]:
     """Every chart of a report is checked against Vega-Lite's schema."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chart, "CHECKS", True)
+        patch.setattr(chart, "VALIDATES", True)
         yield
 
 

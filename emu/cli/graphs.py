@@ -79,7 +79,6 @@ def evaluate_network(
         )
     _require_own(options)
     graph = load(path)
-    parts: list[Any] = []
     calibrated = options.get("calibrate")
     if calibrated is None:
         return _evaluated(graph, device, data, backend, options)

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from emu.cli.app import INTERRUPTED
 from emu.cli.output import Column, Facts, Output, Table
 from emu.cli.study import rebuild_study_report
 from emu.cluster.launcher import started
@@ -135,28 +136,26 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
     bar = Bar(title)
     rank, ranks = started()
     try:
-        # The bar is shown when training begins; before that `work` may wait for compiled code or data.
-        run = work(bar)
-        if ranks > 1:
-            # All ranks wait for each other here; then the others may end, and rank 0 goes on without MPI.
-            leave()  # rank 0 makes the report alone
-        if rank:
-            return
-        build_report(run.path)
-    # 130 is 128 + SIGINT, as shells have it.
+        try:
+            # The bar is shown when training begins; before that `work` may wait for compiled code or data.
+            run = work(bar)
+            if ranks > 1:
+                # All ranks wait for each other here; then the others may end, and rank 0 goes on without MPI.
+                leave()  # rank 0 makes the report alone
+            if rank:
+                return
+            build_report(run.path)
+        finally:
+            bar.finish()  # before anything else is printed
     except KeyboardInterrupt:
-        bar.finish()
         text = f"emu: interrupted; go on with: emu train --resume {folder}"
         if ranks > 1:
-            end_job(text, 130)
+            end_job(text, INTERRUPTED)
         print(text, file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Terminated:  # of several ranks none gets here: they have ended together
-        bar.finish()
         print(f"emu: got SIGTERM; go on with: emu train --resume {folder}", file=sys.stderr)
         raise
-    finally:
-        bar.finish()
     _print_run(run)
 
 

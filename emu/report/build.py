@@ -69,18 +69,18 @@ def build_report(run_folder: Path) -> Path:
     return folder.path / FILE_NAME
 
 
-def run_page(folder: Path, *, whole: bool = False) -> str:
+def run_page(folder: Path, *, refuse_damaged: bool = False) -> str:
     """Return the report of a run, and write nothing.
 
     Args:
         folder: a folder that `emu train` wrote, finished or not.
-        whole: whether to raise an error for a table that cannot be read; if not, the page has a sentence instead.
+        refuse_damaged: whether a table that cannot be read is an error; if not, the page has a sentence instead.
 
     Raises:
-        ConfigError: the folder or its `run.json` cannot be read; with `whole`, a table cannot.
+        ConfigError: the folder or its `run.json` cannot be read; with `refuse_damaged`, a table cannot.
     """
     try:
-        return _page_of(folder, whole)
+        return _page_of(folder, refuse_damaged)
     # What pictures raise if a recipe or device in `run.json` is not what their code expects. A valid one is an error of
     # ours, and stays as it is.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -89,10 +89,10 @@ def run_page(folder: Path, *, whole: bool = False) -> str:
         raise
 
 
-def _page_of(folder: Path, whole: bool) -> str:
+def _page_of(folder: Path, refuse_damaged: bool) -> str:
     evidence = gather(folder)
     # Asked by the live page: while a folder is copied, the last good page is better than a page without a table.
-    if whole and evidence.run.damaged:
+    if refuse_damaged and evidence.run.damaged:
         raise ConfigError(evidence.run.missing[evidence.run.damaged[0]])
     sections = [section for module in SECTIONS if (section := module.section(evidence)) is not None]
     model, device = evidence.run.name()

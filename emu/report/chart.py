@@ -68,7 +68,7 @@ ANYWHERE = {
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 #: Whether charts are checked against the schema of Vega-Lite.
-CHECKS = False
+VALIDATES = False
 #: Most ticks of an axis of whole numbers.
 MOST_TICKS = 7
 #: Height of a bar of `layer_bars`.
@@ -115,7 +115,7 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
         chart: an Altair chart of `altair.NamedData`.
         datasets: name -> rows of plain JSON values.
     """
-    spec: Spec = chart.to_dict(validate=CHECKS)
+    spec: Spec = chart.to_dict(validate=VALIDATES)
     spec.pop("$schema", None)
     spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"

@@ -63,12 +63,12 @@ def range_of(text: str | None) -> FormatRange | None:
     return None
 
 
-def accumulator_lines(mac: Mapping[str, Any] | str | None, held: FormatRange | None) -> tuple[RangeLine, ...]:
+def accumulator_lines(mac: Mapping[str, Any] | str | None, results_range: FormatRange | None) -> tuple[RangeLine, ...]:
     """Return the ends of a unit's accumulator, if it ends before the results' format or has coarser steps.
 
     Args:
         mac: the unit, as `run.json` has it.
-        held: the magnitudes of the format in which results are written. An end that both share is left out.
+        results_range: the magnitudes of the format in which results are written. An end that both share is left out.
 
     Examples:
         >>> lines = accumulator_lines({"accumulator": "fix24f9"}, range_of("fix16f13"))
@@ -78,9 +78,9 @@ def accumulator_lines(mac: Mapping[str, Any] | str | None, held: FormatRange | N
     name = mac.get("accumulator") if isinstance(mac, Mapping) else None
     kept = range_of(None if name is None else str(name))
     # An accumulator that covers the whole format loses nothing that the format could keep.
-    if kept is None or held is None or (kept.top >= held.top and kept.bottom <= held.bottom):
+    if kept is None or results_range is None or (kept.top >= results_range.top and kept.bottom <= results_range.bottom):
         return ()
-    ends = {held.top, held.bottom}
+    ends = {results_range.top, results_range.bottom}
     return tuple(
         RangeLine(line.at, f"sums: {line.label.removeprefix('smallest ')}", line.kind, "accumulator")
         # The outer ends; a float accumulator has the smallest normal number between them.

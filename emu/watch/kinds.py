@@ -101,7 +101,7 @@ def _stamps(files: Iterable[Path]) -> Iterable[tuple[str, int, int]]:
 
 
 def _run(folder: Path) -> str:
-    return run_page(folder, whole=True)
+    return run_page(folder, refuse_damaged=True)
 
 
 def _study(folder: Path) -> str:

@@ -439,7 +439,7 @@ def charts_of(*folders: Path) -> dict[str, Any]:
 
 
 def test_every_run_has_its_values_its_colour_and_its_dash(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chart, "CHECKS", True)
+    monkeypatch.setattr(chart, "VALIDATES", True)
     drawn = charts_of(first, made(tmp_path / "other", [4.5, math.nan, 2.5], ["a", "b", "c"]))
     loss = drawn["compared-train-loss"]
     points = [(row["run"], row["step"], row["value"]) for row in loss.spec["datasets"]["rows"]]

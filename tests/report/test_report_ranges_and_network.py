@@ -96,7 +96,7 @@ def test_rows_have_a_rank_for_each_order(evidence: Evidence):
 
 
 def test_the_picture_has_a_row_for_every_tensor_and_is_vega_lite(evidence: Evidence, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chart, "CHECKS", True)
+    monkeypatch.setattr(chart, "VALIDATES", True)
     section = all_ranges.section(evidence)
     assert section is not None
     (drawn,) = section.charts

@@ -59,7 +59,7 @@ def _of_products(unit: Unit) -> dict[str, bool]:
         "exact_sum": unit.accumulator is None,
         # An exact unit keeps NOT_A_NUMBER and MADE_NAN apart by itself. A product or sum that is rounded becomes a
         # code, and a code does not tell them apart: so operands are searched once more, for the flag `invalid`.
-        "remarks_nan": not unit.mac.is_exact and unit.has_specials,
+        "searches_nan": not unit.mac.is_exact and unit.has_specials,
         "nan_operands": any(map(has_nan, formats)),
         "nan_factors": any(map(has_nan, formats[:2])),
     }
@@ -67,7 +67,7 @@ def _of_products(unit: Unit) -> dict[str, bool]:
         return conditions
     content, rule = unit.accumulator.format, unit.accumulator.overflow
     return conditions | {
-        "remarks_nan": has_nan(content),
+        "searches_nan": has_nan(content),
         "rounds_sums": True,
         "sum_becomes_infinite": rule is Overflow.IEEE,
         # The fixed-point rules that write a limit or 0, and the float rules that write the largest value: each raises

@@ -52,10 +52,10 @@ class Operand:
 
 def section(evidence: Evidence) -> Section | None:
     """Return the scales of cast operands; None if the run cast none."""
-    found = evidence.run.scales
-    if found is None:
+    counted = evidence.run.scales
+    if counted is None:
         return None
-    operands = _operands(found)
+    operands = _operands(counted)
     intro = paragraph(*_sentences(operands), class_="summary")
     products = _by_product(operands)
     rows = _medians(products)
@@ -73,10 +73,10 @@ def section(evidence: Evidence) -> Section | None:
     return Section("scales", "Scales", join([intro, picture, whole, each]), (chart,))
 
 
-def _operands(found: Columns) -> dict[tuple[str, ...], Operand]:
+def _operands(counted: Columns) -> dict[tuple[str, ...], Operand]:
     """Return the blocks of each operand, by product, factor and layer, in the order of the table."""
     operands: dict[tuple[str, ...], Operand] = defaultdict(Operand)
-    columns = [found[name].tolist() for name in ("step", "layer", "role", "factor", "kind", "exponent", "count")]
+    columns = [counted[name].tolist() for name in ("step", "layer", "role", "factor", "kind", "exponent", "count")]
     for step, layer, role, factor, kind, exponent, count in zip(*columns, strict=True):
         operand = operands[PRODUCT_OF.get(role, str(role)), str(factor), str(layer)]
         # A row of kind "scale" counts blocks by the exponent of their scale; the other kinds are names of counts.

@@ -44,7 +44,7 @@ static bool any_signalling($signalling_operands)
     return $signalling_alone;
 }
 @end
-@if remarks_nan and nan_operands
+@if searches_nan and nan_operands
 
 /* Whether an operand is NaN. */
 static bool any_nan($nan_operands)

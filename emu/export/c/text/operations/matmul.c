@@ -142,7 +142,7 @@
     content = $unpack_state;
     x = exact_of(&content);
 @end
-@if remarks_nan
+@if searches_nan
     if (x.kind == NOT_A_NUMBER || x.kind == MADE_NAN) /* invalid unless an operand is NaN */
         x.kind = $any_nan ? NOT_A_NUMBER : MADE_NAN;
 @end
