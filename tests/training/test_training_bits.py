@@ -18,7 +18,7 @@ from emu.hardware import load_device
 from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
 from emu.training.loop.schedule import cosine, learning_rate
-from emu.training.recipe import Constant, Cosine, Recipe, Step
+from emu.training.recipe import Constant, Cosine, Recipe, Schedule, Step
 from emu.training.workbench import Workbench
 
 #: The batch is k of the weights' gradients, of which b200-nvfp4 rotates so many numbers at a time.
@@ -170,6 +170,25 @@ def test_a_warm_up_rises_in_equal_steps_to_the_full_rate():
         Step(name="step", milestones=[0.9], warmup=0.5),
     ):
         assert [learning_rate(1.0, schedule, step, 8) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("schedule", [Constant(warmup=0.25), Cosine(name="cosine", warmup=0.25)])
+def test_a_warm_up_that_ends_between_two_steps_never_passes_the_full_rate(schedule: Schedule):
+    assert [learning_rate(1.0, schedule, step, 10) for step in range(3)] == [0.4, 0.8, 1.0]
+    # mini-batches of half the size: their steps count as halves
+    assert [learning_rate(1.0, schedule, step / 2, 8) for step in range(4)] == [0.5, 0.75, 1.0, 1.0]
+
+
+def test_a_warm_up_of_less_than_a_step_starts_at_the_full_rate():
+    assert [learning_rate(1.0, Constant(warmup=0.05), step, 10) for step in range(3)] == [1.0] * 3
+
+
+def test_a_warm_up_of_whole_steps_keeps_the_bits_of_its_products():
+    """0.29 * 100 is 28.999999999999996 in doubles: the last step of such a rise is no step beyond its end."""
+    for steps in range(1, 150):
+        for end in range(1, steps):
+            schedule, last = Constant(warmup=end / steps), end - 1
+            assert learning_rate(0.3, schedule, last, steps) == 0.3 * end / (end / steps * steps)
 
 
 def test_a_cosine_falls_from_the_full_rate_towards_what_is_left():

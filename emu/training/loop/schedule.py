@@ -21,6 +21,10 @@ def learning_rate(base: float, schedule: Schedule, step: float, steps: int) -> f
     """
     done = step / steps
     if done < schedule.warmup:
+        # the rise may end within a step. Shares are compared, because they are equal where it ends with a step;
+        # warmup * steps may then be rounded to less
+        if (step + 1) / steps > schedule.warmup:
+            return base
         # step + 1: the first step has a rate above 0
         return base * (step + 1) / (schedule.warmup * steps)
     if isinstance(schedule, Step):
