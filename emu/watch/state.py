@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.report.run_list import listed_runs, summary_of
-from emu.report.search.trials import SEARCH, TRIALS
+from emu.report.search.trials import REPEATED, SEARCH, TRIALS
 from emu.report.words import integer, seconds
 from emu.training.folders.claim import held_in
 from emu.training.folders.progress import progress_of, read_object
@@ -80,7 +80,9 @@ def state_of_search(folder: Path) -> State:
     trials: Sequence[dict[str, Any]] = read_object(folder / TRIALS).get("trials") or []
     states = [str(trial.get("state")) for trial in trials]
     failed = states.count("failed")
-    return _many(folder, "trials", planned, states.count("finished") + failed, failed)
+    # a trial that repeats the values of an earlier trial has ended as well
+    ended = sum(state in ("finished", REPEATED, "failed") for state in states)
+    return _many(folder, "trials", planned, ended, failed)
 
 
 def state_of_runs(folder: Path) -> State:

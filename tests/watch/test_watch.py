@@ -27,6 +27,7 @@ from emu.training.folders.claim import Claim
 from emu.training.folders.lease import Holder
 from emu.watch import WatchServer
 from emu.watch.pages import Pages
+from emu.watch.state import state_of_search
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -453,3 +454,14 @@ def test_a_browser_that_waits_draws_the_report_once_the_run_has_begun(
     assert 'src="/report.html"' in page
     assert '<p id="waits" hidden="">Drawing the report ...</p>' in page
     assert ">run later<" in page
+
+
+def test_a_trial_that_repeats_another_has_ended(tmp_path: Path):
+    (tmp_path / "search.json").write_text('{"trials": 4}')
+    for states, says, has_ended in (
+        (["finished", "repeated", "running"], "2 of 4 trials have ended.", False),
+        (["finished", "repeated", "failed", "repeated"], "4 of 4 trials have ended, 1 of them failed.", True),
+    ):
+        (tmp_path / "trials.json").write_text(json.dumps({"trials": [{"state": state} for state in states]}))
+        state = state_of_search(tmp_path)
+        assert (state.says, state.has_ended) == (says, has_ended)
