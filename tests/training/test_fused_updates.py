@@ -39,6 +39,20 @@ def test_the_update_of_a_parameter_reads_the_gradient_and_every_array_once_and_w
     assert all(demand.multiply_adds == count * demand.results for demand in updates), "no instruction is lost"
 
 
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_the_gradient_is_read_in_its_own_format_and_every_array_that_stays_in_the_masters(
+    name: str, weight_decay: float
+):
+    settings = recipe(name, fused=True, weight_decay=weight_decay).with_settings(
+        {"precision": {"gradient": {"format": "fp16"}, "update": {"format": "fp32"}, "master": {"format": "fp32"}}}
+    )
+    work = work_of(settings, settings.machine(load_device("p100")), 4)
+    for demand in (demand for demand in work.update if demand.role == "master"):
+        stays = [(FP32, demand.results)] * (1 + 2 * OPTIMISERS[name])
+        assert list(demand.operands) == [(Float(5, 10), demand.results), *stays]
+
+
 def test_what_is_no_update_stays_as_it_is():
     def demand(layer: str, role: str, results: int = 8) -> Demand:
         return Demand(layer, role, "add", results, 0, 0, ((FP32, results),) * 2, FP32)

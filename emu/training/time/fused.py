@@ -52,6 +52,10 @@ def _as_one(chain: list[Demand], slots: int) -> Demand:
     first, last = chain[0], chain[-1]
     array = (last.result_format, last.results)
     slot = (first.result_format, last.results)
-    read = (next((part for part in first.operands if part[1] == last.results), array), array, *(slot,) * (2 * slots))
+    # the first operation reads the gradient alone, behind an array that stays (master or slot), or as both factors of a
+    # square, before the slot that the square is added to
+    arrays = [part for part in first.operands if part[1] == last.results]
+    gradient = arrays[:2][-1] if arrays else array
     # each slot twice, because it is read and written back; the master is read here, and written as the result
+    read = (gradient, array, *(slot,) * (2 * slots))
     return last._replace(multiply_adds=len(chain) * last.results, operands=read)
