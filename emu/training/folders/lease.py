@@ -18,6 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+#: Whether signal 0 tests for a process. On Windows its number is that of Ctrl-C, which would be sent.
+_TESTS_BY_SIGNAL = os.name == "posix"
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -70,6 +73,9 @@ def _lives(process: object) -> bool:
     """Return whether a process of this computer runs, as far as this process may know."""
     if not isinstance(process, int):
         return False
+    if not _TESTS_BY_SIGNAL:
+        # as of a process of another computer: its count decides
+        return True
     try:
         os.kill(process, 0)  # signal 0 is not delivered: it only tests whether the process exists
     except ProcessLookupError:
