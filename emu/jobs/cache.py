@@ -2,6 +2,7 @@
 
     ADDRESS/        a finished run folder; its files are hard links, shared with the folders of studies and searches
     ADDRESS.json    size and SHA-256 of each file; its modification time is when the run was last used
+    ADDRESS.*.emu-tmp   a copy or a note that a process is writing
 
 An address is the hash of recipe, device, data, backend, cost and emu's code: of everything that decides the files of a
 run. If a file was changed in place, perhaps through another link, its hash differs, and the entry is dropped.
@@ -12,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +28,10 @@ from emu.training.loop import Loop
 
 #: Size limit of the cache, unless EMU_RUN_CACHE_BYTES gives another: 20 GiB.
 MOST_BYTES = 20 * 2**30
+#: Seconds after which what has no note counts as left behind by a killed process: far more than copying a run takes.
+LEFT_BEHIND_S = 3600.0
+#: An address.
+_ADDRESS = re.compile("[0-9a-f]{64}")
 
 
 def address_of(loop: Loop) -> str | None:
@@ -113,7 +120,8 @@ class RunCache:
         shutil.rmtree(self.path / address, ignore_errors=True)
 
     def trim(self, limit_bytes: int) -> None:
-        """Drop the runs that were used least recently until the cache fits a limit."""
+        """Drop the runs that were used least recently until the cache fits a limit, and what killed processes left."""
+        self._drop_left_behind()
         used: list[tuple[int, int, str]] = []
         for note in self.path.glob("*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
@@ -126,6 +134,18 @@ class RunCache:
             total += size
             if total > limit_bytes:
                 self.drop(address)
+
+    def _drop_left_behind(self) -> None:
+        """Drop runs without a note and unfinished copies, if they are old: no note counts their bytes."""
+        for path in self.path.glob("*"):
+            # only names that the cache gives: its folder may have other files
+            address, _, ending = path.name.partition(".")
+            if not _ADDRESS.fullmatch(address) or ending == "json" or (not ending and self._note(address).is_file()):
+                continue
+            with suppress(OSError):
+                # its modification time is that of the folder that was copied
+                if time.time() - path.stat().st_ctime > LEFT_BEHIND_S:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _note(self, address: str) -> Path:
         return self.path / f"{address}.json"

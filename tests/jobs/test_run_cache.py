@@ -104,6 +104,27 @@ def test_a_full_cache_drops_what_was_used_least_recently(tmp_path: Path):
     assert sorted(path.name for path in cache.path.iterdir()) == ["0", "0.json"]
 
 
+def test_what_killed_processes_left_in_a_cache_is_dropped_once_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache, folder, kept = RunCache(tmp_path / "cache"), tmp_path / "run", "a" * 64
+    folder.mkdir()
+    (folder / "run.json").write_text("x" * 100)
+    cache.publish(kept, folder)
+    left = ["b" * 64, f"{'c' * 64}.0123456789ab.emu-tmp"]
+    for name in left:
+        shutil.copytree(folder, cache.path / name)
+    note = f"{'d' * 64}.json.7.emu-tmp"
+    (cache.path / note).touch()
+    (cache.path / "other").mkdir()
+    cache.trim(1000)
+    assert {path.name for path in cache.path.iterdir()} == {kept, f"{kept}.json", *left, note, "other"}
+    monkeypatch.setattr("emu.jobs.cache.LEFT_BEHIND_S", -1.0)
+    cache.trim(1000)
+    assert {path.name for path in cache.path.iterdir()} == {kept, f"{kept}.json", "other"}
+    assert cache.fetch(kept, tmp_path / "out")
+
+
 def test_a_cache_holds_20_gib_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("EMU_RUN_CACHE_BYTES", raising=False)
     assert most_bytes() == 20 * 1024**3
