@@ -50,7 +50,7 @@ class GradientDescent(Optimiser):
 
     @override
     def roles(self, state: ParameterState) -> frozenset[str]:
-        return frozenset(("momentum",))
+        return frozenset(("momentum",)) if self.momentum or self.weight_decay else frozenset()
 
     @override
     def apply(

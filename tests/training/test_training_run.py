@@ -23,6 +23,8 @@ from emu.training.folders.run_folder import CHECKPOINT, RunFolder
 from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
 from emu.training.loop import Loop
 from emu.training.loop.log import Log
+from emu.training.loop.summary import formats_of
+from emu.training.workbench import Workbench
 
 STEPS, LOG_EVERY = 23, 2
 
@@ -132,6 +134,18 @@ def test_formats_name_every_role_that_is_written(run: training.Run):
     assert fc1 == {role: device[role]["format"] for role in fc1 if role != "momentum"} | {
         "momentum": device["master"]["format"]
     }
+
+
+@pytest.mark.parametrize(("settings", "has_momentum"), [
+    ({"name": "sgd"}, False), ({"name": "sgd", "weight_decay": 0.01}, True), ({"name": "momentum"}, True),
+])  # fmt: skip
+def test_formats_name_momentum_only_where_it_is_written(settings: dict[str, Any], has_momentum: bool):
+    optimiser = {"training.optimiser": {"learning_rate": 0.1, **settings}}
+    recipe = training.load_recipe("mlp").with_settings(optimiser)
+    bench = Loop(Workbench.of(recipe, emu.device("fixed16"), "reference")).bench
+    roles = {row["role"] for row in formats_of(bench.model, bench.update.optimiser, 0)}
+    assert {"update", "master"} <= roles
+    assert ("momentum" in roles) == has_momentum
 
 
 def test_the_hash_of_the_weights_can_be_computed_from_the_checkpoint(run: training.Run):
