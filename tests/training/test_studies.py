@@ -360,6 +360,13 @@ def test_a_study_that_breaks_a_rule_is_refused_before_anything_runs(text: str, s
     assert said in str(caught.value)
 
 
+def test_a_study_is_checked_by_an_optimised_python_too(tmp_path: Path):
+    path = written(tmp_path, 'name = "x"\n[[grid]]\nmodels = ["mpl"]\ndevices = ["float32"]\nseeds = [1]')
+    script = "import pathlib, sys\nfrom emu.training.study import load_study\nload_study(pathlib.Path(sys.argv[1]))"
+    process = subprocess.run([sys.executable, "-O", "-c", script, str(path)], capture_output=True, text=True)
+    assert "did you mean 'mlp'?" in process.stderr
+
+
 def test_differences_have_the_interval_of_students_t():
     """Of 1, 2, 3, 4, 5 points: mean 3, deviation sqrt(2.5), half 2.776 * sqrt(0.5)."""
     found = Difference.of([0.01, 0.02, 0.03, 0.04, 0.05])
