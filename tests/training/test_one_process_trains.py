@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from emu import training
 from emu._files import mark_stopped
 from emu.cluster.sigterm import Terminated, raising_on_sigterm
 from emu.errors import ConfigError
-from emu.training.folders import claim
+from emu.training.folders import claim, lease
 from emu.training.folders.claim import Claim, training_alone
 from emu.training.folders.lease import Holder
 from emu.training.folders.run_folder import RunFolder
@@ -125,6 +126,37 @@ def test_without_locks_the_count_of_the_holder_decides(
         assert Claim.of_run(tmp_path).is_held()
         assert (file.read_text() == Holder.here(0).lines()) == is_free
     assert Claim.of_run(tmp_path).is_held() == (not is_free)
+
+
+def test_a_lock_whose_file_its_holder_removes_at_that_moment_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Two processes would else train: one has the removed file's lock, the next makes a new file."""
+    import fcntl
+
+    real, holder = fcntl.flock, ExitStack()
+    assert holder.enter_context(Claim.of_run(tmp_path).hold())
+
+    def flock(descriptor: int, how: int) -> None:
+        holder.close()  # after the file was opened, before it is locked
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Claim.of_run(tmp_path).hold() as second, Claim.of_run(tmp_path).hold() as third:
+        assert (second, third) == (False, True)
+
+
+def test_without_signal_0_a_process_is_not_asked_and_its_count_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def sent(*_: object) -> None:
+        raise AssertionError("on Windows, 0 is the number of Ctrl-C")
+
+    monkeypatch.setattr(lease, "_TESTS_BY_SIGNAL", False)
+    monkeypatch.setattr(os, "kill", sent)
+    holder = Claim.of_run(tmp_path).holder
+    holder.write_text(Holder(platform.node(), NOBODY, "", 5).lines())
+    assert Claim.of_run(tmp_path).is_held()
+    os.utime(holder, (time.time() - 100,) * 2)
+    assert not Claim.of_run(tmp_path).is_held()
 
 
 def test_a_holder_that_is_half_written_is_not_named(tmp_path: Path):
