@@ -107,6 +107,21 @@ def test_the_demands_of_an_update_are_those_of_a_real_one(settings: dict[str, An
     require_equal(recipe, load_device("fp16-mixed"), monkeypatch)
 
 
+@pytest.mark.parametrize("settings", [
+    {},
+    {"training.clip_norm": 1e-30},
+    {"training.batch": 8, "cluster.nodes": 2},
+    {"clipping": {"rules": [{"rule": "constant", "high": 1.0, "low": -1.0}]}},
+])  # fmt: skip
+def test_a_scale_that_the_learning_rate_takes_out_stays_in_the_gradients(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    is_clipped = "clipping" in settings or "training.clip_norm" in settings
+    places = ["learning_rate", *(["clip_threshold"] if is_clipped else [])]
+    scaling = {"policy": "fixed", "scale": 8.0, "compensation": places}
+    require_equal(small("mlp", loss_scaling=scaling, **settings), load_device("fp16-mixed"), monkeypatch)
+
+
 def test_layers_that_no_shipped_model_has_are_followed(monkeypatch: pytest.MonkeyPatch):
     recipe = Recipe.model_validate(MIXED)
     require_equal(recipe, load_device("fixed16"), monkeypatch)

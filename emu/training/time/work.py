@@ -38,7 +38,7 @@ from emu.training.recipe import Recipe
 from emu.training.time.fused import fused
 from emu.training.workbench.build import build_network, build_optimiser, require_rows
 from emu.training.workbench.model import Model, slot_formats
-from emu.training.workbench.update import Update, unscaled
+from emu.training.workbench.update import Update, gradient_role, leaves_gradients, unscaled
 
 #: A loss scale for which nothing is computed. Its reciprocal is exact, as for every power of two, so S is taken out by
 #: the same operation as in a run with such an S (`unscaled`).
@@ -179,8 +179,9 @@ class _Step:
             )
         self.runner = ShapeRunner(policy)
         self._scale = 1.0 if isinstance(recipe.loss_scaling, NoScaling) else _SOME_SCALE
-        # here S leaves a gradient before it travels or is clipped, in the pass; else it is left to the update
-        self._takes_out = (travels or bool(recipe.clipping)) and self._scale != 1
+        # here S leaves a gradient in the pass, before it travels or is clipped; else it is left to the update
+        in_pass = leaves_gradients(recipe.loss_scaling) and (travels or bool(recipe.clipping))
+        self._takes_out = in_pass and self._scale != 1
 
     def batches(self, examples: int, models: int, data: Dataset | None) -> tuple[list[tuple[Any, Any]], int]:
         """Return inputs and labels for each model, and how many numbers a host prepares for one of them.
@@ -235,8 +236,7 @@ class _Step:
 
     def after_passes(self, gradients: dict[str, Value]) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
         """Return the demands of writing the gradients that an exchange brings, and those of the update."""
-        # `unscaled` is the role of gradients without S, if there is an S
-        runner, role = self.runner, "gradient" if self._scale == 1 else "unscaled"
+        runner, role = self.runner, gradient_role(self._recipe.loss_scaling)
         for state in self.model.states if self.travels else ():
             sent = gradients[state.name]
             # without a format: a sum of decoded messages, before it is written
