@@ -364,7 +364,8 @@ class Training(Table):
         batch: examples per step: images, sequences, frames ....
         seed: seed of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
         log_every: steps between log points; None is a fortieth of the run, at least 5 steps.
-        checkpoint_every: steps between checkpoints; None writes them at log points.
+        checkpoint_every: steps between checkpoints; None writes them at log points. After the last step, and when the
+            newest is 20 s old, there is a checkpoint in any case.
         clip_norm: gradients whose norm, of all parameters together, is above it are shortened to it.
         optimiser: moves parameters.
         schedule: schedule of the learning rate, over all planned steps.

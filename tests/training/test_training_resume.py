@@ -27,7 +27,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX i
 DEVICE = "fixed8"  # stochastic rounding: the addresses of random bits must go on, too
 
 #: Kill the process at the n-th time a file is about to be moved into its place. The first is run.json; then each save
-#: writes 5 tables and the checkpoint. {n} in 2..7 is the first save (step 3), 8..13 the second (step 5) ...
+#: writes 5 tables and the checkpoint, and each log point between two saves 5 tables. {n} in 2..7 is the first save
+#: (step 3), 8..12 the first log point (step 5), 13..18 the second save (step 6) ...
 KILL_AT_FILE = """
 import os, signal
 real, calls = os.replace, []
@@ -94,10 +95,10 @@ def assert_ends_like(path: Path, undisturbed: training.Run, run: training.Run) -
 @pytest.mark.parametrize(
     ("before", "checkpoint_step"),
     [
-        pytest.param(KILL_AT_FILE.format(n=11), 3, id="between two tables of the second save", marks=pytest.mark.slow),
+        pytest.param(KILL_AT_FILE.format(n=11), 3, id="between two tables of the log point", marks=pytest.mark.slow),
         pytest.param(
-            KILL_AT_FILE.format(n=19),
-            5,
+            KILL_AT_FILE.format(n=18),
+            3,
             id="behind the tables, before the checkpoint of step 6",
             marks=pytest.mark.slow,
         ),
@@ -193,6 +194,20 @@ def test_interrupted_twice_and_resumed_twice(tmp_path: Path, undisturbed: traini
     with pytest.raises(KeyboardInterrupt):
         training.resume(path, progress=Interrupt(22))
     assert_ends_like(path, undisturbed, training.resume(path))
+
+
+def test_checkpoints_are_rarer_than_log_points_if_the_recipe_says_so(tmp_path: Path):
+    rare = MLP | {"training.steps": 14, "training.log_every": 2, "training.checkpoint_every": 6}
+    recipe, device = training.load_recipe("mlp").with_settings(rare), emu.device(DEVICE)
+    whole = training.train(recipe, device, out=tmp_path / "whole")
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        training.train(recipe, device, out=path, progress=Interrupt(11))
+    folder = RunFolder(path)
+    assert folder.load_checkpoint()[1]["step"] == 6
+    assert folder.read_table("metrics")["step"] == [2, 4, 6, 8, 10]  # watchers see every log point
+    assert_ends_like(path, whole, training.resume(path))
+    assert folder.load_checkpoint()[1]["step"] == 14
 
 
 def refusal(path: Path, **options: Any) -> str:
@@ -322,9 +337,9 @@ def test_resume_takes_nothing_that_would_make_it_another_run(
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["snr.parquet", CHECKPOINT])
+@pytest.mark.parametrize(("name", "checkpoint_step"), [("snr.parquet", 3), (CHECKPOINT, 6)])
 def test_a_full_disk_leaves_a_checkpoint_that_resumes_to_the_same_bits(
-    tmp_path: Path, undisturbed: training.Run, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, undisturbed: training.Run, monkeypatch: pytest.MonkeyPatch, name: str, checkpoint_step: int
 ):
     path, real, seen = tmp_path / "run", os.replace, []
 
@@ -342,7 +357,7 @@ def test_a_full_disk_leaves_a_checkpoint_that_resumes_to_the_same_bits(
         f"{path / name} must be writable, got 'No space left on device'; the {name} saved before is intact; "
         f"free some space, then continue with --resume {path}"
     )
-    assert RunFolder(path).load_checkpoint()[1]["step"] == 5
+    assert RunFolder(path).load_checkpoint()[1]["step"] == checkpoint_step
     assert_ends_like(path, undisturbed, training.resume(path))
 
 

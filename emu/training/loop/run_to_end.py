@@ -13,7 +13,7 @@ from emu.training.loop.loop import Loop
 from emu.training.loop.run import Progress, Run
 from emu.training.loop.summary import described
 
-#: Seconds after which a checkpoint is written even between log points.
+#: Seconds after which a checkpoint is written even if `checkpoint_every` steps are not done.
 CHECKPOINT_SECONDS = 20.0
 #: Seconds between two readings of the rates in the progress bar: on a GPU, reading them waits for the kernels.
 SHOWN_SECONDS = 0.25
@@ -55,11 +55,14 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
         is_logged = steps.done % log.every == 0 or steps.are_over
         if is_logged:
             log.end_interval()
-        is_due = is_logged or steps.done % save_every == 0
+        is_due = steps.are_over or steps.done % save_every == 0
         # rank 0 decides by its clock: saving is a joint operation, and the clocks of ranks differ
         if is_due or loop.bench.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
             loop.checkpoint.save(folder)
             saved_at = time.perf_counter()
+        elif is_logged:
+            # for watchers: a resumed run cuts what is newer than its checkpoint
+            log.write(folder)
     if progress:
         progress.finish()
     # the last step has written its tables; a run that was resumed at its end takes no step, and writes them here
