@@ -79,11 +79,21 @@ def shortened(name: str, width: int) -> str:
         >>> shortened("mlp-fixed8-plain-seed12", 14)
         'mlp-fi..seed12'
     """
-    if len(name) <= width:
+    if cell_len(name) <= width:
         return name
     # two columns for the dots; the end gets the odd column
-    left = (max(width, 2) - 2) // 2
-    return f"{name[:left]}..{name[len(name) - (max(width, 2) - 2 - left) :]}"
+    shown = max(width, 2) - 2
+    first = _beginning(name, shown // 2)
+    return f"{first}..{_beginning(name[::-1], shown - shown // 2)[::-1]}"
+
+
+def _beginning(text: str, columns: int) -> str:
+    """Return as many of the first characters as have room in these columns."""
+    # by character, because some take two columns and some none
+    count = len(text)
+    while cell_len(text[:count]) > columns:
+        count -= 1
+    return text[:count]
 
 
 def bar(share: float) -> str:
@@ -254,6 +264,6 @@ class RunsBar:
             lines.append(Text(_GAP) + fitted([name, Part(step), Part(rest, 1)], width - len(_GAP)))
         if not self._running and self._waits_for:
             lines.append(Text(_GAP) + fitted([Part(self._waits_for, 0, NAME_COLUMNS, "dim")], width - len(_GAP)))
-        if more := len(self._running) - MOST_RUNS:
-            lines += [Text(f"{_GAP}and {more} more")] if more > 0 else []
+        if (more := len(self._running) - MOST_RUNS) > 0:
+            lines.append(Text(f"{_GAP}and {more} more"))
         return lines

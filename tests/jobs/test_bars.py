@@ -53,6 +53,17 @@ def test_a_name_loses_its_middle(width: int, expected: str):
     assert shortened("abcdefghi", width) == expected
 
 
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [(17, "層層層層abc層層層"), (15, "層層層..c層層層"), (10, "層層..層層"), (9, "層..層層"), (2, "..")],
+)
+def test_a_name_of_wide_characters_loses_its_middle_by_columns(width: int, expected: str):
+    name = "層層層層abc層層層"
+    assert cell_len(name) == 17
+    assert shortened(name, width) == expected
+    assert cell_len(fitted([Part(name, 0, 4), Part("step 7/20")], 19).plain) <= 19
+
+
 @pytest.mark.parametrize(("share", "full"), [(-1.0, 0), (0.0, 0), (0.5, 12), (1.0, 24), (2.0, 24)])
 def test_a_bar_has_as_many_columns_for_every_share(share: float, full: int):
     assert bar(share) == "━" * full + "─" * (24 - full)
