@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from emu.errors import ConfigError
-from emu.jobs.engine import Ended, Engine, processors, without_interrupts
+from emu.jobs.engine import Ended, Engine, processors, waiting_in, without_interrupts
 
 #: Seconds within which a scheduler must answer.
 ANSWER_S = 20
@@ -84,16 +84,9 @@ class DaskEngine(Engine):
         Raises:
             ConfigError: the connection to the scheduler has ended; finished runs stay.
         """
-        ended: list[Ended] = []
-        try:
-            # only the first is waited for; without jobs there is nothing to wait for
-            key = self._done.get(timeout=timeout_s) if self._jobs else None
-            while key is not None:
-                ended.append(self._settled(key, self._jobs.pop(key)))
-                key = self._done.get_nowait()
-        except queue.Empty:
-            pass
-        return ended
+        # without jobs there is nothing to wait for
+        keys = waiting_in(self._done, timeout_s) if self._jobs else ()
+        return [self._settled(key, self._jobs.pop(key)) for key in keys]
 
     def _settled(self, key: str, future: Any) -> Ended:
         if future.status == "finished":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from typing_extensions import override
 
@@ -16,6 +17,7 @@ from typing_extensions import override
 MOST_LOSSES = 2
 #: Names of engines; a colon and an address may follow.
 LOCAL, DASK = "local", "dask"
+_Item = TypeVar("_Item")
 
 
 class Ended(NamedTuple):
@@ -79,6 +81,14 @@ class Engine(Closing, Protocol):
     def close(self) -> None:
         """End the processes and their jobs; a cluster elsewhere continues without these jobs."""
         ...
+
+
+def waiting_in(done: queue.SimpleQueue[_Item], timeout_s: float) -> Generator[_Item]:
+    """Yield what is in a queue; wait at most `timeout_s` seconds for the first item, and for no other."""
+    with suppress(queue.Empty):
+        yield done.get(timeout=timeout_s)
+        while True:
+            yield done.get_nowait()
 
 
 def processors() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from emu.errors import EmuWarning
-from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal, without_interrupts
+from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal, waiting_in, without_interrupts
 
 #: Seconds between two checks whether the parent process still runs.
 LOOK_S = 0.5
@@ -62,16 +62,9 @@ class LocalEngine(Engine):
 
     @override
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
-        ended: list[Ended] = []
-        try:
-            # only the first is waited for; without jobs there is nothing to wait for
-            job = self._done.get(timeout=timeout_s) if self._jobs else None
-            while job is not None:
-                ended += self._settled(*job)
-                job = self._done.get_nowait()
-        except queue.Empty:
-            pass
-        return ended
+        # without jobs there is nothing to wait for
+        jobs = waiting_in(self._done, timeout_s) if self._jobs else ()
+        return [ended for job in jobs for ended in self._settled(*job)]
 
     def _settled(self, key: str, done: Any) -> list[Ended]:
         """Return the job, or nothing if its process died and the job was started once more."""
