@@ -25,7 +25,7 @@ from emu.jobs.store import is_address, open_store
 from emu.report.build import FILE_NAME, build_report
 from emu.training.folders.claim import Claim, training_alone
 from emu.training.folders.run_folder import CHECKPOINT, RUN, RunFolder
-from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, failure_in
 from emu.training.loop import Loop
 from emu.training.loop.begin import begin, go_on
 from emu.training.workbench import Workbench
@@ -80,7 +80,7 @@ def _finish(job: Job, alone: bool) -> str:
         if not is_ours and not alone:
             return claim.read() or "somebody"
         # asked under the claim: the process that had it may have failed in the meantime
-        if failure := _failure(folder):
+        if failure := failure_in(folder.parent.parent, folder.name):
             raise ConfigError(failure)
         if is_finished(folder):
             if not (folder / FILE_NAME).is_file():  # an older version was killed before it wrote the page
@@ -94,12 +94,6 @@ def _finish(job: Job, alone: bool) -> str:
 def is_finished(folder: Path) -> bool:
     """Return whether a folder holds a finished run."""
     return (folder / RUN).is_file() and RunFolder(folder).read_json().get("status") == "finished"
-
-
-def _failure(folder: Path) -> str:
-    """Return why a run has failed in another command on the same study; empty if it has not."""
-    path = folder.parent.parent / FAILURES / f"{folder.name}.json"
-    return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else ""
 
 
 @contextmanager

@@ -93,8 +93,7 @@ class StudyFolder:
 
     def failure(self, case: Planned) -> str | None:
         """Return why a run failed; None if it did not."""
-        path = self._failure(case)
-        return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else None
+        return failure_in(self.path, case.key)
 
     def fail(self, case: Planned, reason: str) -> None:
         """Record why a run failed."""
@@ -112,6 +111,20 @@ class StudyFolder:
 
     def _failure(self, case: Planned) -> Path:
         return self.path / FAILURES / f"{case.key}.json"
+
+
+def failure_in(home: Path, key: str) -> str | None:
+    """Return why a run of a study has failed; None if it has not.
+
+    Args:
+        home: folder of the study.
+        key: key of the run.
+
+    Raises:
+        ConfigError: the file that says why is damaged.
+    """
+    path = home / FAILURES / f"{key}.json"
+    return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else None
 
 
 def kept_in(home: StudyFolder, ended: int, total: int, what: str) -> str:
