@@ -124,4 +124,4 @@ def _largest(images: Array, most: float) -> int:
     """
     if images.dtype.kind == "f" and most > _MOST_FEATURE:
         return _BYTE
-    return 16 if most == 16 else (1 << max(int(most).bit_length(), 1)) - 1
+    return 16 if most == 16 else (1 << int(most).bit_length()) - 1
