@@ -246,7 +246,7 @@ def cost_of(
     size = recipe.training.batch if batch is None else as_integer("batch", batch, 1, error=ConfigError)
     work = work_of(recipe, device, size, data=data)
     # one node: nothing arrives from an exchange, so `work.arrived` is empty here
-    step = [costs.spent(demand) for demand in (*work.computed, *work.update)]
+    step = [costs.spent(demand) for demand in (*work.first_pass, *work.update)]
     # both are computed, because a Cost has both totals; `inference` chooses the rows and the units that have an area
     forward = [costs.spent(demand) for demand in inference_of(recipe, device, 1, data)]
     chosen = forward if inference else step

@@ -69,7 +69,7 @@ def test_a_device_alone_takes_its_operations_one_after_the_other_or_the_next_bat
     """Host, link, memory and all, added up by hand; a training run simulates the same step."""
     recipe = load_recipe(model)
     machine, work = Machine(load_device(device)), work_of(recipe, load_device(device), 32)
-    size, demands = work.input_elements, [*work.computed, *work.update]
+    size, demands = work.input_elements, [*work.first_pass, *work.update]
     taken = 0
     for demand in demands:
         time = machine.time_of(demand)
@@ -82,7 +82,7 @@ def test_a_device_alone_takes_its_operations_one_after_the_other_or_the_next_bat
         assert unit.lanes is not None
         cycles = -(-size // int(unit.lanes.value))
         batch_ps = -(-cycles * 10**12 // round(machine.clock_hz(machine.host))) + machine.transfer_ps(size)
-    share = Share(work.computed, work.update, work.shapes, batch_elements=size, batch_bytes=size)
+    share = Share(work.first_pass, work.update, work.shapes, batch_elements=size, batch_bytes=size)
     assert play(alone(machine, share)).step_ps == max(taken, batch_ps)
     training = Simulation(machine, HostWork(size, size))
     for step in (1, 2):

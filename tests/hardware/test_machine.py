@@ -145,7 +145,7 @@ def test_what_a_step_asks_is_read_back_as_it_was_written(name: str):
     recipe = load_recipe("lenet")
     work = work_of(recipe, recipe.machine(load_device(name)), 8, table=ClusterTable(nodes=2))
     for demand in (
-        *work.computed,
+        *work.first_pass,
         *work.arrived,
         *work.update,
         Demand("fc", "error", DECISION, 0, 0, 0, (), None, True),

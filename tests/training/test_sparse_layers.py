@@ -186,12 +186,12 @@ def test_finding_entries_reads_the_matrix_once_and_writes_entries_places_and_bot
 def test_if_only_shapes_are_known_every_number_is_an_entry():
     recipe = load_recipe("mlp").with_settings(SMALL | SPARSE)
     work = work_of(recipe, recipe.machine(load_device("k20x-8x")), 8)
-    entries = [demand for demand in work.computed if demand.operation == "sparse_entries"]
+    entries = [demand for demand in work.first_pass if demand.operation == "sparse_entries"]
     assert [(demand.layer, demand.results) for demand in entries] == [("fc2", 8 * 24), ("output", 8 * 16)]
     assert entries[0].index_bytes == demand_of(np.ones((8, 24), np.float32)).index_bytes
-    products = {d.layer: d for d in work.computed if d.operation == "sparse_transposed_matmul"}
+    products = {d.layer: d for d in work.first_pass if d.operation == "sparse_transposed_matmul"}
     dense = work_of(load_recipe("mlp").with_settings(SMALL), recipe.machine(load_device("k20x-8x")), 8)
-    full = {d.layer: d for d in dense.computed if d.role == "gradient" and d.operation == "matmul"}
+    full = {d.layer: d for d in dense.first_pass if d.role == "gradient" and d.operation == "matmul"}
     assert {layer: d.multiply_adds for layer, d in products.items()} == {
         layer: d.multiply_adds for layer, d in full.items() if layer != "fc1"
     }
@@ -245,9 +245,9 @@ def test_devices_that_share_a_layer_find_the_entries_of_their_own_neurons_and_ga
     recipe = load_recipe("mlp").with_settings(SMALL | SPARSE)
     machine = Machine(load_device("k20x-8x"))
     work = work_of(recipe, recipe.machine(load_device("k20x-8x")), 8)
-    found = next(demand for demand in work.computed if demand.operation == "sparse_entries")
+    found = next(demand for demand in work.first_pass if demand.operation == "sparse_entries")
     divided = Striped(machine, Kernels(codec_of(32), codec_of(32), None), 2)
-    tasks = list(zip(work.computed, divided.tasks_of(work.computed), strict=True))
+    tasks = list(zip(work.first_pass, divided.tasks_of(work.first_pass), strict=True))
     gathered = {d.operation: task.gathered_bytes for d, task in tasks if (d.layer, d.role) == ("fc2", "activation")}
     assert gathered == {"sparse_entries": 0, "sparse_matmul": 96 * 4 + 96 * 4 + 9 * 8 // 2}
     half = next(task for demand, task in tasks if demand is found).parts[0].uses[0]

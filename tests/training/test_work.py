@@ -177,9 +177,9 @@ def test_the_acoustic_model_has_the_layers_and_parameters_of_the_paper_c11():
 def test_no_number_is_computed_for_a_batch_of_16384():
     """A matrix of 16384 x 9304 float32 alone would take 600 MB; nothing here depends on the batch but integers."""
     recipe, device = load_recipe("dnn46m"), load_device("float32")
-    calls = [len(work_of(recipe, device, examples).computed) for examples in (2, 16384)]
+    calls = [len(work_of(recipe, device, examples).first_pass) for examples in (2, 16384)]
     assert calls[0] == calls[1]
     whole = work_of(recipe, device, 16384)
     assert whole.parameters == 45122648
-    products = sum(one.multiply_adds for one in whole.computed if one.operation == "matmul")
+    products = sum(one.multiply_adds for one in whole.first_pass if one.operation == "matmul")
     assert products == 16384 * (3 * 45099008 - 429 * 2048)  # no error goes back to the input

@@ -22,7 +22,7 @@ from emu.training.workbench.model import Model
 
 Array = NDArray[Any]
 #: Examples of the batch that are measured.
-PROBE_IMAGES = 32
+PROBE_EXAMPLES = 32
 #: Positions of registers that count float32's exponents: from -149, of the smallest subnormal number, to 127.
 LOWEST, BINS = -149, 277
 
@@ -42,13 +42,13 @@ class Probe(NamedTuple):
 
 
 def probe(
-    model: Model, images: Inputs, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
+    model: Model, inputs: Inputs, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
 ) -> Probe:
     """Run a forward and a backward pass in float32 and on the device, and return how they differ.
 
     Args:
         model: network and master weights; unchanged.
-        images: a batch, of which the first `PROBE_IMAGES` are used.
+        inputs: a batch, of which the first `PROBE_EXAMPLES` are used.
         labels: labels of the batch.
         seed: seed of stochastic rounding.
         step: training step, which selects random bits and formats.
@@ -56,7 +56,7 @@ def probe(
         scale: S of the loss in both passes.
     """
     # a slice of rows, of an array or of a sparse matrix
-    images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]
+    inputs, labels = inputs[:PROBE_EXAMPLES], labels[:PROBE_EXAMPLES]
     results: list[dict[tuple[str, str, str], list[Any]]] = []
     counters = CounterTable(lambda: StatisticsRegister(LOWEST, BINS))
     options: dict[str, Any] = {"seed": seed, "backend": backend}
@@ -69,7 +69,7 @@ def probe(
         inner.step = step
         # results in the order of the passes, which apply the same operations
         recorder = RecordingRunner(inner)
-        model.run(recorder, images, labels, backward=True, scale=scale)
+        model.run(recorder, inputs, labels, backward=True, scale=scale)
         results.append(recorder.results)
     ratios = [(layer, role, _ratio(*pairs)) for (layer, role), pairs in _paired(*results).items()]
     # frexp gives 2**n the exponent n + 1; S should be a power of two, and then n is exact

@@ -147,7 +147,7 @@ class DataParallel(System):
         size, runners, points = examples // self._parts, self._runners_of_units(), self._bench.model.points
 
         def passes_of_nodes(scale: float) -> Pass:
-            share = self._share(scale)
+            share = self._scale_of_part(scale)
             # unit u of all nodes gets the u-th part of the batch, on whichever process it is
             tasks = [partial(on, share, slice(r.node * size, (r.node + 1) * size), r) for r in runners]
             # only then an operation may run again, which nodes decide together: their passes meet at each operation
@@ -158,7 +158,7 @@ class DataParallel(System):
             # each unit's gradients under names of their own, still apart: clipping and exchange need them so
             gradients = joined({r.node: done.gradients for r, done in zip(runners, passes, strict=True)})
             # `scale` is S without the share: the share is gone once contributions are added up
-            return replace(self._mean_of(passes), gradients=gradients, scale=scale, share=1 / self._shares)
+            return replace(self._mean_of(passes), gradients=gradients, scale=scale, share=1 / self._share_count)
 
         return passes_of_nodes
 
@@ -241,7 +241,7 @@ class DataParallel(System):
         return len(self._workers) * self._table.units
 
     @property
-    def _shares(self) -> int:
+    def _share_count(self) -> int:
         """Parts whose gradients are added up without a division afterwards."""
         assert self._exchange is not None
         assert self._table is not None
@@ -251,10 +251,10 @@ class DataParallel(System):
     def _is_warm(self) -> bool:
         return self._table is not None and self._step < self._table.warm_start
 
-    def _share(self, scale: float) -> float:
+    def _scale_of_part(self, scale: float) -> float:
         """Return S / shares, rounded into the format of the loss."""
         fmt = self._bench.policy.at(self._step).stage(LOSS_LAYER, "loss").format
-        exact = scale / self._shares
+        exact = scale / self._share_count
         # S / shares enters the backward pass as a number of the loss's format
         # by the reference: a single number needs no compiled kernel
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))

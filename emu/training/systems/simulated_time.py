@@ -70,7 +70,7 @@ class SimulatedTime(System):
         self._device, self._batches, self._cluster = bench.device.name, bench.batches, bench.recipe.cluster
         self._elements = bench.batches.planned_elements
         self._bytes = self._elements * SOURCE_BYTES[bench.recipe.data.kind]
-        self._missing, self._steps = "", 0
+        self._missing, self._done = "", 0
         self._time = self._new_simulation(bench)
         if self._time is not None:
             # the list itself: runners append to it, and the simulation clears it after each step
@@ -137,7 +137,7 @@ class SimulatedTime(System):
     @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Add the simulated time of the step."""
-        self._steps = steps
+        self._done = steps
         if self._time is not None:
             # the host prepares the next batch, that of step `steps`, while the device computes this batch
             self._time.resize(*self._share(self._batches.size_at(steps)), self._batches.workers)
@@ -148,8 +148,8 @@ class SimulatedTime(System):
         """Return simulated times of the parts of the step that has ended; None if one node took it alone."""
         if not isinstance(self._time, ClusterSimulation):
             return None
-        # `_steps` counts steps that are done: this is the size of the last step
-        return self._time.step_times(self._batches.size_at(self._steps - 1))
+        # `_done` counts steps that are done: this is the size of the last step
+        return self._time.step_times(self._batches.size_at(self._done - 1))
 
     @override
     def interval(self) -> Iterator[Row]:

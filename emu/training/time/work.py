@@ -71,7 +71,7 @@ class Work:
     rows: dict[str, Rows]
 
     @property
-    def computed(self) -> tuple[Demand, ...]:
+    def first_pass(self) -> tuple[Demand, ...]:
         """Demands of the first model's pass."""
         return self.passes[0]
 
@@ -106,7 +106,8 @@ def work_of(
         >>> from emu.hardware import load_device
         >>> from emu.training import load_recipe
         >>> work = work_of(load_recipe("mlp"), load_device("p100"), 64)
-        >>> work.computed[-1].layer, work.computed[-1].operation, sum(demand.multiply_adds for demand in work.computed)
+        >>> demands = work.first_pass
+        >>> demands[-1].layer, demands[-1].operation, sum(demand.multiply_adds for demand in demands)
         ('fc1', 'sum', 14554432)
     """
     teams = None if table is None else teams_of(table)

@@ -119,22 +119,22 @@ class Model:
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
 
-    def run(self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
+    def run(self, runner: Runner, inputs: Inputs, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
         """Run a batch forward, and backward if asked.
 
         Args:
             runner: the datapath.
-            images: float32, (N, C, H, W) or (N, features); tokens, int64, (N, T); or sparse, fp32, (N, features).
+            inputs: float32, (N, C, H, W) or (N, features); tokens, int64, (N, T); or sparse, fp32, (N, features).
             labels: int64, (N,) or (N, T).
             backward: whether it is a training pass, which returns gradients.
             scale: S, by which the loss is multiplied before the backward pass; a value of the loss's format.
         """
-        loss, output, gradients, moments = self.traced(runner, images, labels, backward=backward, scale=scale)
+        loss, output, gradients, moments = self.traced(runner, inputs, labels, backward=backward, scale=scale)
         correct = count_correct(on_host(output.array), labels)
         return Pass(float(loss.array), correct, gradients, moments, scale)
 
     def traced(
-        self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0
+        self, runner: Runner, inputs: Inputs, labels: Array, *, backward: bool, scale: float = 1.0
     ) -> tuple[Value, Value, dict[str, Value], dict[str, Value]]:
         """Return loss, output, gradients and moments of a pass, as the runner returns them; arguments as of `run`."""
         if self.stripes > 1:
@@ -142,7 +142,7 @@ class Model:
         graph = Graph(runner, training=backward)
         # the tape records only what was made from parameters: a forward pass keeps nothing
         make = graph.parameter if backward else graph.constant
-        x, rows = self._input(runner, images)
+        x, rows = self._input(runner, inputs)
         copies = self.working_copies(runner, rows)
         # (layer, part) -> leaf of the graph; `known` has the moments as well, which get no gradient
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in copies.items()}
@@ -163,26 +163,26 @@ class Model:
         }
         return loss.value, output.value, gradients, moments
 
-    def _input(self, runner: Runner, images: Inputs) -> tuple[Value, Any]:
+    def _input(self, runner: Runner, inputs: Inputs) -> tuple[Value, Any]:
         """Return a batch as the network reads it, and the rows to read of parameters that are read by rows.
 
         The rows are None if all are read. A sparse batch keeps only the columns that have entries; they correspond to
         those rows, in the same order.
         """
         if not self.network.reads_sparse:
-            array = images.to_dense() if isinstance(images, CSR) else images
+            array = inputs.to_dense() if isinstance(inputs, CSR) else inputs
             x = Value(runner.place(array))
             # tokens are integers: a table of rows is indexed by them
             if array.dtype.kind == "f":
                 x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
             return x, None
-        if not isinstance(images, CSR):
-            images = CSR.from_dense(images, "fp32")
+        if not isinstance(inputs, CSR):
+            inputs = CSR.from_dense(inputs, "fp32")
         # columns without entries are left out: the product needs no row of the weights for them
-        used = images.used()
+        used = inputs.used()
         entries = Value(runner.place(used.data))
         read = runner.run(Operation("quantize", (entries,)), "activation", INPUT_LAYER)
-        return SparseValue(read.array, read.format, used), images.unique_columns
+        return SparseValue(read.array, read.format, used), inputs.unique_columns
 
     def _gradients(
         self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float, rows: Any
@@ -203,7 +203,7 @@ class Model:
 
     def evaluate(
         self,
-        images: Inputs,
+        inputs: Inputs,
         labels: Array,
         *,
         seed: int,
@@ -216,7 +216,7 @@ class Model:
         """Return mean loss and accuracy of a forward pass over inputs, in batches.
 
         Args:
-            images: see `run`.
+            inputs: see `run`.
             labels: see `run`.
             seed: key of every random number.
             backend: backend that computes.
@@ -230,10 +230,10 @@ class Model:
         options["frozen_at"] = None if finds_points else after
         runner = self.runner(self.policy.at(after), **options)
         loss, correct = 0.0, 0
-        for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
+        for batch, start in enumerate(range(0, len(inputs), TEST_BATCH)):
             runner.step = batch  # random bits are addressed by it: each batch has its own, and TEST_BATCH decides them
             chosen = slice(start, start + TEST_BATCH)
-            mean, output, _, _ = self.traced(runner, images[chosen], labels[chosen], backward=False)
+            mean, output, _, _ = self.traced(runner, inputs[chosen], labels[chosen], backward=False)
             given = answers_of(on_host(output.array))
             # the last batch may be smaller, so means are weighted
             loss += float(mean.array) * len(labels[chosen])
@@ -241,7 +241,7 @@ class Model:
             if answers is not None:
                 answers.append(given)
         # the loss is a mean over examples, the accuracy a share of outputs
-        return loss / len(images), correct / labels.size
+        return loss / len(inputs), correct / labels.size
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of a checkpoint by name, on the host: masters, optimiser slots and moments."""
