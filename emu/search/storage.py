@@ -20,6 +20,9 @@ from emu.search.journal import open_journal
 CONNECT_S = 10
 #: How often opening a database is tried again, and the seconds between.
 MAKING, AGAIN_S = 3, 1.0
+#: Seconds for which a process waits for the attributes of a study that another process has just made, and between two
+#: looks.
+ATTRIBUTES_S, LOOK_S = 2.0, 0.05
 #: The storage in the folder of a search.
 JOURNAL = "journal.log"
 
@@ -54,22 +57,26 @@ class Storage:
                 if address is None
                 else _database(address)
             )
-            # `load_if_exists`: whoever comes first makes it
-            self._study = optuna.create_study(
-                storage=self._trials,
-                study_name=search.name,
-                directions=[objective.direction for objective in search.objective],
-                load_if_exists=True,
-            )
+            directions = [objective.direction for objective in search.objective]
+            options: dict[str, Any] = {"storage": self._trials, "study_name": search.name, "directions": directions}
+            # whoever comes first makes it, and only one process does
+            try:
+                self._study, self._is_maker = optuna.create_study(**options), True
+            except optuna.exceptions.DuplicatedStudyError:
+                self._study, self._is_maker = optuna.create_study(**options, load_if_exists=True), False
             self._study_id: int = self._trials.get_study_id_from_name(search.name)
             with suppress(ValueError), _quiet():  # the ledger refuses a stored study with other objectives
                 self._study.set_metric_names([objective.metric for objective in search.objective])
 
     def attribute(self, name: str, default: str) -> str:
-        """Return an attribute of the study; set it to `default` if there is none."""
+        """Return an attribute of the study; set it to `default` if there is none.
+
+        The process that made the study sets it. Others wait for that, unless it was killed before.
+        """
         with self._reaching():
-            # two processes may both find none: then the text that is stored last stays
-            stored = self._study.user_attrs.get(name)
+            until = time.monotonic() + (0.0 if self._is_maker else ATTRIBUTES_S)
+            while (stored := self._study.user_attrs.get(name)) is None and time.monotonic() < until:
+                time.sleep(LOOK_S)
             if stored is None:
                 self._study.set_user_attr(name, default)
             return default if stored is None else stored

@@ -74,6 +74,28 @@ def test_a_trial_of_sqlite_is_begun_by_a_single_process_of_two_that_read_it_at_t
     assert sorted(begun) == [False, True]
 
 
+def test_of_two_processes_that_open_a_search_at_the_same_moment_the_text_of_its_maker_counts(
+    search: Search, tmp_path: Path, address: str | None
+):
+    """The second one looks before the first one has stored its text."""
+    maker, other = (storage.Storage(search, tmp_path, address) for _ in range(2))
+    stored: list[str] = []
+    looking = threading.Thread(target=lambda: stored.append(other.attribute("search", "the other's")))
+    looking.start()
+    looking.join(0.1)
+    assert maker.attribute("search", "the maker's") == "the maker's"
+    looking.join()
+    assert stored == ["the maker's"]
+
+
+def test_a_search_whose_maker_was_killed_before_it_stored_its_text_goes_on(
+    search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(storage, "ATTRIBUTES_S", 0.0)
+    _, other = (storage.Storage(search, tmp_path, None) for _ in range(2))
+    assert other.attribute("search", "its own") == other.attribute("search", "a third") == "its own"
+
+
 def test_every_trial_is_taken_and_kept_once(search: Search, tmp_path: Path, address: str | None):
     ledgers = [opened(search, tmp_path, address) for _ in range(2)]
     done: list[int] = []
