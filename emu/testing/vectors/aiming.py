@@ -122,7 +122,7 @@ class Aim:
         out: format of whose numbers a result lies at, or beside.
         reach: exponents that results can have, about.
         bits: see `operands`.
-        up: which neighbour of a number an operand takes whose format does not have it; None: either, drawn.
+        away_from_zero: which neighbour of a number an operand takes whose format does not have it; None: either, drawn.
     """
 
     def __init__(self, description: Description, seed: int) -> None:
