@@ -37,13 +37,14 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
     if progress:
         progress.start(steps.done, steps.planned)
     before = saved_at = time.perf_counter()
-    surroundings = _around_first_step(loop)
+    # the first step and the first interval compile what they use
+    step_context, interval_context = _compiling_ahead(loop), _compiling_ahead(loop)
     # the first step is shown at once
     shown, shown_at = (0.0, 0.0), -math.inf
     while not steps.are_over:
-        with surroundings:
+        with step_context:
             loss, accuracy = loop.advance()
-        surroundings = nullcontext()
+        step_context = nullcontext()
         if progress:
             if before - shown_at > SHOWN_SECONDS:
                 shown, shown_at = rates(counters)[:2], before
@@ -54,7 +55,9 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
         # asked before `end_interval`, which may end the run
         is_logged = steps.done % log.every == 0 or steps.are_over
         if is_logged:
-            log.end_interval()
+            with interval_context:
+                log.end_interval()
+            interval_context = nullcontext()
         is_due = steps.are_over or steps.done % save_every == 0
         # rank 0 decides by its clock: saving is a joint operation, and the clocks of ranks differ
         if is_due or loop.bench.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
@@ -73,7 +76,7 @@ def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) 
     return Run(folder.path, info)
 
 
-def _around_first_step(loop: Loop) -> AbstractContextManager[None]:
-    """Return the context of a first step, which compiles what it uses; a step of ranks is joint, and is not copied."""
+def _compiling_ahead(loop: Loop) -> AbstractContextManager[None]:
+    """Return a context in which copies of this process compile ahead; what ranks do jointly is not copied."""
     bench = loop.bench
     return load(bench.runners.backend).compiling_ahead() if not bench.ranks.several else nullcontext()
