@@ -143,8 +143,12 @@ time.sleep(60)
     first = Claims(are_shared=True, passes_over=True)
     with pytest.raises(PassedOverError):
         first.claim(shelf.path, shelf.read)
+    claims.remove_left_claims(shelf.path.parent)
+    assert shelf.path.with_suffix(".claim").exists(), "what somebody has claimed stays claimed"
     child.send_signal(signal.SIGKILL)
     child.wait()
+    claims.remove_left_claims(shelf.path.parent)
+    assert not list(shelf.path.parent.iterdir())
     assert first.claim(shelf.path, shelf.read) is None
     first.give_up_all()
 

@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 
 from emu.backends.interface import Outcome, Write
-from emu.backends.numba.claims import CLAIMS, PassedOverError
+from emu.backends.numba.cache import cache_folder
+from emu.backends.numba.claims import CLAIMS, PassedOverError, remove_left_claims
 from emu.backends.numba.compiling import thread_count
 from emu.backends.product import Given, Product, Way
 
@@ -70,6 +71,7 @@ def compiling_ahead(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Ge
         CLAIMS.are_shared, CLAIMS.at_miss = False, None
         CLAIMS.give_up_all()
         copies.end()
+        remove_left_claims(cache_folder())
 
 
 def may_fork() -> bool:

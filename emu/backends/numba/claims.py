@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,8 @@ try:
 except ImportError:  # not a POSIX system: nothing is shared there, and nothing claimed
     fcntl: Any = None
 
+#: Of the file beside a kernel's by which it is claimed.
+SUFFIX = ".claim"
 #: Seconds between two tries to claim what another process compiles.
 TRY_S = 0.005
 #: Seconds after which a process no longer waits for another, and compiles itself. Several times the longest
@@ -96,8 +99,16 @@ class Claims:
         self.files.clear()
 
 
+def remove_left_claims(folder: Path) -> None:
+    """Remove from a folder the files of claims that nobody has, as a process leaves them that is killed."""
+    for path in folder.rglob(f"*{SUFFIX}"):
+        with suppress(OSError), path.open("rb") as file:
+            if _lock(file):
+                path.unlink()
+
+
 def _claim_file(path: Path) -> Path:
-    return path.with_suffix(".claim")
+    return path.with_suffix(SUFFIX)
 
 
 def _lock(file: BinaryIO) -> bool:
