@@ -2,6 +2,7 @@
 
 machine.py     which instructions the processor has, and which of them may be used
 compiling.py   compiles kernels and runs them on threads; cache.py: keeps them on disk
+ahead.py       compiles in copies of the process; claims.py: who of them compiles what
 bits.py        float bit patterns, error-free transformations
 blocks.py      rounding, overflow, register, flags on one block
 prepared.py    a stage as compiled loops take it; operation_loops.py: elementwise operations that feed it
