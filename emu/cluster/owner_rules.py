@@ -101,8 +101,9 @@ class AdaGradRule(OwnerRule):
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the normalised sum: eps is multiplied by S, so that S cancels in the quotient."""
         squares = total * total if state is None else state + total * total
-        # eps above 0: sums that were always 0 give 0, not 0 / 0
-        return total / (np.sqrt(squares) + total.dtype.type(self.eps * scale)), squares
+        # eps above 0, in the sums' own dtype, too: sums that were always 0 give 0, not 0 / 0
+        eps = max(total.dtype.type(self.eps * scale), np.finfo(total.dtype).smallest_subnormal)
+        return total / (np.sqrt(squares) + eps), squares
 
 
 def apply_to(

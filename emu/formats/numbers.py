@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
@@ -74,7 +75,7 @@ def as_numbers(x: Any, name: str) -> Array:
         native = _quietly(array, np.float64 if array.dtype.itemsize == 8 else np.float32)
         # an array of floats is what it says; a list may have held integers, which are read again as objects
         # in a list, NumPy rounds 2**53 + 1 beside 0.5 to a float64
-        if isinstance(x, (np.ndarray, np.generic)) or not _may_have_lost_integers(native):
+        if not isinstance(x, Sequence) or not _may_have_lost_integers(native):
             return native
         array = np.array(x, dtype=object)  # of a list: NumPy makes floats of integers beside floats
     elif kind == "f":

@@ -211,6 +211,12 @@ def test_owners_may_divide_by_the_root_of_squares_so_far_c5():
         np.testing.assert_array_equal(found, total / (np.sqrt(squares) + np.float32(1e-6)))
 
 
+def test_sums_that_were_always_0_stay_0_however_small_eps_is_in_their_dtype():
+    sums = np.float32([0.0, -0.0, 2.0])
+    result, _ = AdaGradRule(1e-46).apply(sums, None)
+    assert result.tolist() == [0.0, 0.0, 1.0]
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 5, 8])
 @pytest.mark.parametrize("bits", [1, 3, 32])
 def test_bytes_sent_are_bytes_received_and_those_of_the_wire_format_c4_c5(nodes: int, bits: int):

@@ -288,3 +288,10 @@ def test_ports_and_generics_of_vhdl(tmp_path: Path):
 def test_the_width_of_a_port_in_vhdl_is_that_of_its_range(value: str, bounds: str, width_bits: int | None):
     text = f"entity e is generic (W : integer := {value}); port (x : in signed({bounds})); end e;"
     assert ports_of_entity(text, "e", {})["x"].width_bits == width_bits
+
+
+@pytest.mark.parametrize(
+    ("kind", "width_bits"), [("std_logic", 1), ("ieee.std_logic_1164.STD_ULOGIC", 1), ("bit", 1), ("word_t", None)]
+)
+def test_a_type_of_vhdl_without_bounds_has_one_bit_only_if_it_is_known_to(kind: str, width_bits: int | None):
+    assert ports_of_entity(f"entity e is port (x : in {kind}); end e;", "e", {})["x"].width_bits == width_bits

@@ -66,6 +66,11 @@ def test_a_tensor_is_its_numbers(options: dict[str, Any]):
     assert product.tolist() == [[6.0]]
 
 
+def test_a_tensor_may_hold_numbers_beyond_the_integers_of_float64():
+    x = _Tensor(np.float32([1e20, -(2.0**60)]), dtype="torch.bfloat16", needs_gradient=True)
+    assert emu.quantize(x, "fp32").tolist() == [float(np.float32(1e20)), -(2.0**60)]
+
+
 def test_a_value_is_given_to_others_by_dlpack():
     value = emu.value(np.float32([0.5, -1.0]), "fp16")
     taken = np.from_dlpack(value)

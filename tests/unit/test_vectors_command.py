@@ -166,6 +166,16 @@ def test_blocks_are_filled_and_counted(tmp_path: Path):
     assert len((tmp_path / "scale.hex").read_text().split()) == 7
 
 
+def test_a_file_of_scales_with_too_many_lines_is_of_blocks_even_if_there_is_a_single_block(tmp_path: Path):
+    given = ["vectors", "quantize", "--formats", "fp32", "--out-format", "mxfp4_e2m1", "--count", "32"]
+    CliRunner().invoke(app, [*given, "--out", str(tmp_path)], catch_exceptions=False)
+    scales = tmp_path / "scale.hex"
+    lines = scales.read_text().split()
+    scales.write_text("\n".join([*lines, "7f"]) + "\n")
+    with pytest.raises(ConfigError, match=r"must have 1 lines, one per block, got 2; write it again"):
+        CliRunner().invoke(app, ["check", str(tmp_path), str(tmp_path / "result.hex")], catch_exceptions=False)
+
+
 @pytest.mark.parametrize("scales", [True, False])
 def test_a_check_says_whether_scales_were_compared(tmp_path: Path, scales: bool):
     given = ["vectors", "quantize", "--formats", "fp32", "--out-format", "mxfp4_e2m1", "--count", "64"]

@@ -20,7 +20,7 @@ KINDS = {"front": _FRONT, "holds the constraints": _OTHER, "breaks a constraint"
 _LEGEND = {"title": None, "orient": "top", "columnPadding": 40, "labelColor": ANYWHERE["ink"], "labelFontSize": 12}
 _READING = (
     "A point is a trial; a click opens the report of its first run. The line joins the front: trials that hold every "
-    "constraint, where no other one is as good in both objectives and better in one. Hollow points break a "
+    "constraint, where no other one is as good in every objective and better in one. Hollow points break a "
     "constraint; dashed lines are its bounds. The ring is around the device as it is."
 )
 

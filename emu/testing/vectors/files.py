@@ -219,9 +219,10 @@ def read_vectors(folder: Path) -> Vectors:
 def _scales(folder: Path, d: Description) -> tuple[Codes, ...]:
     """Return the scales of the blocks of a folder, then that of the tensor, if there are such."""
     scales = list[Codes]()
-    for (name, fmt), count in zip(d.scale_formats.items(), (d.count // d.together, 1), strict=False):
+    counts = (d.count // d.together, "block"), (1, "tensor")
+    for (name, fmt), (count, each) in zip(d.scale_formats.items(), counts, strict=False):
         path = folder / f"{name}.hex"
-        [codes] = read_lines(path, 1, count, "block" if count > 1 else "tensor")
+        [codes] = read_lines(path, 1, count, each)
         if (wide := codes[codes >= np.uint64(fmt.n_codes)]).size:
             raise ConfigError(
                 f"{path} must hold codes of {fmt.width_bits} bits, got 0x{int(wide[0]):x}; write it again"

@@ -61,7 +61,8 @@ def _exact_lines(exact: Fraction, fmt: Format, label: str, *, integral: bool = F
     scaled = abs(exact) / Fraction(2) ** last
     kept = scaled.numerator // scaled.denominator
     rest = scaled - kept
-    if isinstance(fmt, Fixed) and exact < 0:  # in two's complement dropped digits are those above the word below
+    # two's complement floors: dropped bits are counted from the next lower word up
+    if isinstance(fmt, Fixed) and not fmt.sign_magnitude and exact < 0:
         kept, rest = (-kept, rest) if rest == 0 else (-kept - 1, 1 - rest)
     how = "exact" if rest == 0 else "a tie" if rest == HALF else "above half" if rest > HALF else "below half"
     fields = _kept_fields(exact, fmt, kept, last)
@@ -76,6 +77,12 @@ def _exact_lines(exact: Fraction, fmt: Format, label: str, *, integral: bool = F
 
 def _kept_fields(exact: Fraction, fmt: Format, kept: int, last: int) -> str:
     """Return the bits that are kept, in the fields of a code; what lies beyond the range has more of them in front."""
+    if isinstance(fmt, Fixed) and fmt.sign_magnitude:
+        more = max(kept.bit_length() + 1 - fmt.width_bits, 0)
+        if fmt.width_bits + more > MOST_BITS:
+            return f"{'-' if exact < 0 else ''}{kept:b}"
+        wide = Fixed(fmt.width_bits + more, fmt.frac_bits, sign_magnitude=True)
+        return fields_of(wide, kept | (exact < 0) << (wide.width_bits - 1))
     if isinstance(fmt, Fixed):
         # bits that the number has beyond the word, so that the fields of a wider word can show it
         more = max((kept if kept >= 0 else ~kept).bit_length() + fmt.signed - fmt.width_bits, 0)

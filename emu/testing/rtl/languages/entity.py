@@ -18,6 +18,8 @@ _DECLARATION = re.compile(
     r"^\s*(?:signal\s+)?([\w\s,]+?)\s*:\s*(?:inout\b|in\b|out\b|buffer\b)?\s*([\w.]+)\s*(?:\((.*?)\))?\s*(?::=\s*(.*?))?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
+#: Types of one bit. Any other without bounds has those of its own declaration, which stands elsewhere.
+_BITS = frozenset(("std_logic", "std_ulogic", "bit", "boolean"))
 _RANGE = re.compile(r"^(.*?)\b(downto|to)\b(.*)$", re.IGNORECASE | re.DOTALL)
 # 16#20#: base and digits; underscores may be in both
 _BASED = re.compile(r"\b(\d[\d_]*)#(\w+)#")
@@ -69,14 +71,13 @@ def ports_of_entity(text: str, entity: str, parameters: Mapping[str, object]) ->
     if entities is None:
         return {}
     generics_text, ports_text = _split(entities[1])
-    # VHDL's names know no case: all are kept in small letters
     numbers: dict[str, int] = {}
     # in order: a default may use generics before it
     for names, _, _, value in _declared(generics_text, "generic"):
         numbers |= {name: number for name in names if (number := _number(value, numbers)) is not None}
     numbers |= {name.lower(): int(value) for name, value in parameters.items() if isinstance(value, int)}
     return {
-        name: EntityPort(kind, _width(bounds, numbers))
+        name: EntityPort(kind, _width(bounds, numbers) if bounds else 1 if kind in _BITS else None)
         for names, kind, bounds, _ in _declared(ports_text, "port")
         for name in names
     }
@@ -93,6 +94,7 @@ def _declared(text: str, word: str) -> Iterator[tuple[list[str], str, str, str]]
     clause = re.search(_CLAUSE.format(word=word), text, re.DOTALL | re.IGNORECASE)
     for part in _parts(clause[1]) if clause else ():
         if match := _DECLARATION.match(part):
+            # VHDL's names know no case: all are kept in small letters
             names = [name.strip().lower() for name in match[1].split(",")]
             yield names, match[2].rpartition(".")[2].lower(), match[3] or "", match[4] or ""
 
@@ -111,8 +113,6 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _width(bounds: str, numbers: Mapping[str, int]) -> int | None:
-    if not bounds:
-        return 1
     match = _RANGE.match(bounds)
     if match is None:
         return None
