@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -39,14 +40,20 @@ class Warming(NamedTuple):
     model: str
     device: str
 
-    def begin(self, scratch: Path) -> subprocess.Popen[bytes]:
-        """Start the process; its run is written into a folder of `scratch`, and its errors into a file beside it."""
+    def begin(self, scratch: Path, threads: int) -> subprocess.Popen[bytes]:
+        """Start the process; its run is written into a folder of `scratch`, and its errors into a file beside it.
+
+        Args:
+            scratch: folder.
+            threads: of its kernels, and processes that compile for it (`EMU_THREADS`).
+        """
         arguments = ["train", self.model, "--device", self.device, "--backend", "numba", "--set", "training.steps=1"]
         with self.errors(scratch).open("wb") as errors:  # no pipe, which a process would fill
             return subprocess.Popen(
                 [sys.executable, "-m", "emu", *arguments, "--out", str(scratch / self.name)],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
+                env={**os.environ, "EMU_THREADS": str(threads)},
             )
 
     def errors(self, scratch: Path) -> Path:
@@ -92,6 +99,7 @@ def warm_devices(devices: Sequence[str], models: Sequence[str], workers: int | N
 def _train(runs: Sequence[Warming], workers: int) -> dict[str, float]:
     """Return the seconds that each run took, by its name."""
     waiting, ended = list(runs), dict[str, float]()
+    threads = max(processors() // max(min(workers, len(runs)), 1), 1)
     running: dict[Warming, tuple[subprocess.Popen[bytes], float]] = {}
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="emu-warm-") as folder:
@@ -101,7 +109,7 @@ def _train(runs: Sequence[Warming], workers: int) -> dict[str, float]:
                 while waiting or running:
                     while waiting and len(running) < workers:
                         run = waiting.pop(0)
-                        running[run] = run.begin(scratch), time.monotonic()
+                        running[run] = run.begin(scratch, threads), time.monotonic()
                     # A list, because entries are deleted in the loop.
                     for run, (process, began) in list(running.items()):
                         if process.poll() is None:

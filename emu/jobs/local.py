@@ -97,7 +97,7 @@ def _begin(parent: int, threads: str) -> None:
     """Prepare a process: set its number of threads, and let it end if its parent ends."""
     os.environ["EMU_THREADS"] = threads
     warnings.simplefilter("ignore", EmuWarning)  # every process would repeat the warning
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), name="emu-parent", daemon=True).start()
 
 
 def _end_with(parent: int) -> None:

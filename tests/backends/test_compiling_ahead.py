@@ -123,6 +123,7 @@ def test_nobody_waits_for_ever(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     began = time.monotonic()
     assert first.claim(shelf.path, shelf.read) is None
     assert time.monotonic() - began >= 0.05
+    assert not first.are_shared, "and waits for nothing else of whoever has stopped"
     stopped.give_up_all()
 
 
@@ -143,14 +144,40 @@ time.sleep(60)
     first = Claims(are_shared=True, passes_over=True)
     with pytest.raises(PassedOverError):
         first.claim(shelf.path, shelf.read)
-    claims.remove_left_claims(shelf.path.parent)
+    claims.remove_left_files(shelf.path.parent)
     assert shelf.path.with_suffix(".claim").exists(), "what somebody has claimed stays claimed"
     child.send_signal(signal.SIGKILL)
     child.wait()
-    claims.remove_left_claims(shelf.path.parent)
+    claims.remove_left_files(shelf.path.parent)
     assert not list(shelf.path.parent.iterdir())
     assert first.claim(shelf.path, shelf.read) is None
     first.give_up_all()
+
+
+def test_where_nothing_can_be_claimed_each_process_compiles_for_itself(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    own = Claims(are_shared=True)
+    gone = tmp_path / "gone" / "kernel.0.nbc"
+    assert own.claim(gone, lambda: None) is None
+    claims.remove_left_files(gone.parent)
+
+    def no_locks(file: object, how: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(claims.fcntl, "flock", no_locks)
+    assert own.claim(shelf.path, shelf.read) is None
+    assert not own.files
+
+
+def test_parts_of_files_are_removed_once_they_are_old(tmp_path: Path):
+    old, fresh = tmp_path / "k.0.nbc.0123", tmp_path / "k.1.nbc.4567"
+    for path in (old, fresh):
+        path.write_bytes(b"part")
+    long_ago = time.time() - claims.OLD_S - 9
+    os.utime(old, (long_ago, long_ago))
+    claims.remove_left_files(tmp_path)
+    assert list(tmp_path.iterdir()) == [fresh]
 
 
 def test_at_a_miss_something_is_done_with_the_kernel_claimed_and_not_within_another(shelf: Shelf, tmp_path: Path):
@@ -245,6 +272,7 @@ class Processes:
         monkeypatch.setattr(os, "fork", self.fork)
         monkeypatch.setattr(os, "waitpid", self.waitpid)
         monkeypatch.setattr(os, "kill", self.kill)
+        monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])  # pytest has others
 
     def fork(self) -> int:
         self.forked += 1
@@ -275,6 +303,57 @@ def test_copies_that_end_in_an_error_are_replaced_and_none_is_after_one_that_rea
     assert system.killed == [(3, signal.SIGKILL)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_during_a_fork_is_handled_when_the_copy_is_known(monkeypatch: pytest.MonkeyPatch, number: int):
+    system, copies, known = Processes(monkeypatch), ahead.Copies(1), list[list[int]]()
+    fork = system.fork
+
+    def interrupted() -> int:
+        signal.raise_signal(number)
+        return fork()
+
+    def handle(number: int, frame: object) -> None:
+        known.append(list(copies.processes))
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, handle)
+    try:
+        monkeypatch.setattr(os, "fork", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            copies.complete()
+        assert known == [[1]]
+        assert signal.getsignal(number) is handle
+    finally:
+        signal.signal(number, before)
+
+
+def test_whoever_waits_for_every_process_is_believed_that_copies_have_ended(monkeypatch: pytest.MonkeyPatch):
+    system, copies = Processes(monkeypatch), ahead.Copies(2)
+    copies.complete()
+
+    def nobody(process: int, how: int) -> tuple[int, int]:
+        raise ChildProcessError
+
+    monkeypatch.setattr(os, "waitpid", nobody)
+    copies.complete()
+    assert not copies.processes
+    copies.processes = [1]
+    copies.end()
+    assert not system.killed, "the number may be another process's by now"
+
+
+def test_beside_threads_of_others_nothing_is_forked(monkeypatch: pytest.MonkeyPatch):
+    """NumPy's products of another thread may stop a fork for ever."""
+    system, copies, other = Processes(monkeypatch), ahead.Copies(2), threading.Thread()
+    assert not may_be_copied(monkeypatch, 2, other)
+    copies.complete()
+    assert not system.forked
+    other.name = "emu-lease"
+    assert may_be_copied(monkeypatch, 2, other)
+    copies.complete()
+    assert system.forked == 2
+
+
 def test_copies_are_forked_so_many_times_at_most(monkeypatch: pytest.MonkeyPatch):
     system, copies = Processes(monkeypatch), ahead.Copies(3)
     for _ in range(2 * ahead.MOST_FORKS):
@@ -298,9 +377,10 @@ def test_without_room_for_a_process_and_in_other_threads_nothing_is_forked(monke
     assert not copies.processes
 
 
-def may_be_copied(monkeypatch: pytest.MonkeyPatch, threads: int) -> bool:
+def may_be_copied(monkeypatch: pytest.MonkeyPatch, threads: int, *others: threading.Thread) -> bool:
     monkeypatch.setattr(ahead, "MOST_COPIES", 4)
     monkeypatch.setattr(ahead, "thread_count", lambda: threads)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), *others])
     return ahead.may_fork()
 
 

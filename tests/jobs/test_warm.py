@@ -145,9 +145,15 @@ def test_an_interrupt_ends_the_processes(monkeypatch: pytest.MonkeyPatch):
 def test_a_step_is_one_of_the_compiled_backend_in_a_folder_that_is_removed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    asked: list[list[str]] = []
-    monkeypatch.setattr(warm.subprocess, "Popen", lambda command, **_: asked.append(command))
-    Warming("mlp-fp16", "mlp", "fp16").begin(tmp_path)
+    asked, threads = list[list[str]](), list[str]()
+
+    def begin(command: list[str], *, env: dict[str, str], **_: object) -> None:
+        asked.append(command)
+        threads.append(env["EMU_THREADS"])
+
+    monkeypatch.setattr(warm.subprocess, "Popen", begin)
+    Warming("mlp-fp16", "mlp", "fp16").begin(tmp_path, 3)
+    assert threads == ["3"]
     assert Warming("mlp-fp16", "mlp", "fp16").errors(tmp_path).read_bytes() == b""
     line = f"-m emu train mlp --device fp16 --backend numba --set training.steps=1 --out {tmp_path / 'mlp-fp16'}"
     assert [" ".join(words) for words in asked] == [f"{sys.executable} {line}"]

@@ -16,6 +16,7 @@ them: a copy never leaves the block, and nothing of it outlives the step but fil
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -31,7 +32,7 @@ import numpy as np
 
 from emu.backends.interface import Outcome, Write
 from emu.backends.numba.cache import cache_folder
-from emu.backends.numba.claims import CLAIMS, PassedOverError, remove_left_claims
+from emu.backends.numba.claims import CLAIMS, PassedOverError, remove_left_files
 from emu.backends.numba.compiling import thread_count
 from emu.backends.product import Given, Product, Way
 
@@ -47,8 +48,8 @@ MOST_FORKS = 16
 def compiling_ahead(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Generator[None, None, None]:
     """Let copies of this process compile ahead in the block, if it comes to a kernel that is not compiled yet.
 
-    The block must change this process's memory alone: the copies run it as well. With one thread (`EMU_THREADS`), in a
-    thread other than the first, and with a GPU, whose driver survives no fork, nothing is copied.
+    The block must change this process's memory alone: the copies run it as well. With one thread (`EMU_THREADS`),
+    beside threads of others, and with a GPU, whose driver survives no fork, nothing is copied.
 
     Args:
         table: class of the kernels.
@@ -58,20 +59,19 @@ def compiling_ahead(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Ge
     if not may_fork():
         yield
         return
-    copies = Copies(min(thread_count(), MOST_COPIES))
+    owner, copies, has_ended = os.getpid(), Copies(min(thread_count(), MOST_COPIES)), False
     CLAIMS.are_shared, CLAIMS.at_miss = True, copies.complete
-    has_ended = False
     try:
         with _replacing(table, reference, ways):
             yield
         has_ended = True
     finally:
-        if CLAIMS.passes_over:
+        if os.getpid() != owner:
             os._exit(not has_ended)  # at once: no handler of the process it was copied from is called
         CLAIMS.are_shared, CLAIMS.at_miss = False, None
         CLAIMS.give_up_all()
         copies.end()
-        remove_left_claims(cache_folder())
+        remove_left_files(cache_folder())
 
 
 def may_fork() -> bool:
@@ -80,9 +80,19 @@ def may_fork() -> bool:
         sys.platform == "linux"
         and min(thread_count() - 1, MOST_COPIES) > 0
         and threading.current_thread() is threading.main_thread()
+        and all(map(is_known, threading.enumerate()))
         and "cupy" not in sys.modules
         and not CLAIMS.are_shared
     )
+
+
+def is_known(thread: threading.Thread) -> bool:
+    """Return whether a thread is the first, or one of emu or of its progress bar.
+
+    Others may be in a product of NumPy, whose OpenBLAS waits for its threads before a fork, for ever if they compute.
+    """
+    own = (thread.name or "").startswith("emu-") or type(thread).__module__.startswith("rich.")
+    return own or thread is threading.main_thread()
 
 
 class Copies:
@@ -104,37 +114,81 @@ class Copies:
         Raises:
             PassedOverError: this process is a copy now, and passes over what its parent has claimed.
         """
-        if threading.current_thread() is not threading.main_thread():
-            return  # a copy of a thread that computes a range would not come out of that range
+        if not (threading.current_thread() is threading.main_thread() and all(map(is_known, threading.enumerate()))):
+            return  # also, a copy of a thread that computes a range would not come out of that range
         for process in list(self.processes):
-            ended, status = os.waitpid(process, os.WNOHANG)
-            if ended:
+            status = _status(process, os.WNOHANG)
+            if status is not None:
                 self.processes.remove(process)
                 self._forks_left = self._forks_left if status else 0
         while len(self.processes) < self.most and self._forks_left:
             self._forks_left -= 1
-            process = _forked()
-            if process == 0:
+            self._fork()
+
+    def _fork(self) -> None:
+        with _noted_signals() as in_copy, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads: a copy uses none of their locks
+            try:
+                process = os.fork()
+            except OSError:  # the system has no room for another process
+                return
+            if process:
+                self.processes.append(process)
+                return
+            try:
+                in_copy()
                 _become_copy()
-                raise PassedOverError
-            self.processes += [process] if process else []
+            except BaseException:
+                os._exit(1)
+        raise PassedOverError
 
     def end(self) -> None:
         """Kill the copies that are left, wherever they are: at worst, a part of a file stays that nobody reads."""
         for process in self.processes:
-            with suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
+            if _status(process, os.WNOHANG) is None:
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+                _status(process, 0)
 
 
-def _forked() -> int | None:
-    """Fork; return the copy's process, 0 in the copy, and None if the system has no room for another process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: a copy uses none of their locks
-        try:
-            return os.fork()
-        except OSError:
-            return None
+def _status(process: int, how: int) -> int | None:
+    """Return the status with which a copy ended, 0 if another waited for it; None if it goes on."""
+    try:
+        ended, status = os.waitpid(process, how)
+    except ChildProcessError:  # SIGCHLD is ignored, or somebody waits for every process
+        return 0
+    return status if ended else None
+
+
+@contextmanager
+def _noted_signals() -> Generator[Callable[[], None], None, None]:
+    """Have signals handled after the block instead of within: a fork must be seen to its end.
+
+    Yields:
+        Ends that in a copy, in which signals do what they do by default: what handles them is not for copies.
+    """
+    noted: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    own = {number: handler for number, handler in handlers.items() if callable(handler)}
+    in_parent = True
+
+    def in_copy() -> None:
+        nonlocal in_parent
+        in_parent = False
+        signal.set_wakeup_fd(-1)
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in own:
+        signal.signal(number, lambda number, frame: noted.append(number))
+    try:
+        yield in_copy
+    finally:
+        if in_parent:
+            for number, handler in own.items():
+                signal.signal(number, handler)
+            for number in noted:
+                signal.raise_signal(number)
 
 
 def _become_copy() -> None:
@@ -150,6 +204,10 @@ def _become_copy() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
+    # Python's streams may lead elsewhere: into a notebook, or through a progress bar whose thread a copy lacks.
+    sys.stdout = sys.stderr = os.fdopen(nowhere, "w")
+    warnings.simplefilter("ignore")
+    logging.disable()
 
 
 @contextmanager
@@ -160,19 +218,20 @@ def _replacing(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Generat
     """
     names = [name for name in dir(table) if not name.startswith("_") and callable(getattr(table, name))]
     own = {name: vars(table)[name] for name in names if name in vars(table)}
-    for name in names:
-        setattr(table, name, _or(getattr(table, name), getattr(reference, name)))
-    for way in ways:
-        way.compute = _or_zeros(way.compute, reference)
     try:
+        for name in names:
+            setattr(table, name, _or(getattr(table, name), getattr(reference, name)))
+        for way in ways:
+            way.compute = _or_zeros(way.compute, reference)
         yield
     finally:
-        for name in names:
-            delattr(table, name)
-        for name, kernel in own.items():
-            setattr(table, name, kernel)
+        for name in names:  # each is there at any moment: other threads may call it
+            if name in own:
+                setattr(table, name, own[name])
+            elif name in vars(table):
+                delattr(table, name)
         for way in ways:
-            del way.compute
+            vars(way).pop("compute", None)
 
 
 def _or(kernel: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from numba.core import serialize  # pyright: ignore[reportMissingTypeStubs]
 
 from emu import _paths
-from emu.backends.numba.claims import CLAIMS, PassedOverError
+from emu.backends.numba.claims import CLAIMS
 
 # LLVM and Numba say little about their types.
 _LLVM: Any = llvmlite.binding
@@ -119,15 +119,12 @@ def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[...
 
 
 def _giving_up(compile_for: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what compiles a function for a call, and gives up what it has claimed if that fails."""
+    """Return what compiles a function for a call, and claims nothing afterwards, whether it could be saved or not."""
 
-    def compile_or_give_up(*args: Any, **keywords: Any) -> Any:
+    def compile_and_give_up(*args: Any, **keywords: Any) -> Any:
         try:
             return compile_for(*args, **keywords)
-        except PassedOverError:
-            raise
-        except BaseException:
+        finally:
             CLAIMS.give_up_all()
-            raise
 
-    return compile_or_give_up
+    return compile_and_give_up

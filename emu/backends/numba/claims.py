@@ -27,6 +27,10 @@ TRY_S = 0.005
 PATIENCE_S = 60.0
 
 
+#: Seconds after which a part of a file is no longer written: a kernel takes milliseconds.
+OLD_S = 3600.0
+
+
 class PassedOverError(Exception):
     """Another process compiles this kernel, and this one need not have it."""
 
@@ -62,15 +66,9 @@ class Claims:
         # What a claimed kernel calls is compiled within it, and waited for. No kernel calls itself, not even by way of
         # others: so processes never wait for each other in a circle.
         is_outermost = not self.files
-        file, waits_until = _claim_file(path).open("wb"), time.monotonic() + PATIENCE_S
-        while not _lock(file):
-            if self.passes_over and is_outermost:
-                file.close()
-                raise PassedOverError
-            if time.monotonic() > waits_until:
-                file.close()
-                return None
-            time.sleep(TRY_S)
+        file = self._locked(path, may_pass=self.passes_over and is_outermost)
+        if file is None:
+            return None
         self.files[path] = file
         kernel = read()
         if kernel is not None:  # saved between the miss and the claim
@@ -79,16 +77,44 @@ class Claims:
             self.at_miss()
         return kernel
 
+    def _locked(self, path: Path, *, may_pass: bool) -> BinaryIO | None:
+        """Return the locked file of a claim; None if nothing can be claimed, so that each process compiles for itself.
+
+        Raises:
+            PassedOverError: it `may_pass`, and another process has the claim.
+        """
+        waits_until = time.monotonic() + PATIENCE_S
+        try:
+            file = _claim_file(path).open("wb")
+        except OSError:  # the folder is gone, or the file another user's
+            return None
+        try:
+            while not _lock(file):
+                if may_pass:
+                    file.close()
+                    raise PassedOverError
+                if time.monotonic() > waits_until:
+                    # Whoever has it was stopped, or hangs: its other claims need not be waited for.
+                    self.are_shared = False
+                    file.close()
+                    return None
+                time.sleep(TRY_S)
+        except OSError:  # the file system knows no locks
+            file.close()
+            return None
+        return file
+
     def give_up(self, path: Path) -> None:
         """Give up the claim on a kernel, if there is one."""
         file = self.files.pop(path, None)
         if file is not None:
             # Removed while it is locked: whoever has opened it meanwhile finds the kernel saved.
-            _claim_file(path).unlink(missing_ok=True)
+            with suppress(OSError):
+                _claim_file(path).unlink(missing_ok=True)
             file.close()
 
     def give_up_all(self) -> None:
-        """Give up every claim: a compilation has failed."""
+        """Give up every claim: what was compiled is saved, or has failed, or cannot be saved."""
         for path in list(self.files):
             self.give_up(path)
 
@@ -99,12 +125,17 @@ class Claims:
         self.files.clear()
 
 
-def remove_left_claims(folder: Path) -> None:
-    """Remove from a folder the files of claims that nobody has, as a process leaves them that is killed."""
-    for path in folder.rglob(f"*{SUFFIX}"):
-        with suppress(OSError), path.open("rb") as file:
-            if _lock(file):
-                path.unlink()
+def remove_left_files(folder: Path) -> None:
+    """Remove from a folder what killed processes leave: claims that nobody has, and parts of files, an hour old."""
+    with suppress(OSError):  # the folder may be gone
+        for path in folder.rglob(f"*{SUFFIX}"):
+            with suppress(OSError), path.open("rb") as file:
+                if _lock(file):
+                    path.unlink()
+        for path in folder.rglob("*.nbc.*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > OLD_S:
+                    path.unlink()
 
 
 def _claim_file(path: Path) -> Path:

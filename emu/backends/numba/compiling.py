@@ -22,6 +22,7 @@ from numba import types
 from numba.core import event  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends.numba.cache import cached
+from emu.backends.numba.claims import PassedOverError
 from emu.backends.numba.vector.lanes import I64, array_pointer, intrinsic
 from emu.errors import ConfigError
 
@@ -240,6 +241,8 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
     for part in [lambda: work(*ranges[0]), *(job.result for job in jobs)]:
         try:
             part()
+        except PassedOverError:  # in a copy of this process, which has none of its threads: nothing to wait for
+            raise
         except BaseException as error:  # each part writes into arrays that the caller may free: wait for all of them
             errors.append(error)
     if errors:

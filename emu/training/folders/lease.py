@@ -131,7 +131,7 @@ def counting(write: Callable[[int], None], every_s: float) -> Generator[None]:
     # in the caller's thread: its OSError is the caller's, and the lease is written before the block begins
     write(0)
     # daemon: a process that ends while the block runs does not wait for it
-    thread = threading.Thread(target=_count, args=(done, write, every_s), daemon=True)
+    thread = threading.Thread(target=_count, args=(done, write, every_s), name="emu-lease", daemon=True)
     thread.start()
     try:
         yield

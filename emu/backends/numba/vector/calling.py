@@ -10,6 +10,7 @@ from typing import Any
 import numba
 from numba import types
 
+from emu.backends.numba.claims import CLAIMS
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import I64, IR, address, intrinsic
 
@@ -63,6 +64,9 @@ def entry_of(function: Any, arguments: int) -> int:
     # The kernel's C entry, which takes plain integers: Numba's own convention passes a status and a pointer to the
     # result.
     signature = (types.int64,) * arguments
-    function.compile(signature)
+    try:
+        function.compile(signature)
+    finally:
+        CLAIMS.give_up_all()  # as after a call that compiles: see `cache.py`
     compiled = function.overloads[signature]
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
