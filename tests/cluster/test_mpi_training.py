@@ -166,7 +166,9 @@ def test_a_fault_on_one_rank_ends_the_job_with_its_name_and_leaves_the_last_chec
     assert ended.of_emu()[0].startswith(text.format(path=path))
     assert "--resume" in ended.of_emu()[0]
     assert ended.outlived == []
-    assert step_of(path) in (3, 4)
+    assert step_of(path) == (
+        2 if fault == "full disk" else 4
+    )  # every second step, and the third table cannot be written
     again = training.resume(path)  # in one process: what moves bytes decides no bit
     assert hashes(again.info) == hashes(undisturbed)
 
