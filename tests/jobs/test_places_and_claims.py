@@ -155,8 +155,9 @@ def test_nobody_counts_behind_the_end_of_a_claim(tmp_path: Path, monkeypatch: py
     did: list[str] = []
 
     class Noted:
-        def __init__(self, *, target: Any, args: tuple[Any, ...], daemon: bool) -> None:
+        def __init__(self, *, target: Any, args: tuple[Any, ...], name: str, daemon: bool) -> None:
             assert daemon
+            assert name == "emu-lease", "a first step is compiled in copies only beside threads that are known"
             self.done = args[0]
 
         def start(self) -> None:
