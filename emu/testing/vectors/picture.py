@@ -77,20 +77,15 @@ def _exact_lines(exact: Fraction, fmt: Format, label: str, *, integral: bool = F
 
 def _kept_fields(exact: Fraction, fmt: Format, kept: int, last: int) -> str:
     """Return the bits that are kept, in the fields of a code; what lies beyond the range has more of them in front."""
-    if isinstance(fmt, Fixed) and fmt.sign_magnitude:
-        more = max(kept.bit_length() + 1 - fmt.width_bits, 0)
-        if fmt.width_bits + more > MOST_BITS:
-            return f"{'-' if exact < 0 else ''}{kept:b}"
-        wide = Fixed(fmt.width_bits + more, fmt.frac_bits, sign_magnitude=True)
-        return fields_of(wide, kept | (exact < 0) << (wide.width_bits - 1))
     if isinstance(fmt, Fixed):
         # bits that the number has beyond the word, so that the fields of a wider word can show it
         more = max((kept if kept >= 0 else ~kept).bit_length() + fmt.signed - fmt.width_bits, 0)
         more += exact < 0 and not fmt.signed
-        wide = Fixed(fmt.width_bits + more, fmt.frac_bits, fmt.signed) if fmt.width_bits + more <= MOST_BITS else None
-        if wide is None:
-            return f"{kept:b}"
-        return fields_of(wide, kept & (wide.n_codes - 1))
+        has_minus = exact < 0 and fmt.sign_magnitude  # `kept` is a magnitude then
+        if fmt.width_bits + more > MOST_BITS:
+            return f"{-kept if has_minus else kept:b}"
+        wide = Fixed(fmt.width_bits + more, fmt.frac_bits, fmt.signed, fmt.sign_magnitude)
+        return fields_of(wide, kept & (wide.n_codes - 1) | has_minus << (wide.width_bits - 1))
     quantum = fmt.emin - fmt.fraction_bits
     if kept >> fmt.fraction_bits or last == quantum:
         # each exponent above the lowest adds 2**fraction_bits steps; what lies beyond the range has a larger field
