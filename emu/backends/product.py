@@ -92,6 +92,11 @@ class Product:
     addend: Array | None
     alignment: Alignment | None = None
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the result, (B, M, N)."""
+        return max(self.left.shape[0], self.right.shape[0]), self.left.shape[1], self.right.shape[2]
+
     def gathered(self) -> tuple[Gathered, Gathered]:
         """Return both operands as offsets in memory."""
         return as_gathered(self.left), as_gathered(self.right)

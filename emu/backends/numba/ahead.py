@@ -34,7 +34,7 @@ from emu.backends.interface import Outcome, Write
 from emu.backends.numba.cache import cache_folder
 from emu.backends.numba.claims import CLAIMS, PassedOverError, remove_left_files
 from emu.backends.numba.compiling import thread_count
-from emu.backends.product import Given, Product, Way
+from emu.backends.product import Given, Way
 
 #: Of Linux's `prctl`: the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
@@ -71,7 +71,6 @@ def compiling_ahead(table: type, reference: Any, ways: Sequence[Way[Any]]) -> Ge
         CLAIMS.are_shared, CLAIMS.at_miss = False, None
         CLAIMS.give_up_all()
         copies.end()
-        remove_left_files(cache_folder())
 
 
 def may_fork() -> bool:
@@ -79,11 +78,15 @@ def may_fork() -> bool:
     return (
         sys.platform == "linux"
         and min(thread_count() - 1, MOST_COPIES) > 0
-        and threading.current_thread() is threading.main_thread()
-        and all(map(is_known, threading.enumerate()))
+        and is_beside_own_threads()
         and "cupy" not in sys.modules
         and not CLAIMS.are_shared
     )
+
+
+def is_beside_own_threads() -> bool:
+    """Return whether this is the first thread, and all others are known."""
+    return threading.current_thread() is threading.main_thread() and all(map(is_known, threading.enumerate()))
 
 
 def is_known(thread: threading.Thread) -> bool:
@@ -114,7 +117,7 @@ class Copies:
         Raises:
             PassedOverError: this process is a copy now, and passes over what its parent has claimed.
         """
-        if not (threading.current_thread() is threading.main_thread() and all(map(is_known, threading.enumerate()))):
+        if not is_beside_own_threads():
             return  # also, a copy of a thread that computes a range would not come out of that range
         for process in list(self.processes):
             status = _status(process, os.WNOHANG)
@@ -143,12 +146,14 @@ class Copies:
         raise PassedOverError
 
     def end(self) -> None:
-        """Kill the copies that are left, wherever they are: at worst, a part of a file stays that nobody reads."""
+        """Kill the copies that are left, wherever they are; if there were any, remove what killed processes leave."""
         for process in self.processes:
             if _status(process, os.WNOHANG) is None:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
                 _status(process, 0)
+        if self._forks_left < MOST_FORKS:
+            remove_left_files(cache_folder())
 
 
 def _status(process: int, how: int) -> int | None:
@@ -254,11 +259,6 @@ def _or_zeros(compute: Callable[[Given, Write], Outcome | None], reference: Any)
         try:
             return compute(product, write)
         except PassedOverError:
-            if isinstance(product, Product):
-                batches = max(product.left.shape[0], product.right.shape[0])
-                shape: tuple[int, ...] = batches, product.left.shape[1], product.right.shape[2]
-            else:
-                shape = product.shape
-            return reference.quantize(np.zeros(shape), None, write, None)
+            return reference.quantize(np.zeros(product.shape), None, write, None)
 
     return call

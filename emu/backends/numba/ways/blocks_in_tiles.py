@@ -228,7 +228,7 @@ def contents(product: Product, write: Write) -> Contents | None:
     points = None if product.alignment is None else product.alignment.points
     unit = unit_for(product.code.mac, product.code.formats, points)
     assert unit is not None
-    batches = max(product.left.shape[0], product.right.shape[0])
+    batches = product.shape[0]
     if product.alignment is not None:
         assert product.code.mac.blocks is not None
         moved = centred(product, unit.fraction_bits, product.code.mac.blocks.min_exponent)

@@ -91,7 +91,7 @@ def contents(product: Product, write: Write) -> Contents | None:
     moved = centred(product, step.fraction_bits, blocks.min_exponent)
     if moved is None or not _holds(step, moved.digits, alignment.points):
         return None
-    batches = max(product.left.shape[0], product.right.shape[0])
+    batches = product.shape[0]
     return Contents(moved.moved_back(_accumulate(moved, step, batches)))
 
 

@@ -179,11 +179,11 @@ def contents(product: Product, write: Write) -> Contents:
     """Return the accumulators' (B, M, N) contents, and where they touched a limit."""
     unit = unit_for(product.code.mac, product.code.formats)
     assert unit is not None
-    batches, rows = max(product.left.shape[0], product.right.shape[0]), product.left.shape[1]
+    batches, rows, columns = product.shape
     largest = max(-unit.low, unit.high)
     # Float32 holds contents of up to 24 bits below its end.
     wide = unit.adder in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.lsb >= FLOAT32_END)
-    out = empty((batches, rows, product.right.shape[2]), np.float64 if wide else np.float32)
+    out = empty((batches, rows, columns), np.float64 if wide else np.float32)
     touched = empty(out.shape if unit.adder in TOUCHING else (1, 1, 1), np.uint8)
     first, outside = _first_sums(product.addend, unit)
     limits = (unit.low, unit.high, unit.drop_bits, unit.lsb)
