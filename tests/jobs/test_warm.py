@@ -46,7 +46,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[Warming]:
     """Short processes in place of steps; that of v100 fails. Gives the steps in the order in which they begin."""
     order: list[Warming] = []
 
-    def begin(self: Warming, scratch: Path) -> subprocess.Popen[bytes]:
+    def begin(self: Warming, scratch: Path, threads: int) -> subprocess.Popen[bytes]:
         assert scratch.is_dir()
         order.append(self)
         script = "import sys; sys.exit('emu: a step must have memory, got 0')" if self.device == "v100" else ""
@@ -89,7 +89,7 @@ def test_two_files_that_say_the_same_name_are_two_steps(begun: list[Warming], tm
 def test_a_step_that_prints_more_than_a_pipe_holds_ends(monkeypatch: pytest.MonkeyPatch):
     script = "import sys; sys.stderr.write('warning' * 100_000 + chr(10) + 'emu: no memory'); sys.exit(2)"
 
-    def begin(self: Warming, scratch: Path) -> subprocess.Popen[bytes]:
+    def begin(self: Warming, scratch: Path, threads: int) -> subprocess.Popen[bytes]:
         with self.errors(scratch).open("wb") as errors:
             return subprocess.Popen([sys.executable, "-c", script], stderr=errors)
 
@@ -101,7 +101,7 @@ def test_a_step_that_prints_more_than_a_pipe_holds_ends(monkeypatch: pytest.Monk
 def test_a_process_that_says_nothing_is_named_by_its_exit_code(monkeypatch: pytest.MonkeyPatch):
     script = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
 
-    def begin(self: Warming, scratch: Path) -> subprocess.Popen[bytes]:
+    def begin(self: Warming, scratch: Path, threads: int) -> subprocess.Popen[bytes]:
         self.errors(scratch).touch()
         return subprocess.Popen(script)
 
