@@ -42,7 +42,7 @@ def _six_digits(value: float) -> str:
 
 
 def all_formats() -> Output:
-    """Return the named float formats and the ways to write others."""
+    """Return the named formats, of floats and of elements that share scales, and the ways to write others."""
     columns = (
         Column("name", "name"),
         Column("bits", "width_bits"),
@@ -60,11 +60,10 @@ def all_formats() -> Output:
             (name, str(f.element), ", ".join(map(str, f.levels)), f.bits_per_element)
             for name, f in SCALED_PRESETS.items()
         ],
-        "scaled",
     )
     shared = Text("\nElements that share scales; another rule follows the name, as in mxfp8_e4m3 rceil:\n")
     parts = [table, shared, scaled, Text("\nAny other format is written out:\n"), Facts(_FORMS, {})]
-    return Output(parts)
+    return Output(parts, data=[*table.plain(), *scaled.plain()])  # a list: what has scales has keys of its own
 
 
 def _sizes(fmt: Float) -> tuple[float, ...]:
@@ -180,5 +179,5 @@ def _ulps(fmt: Float) -> Table:
         Column("ulp", "ulp", lambda ulp: exact_power(math.frexp(ulp)[1] - 1)),
         Column("relative", "relative_ulp", "{:.2g}".format),
     )
-    rows = [(value, ulp := fmt.ulp(value), ulp / value) for value in (low, *inside, fmt.max)]
+    rows = [(value, ulp := fmt.ulp(value), ulp / value) for value in dict.fromkeys((low, *inside, fmt.max))]
     return Table(columns, rows, "ulps")

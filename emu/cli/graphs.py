@@ -67,8 +67,8 @@ def evaluate_network(
     """
     if of_models is not None:
         raise ConfigError(
-            f"a network's file must be evaluated without --model and --set, got {of_models!r}: it is the network; give "
-            "formats in a device file"
+            f"a network's file must be evaluated without --model and --set, got {of_models!r}: the file is the network; "
+            "give formats in a device file"
         )
     data = options.get("data")
     if device is None or data is None:
@@ -87,9 +87,9 @@ def evaluate_network(
         path = Path(scratch) / calibrated.name  # until the evaluation has ended well
         points = _calibrated(graph, device, data, options, backend, path)
         output = _evaluated(graph, str(path), data, backend, options)
-        text = path.read_bytes()
+        content = path.read_bytes()
     # Only here: if the evaluation fails, an older file stays as it was.
-    _written(calibrated, text, "--calibrate")
+    _written(calibrated, content, "--calibrate")
     parts = [_points(points), Text(f"written to {calibrated}\n"), *output.parts]
     return Output(parts, exit_code=output.exit_code)
 
@@ -264,8 +264,8 @@ def _remarks(result: GraphEvaluation) -> list[Any]:
     lines = [says]
     if any(step.has_elements for step in result.steps):
         lines.append(
-            "layers without these two compute with integers of the graph, for which the device has no format; their "
-            "overflow counts what saturates, by a relu that the quantiser has taken in, too"
+            "layers that compute with integers of the graph have no alone and no accuracy, because the device has no "
+            "format for them; their overflow counts what saturates, also what a relu that is part of the quantiser cuts"
         )
     clipped = [step for step in result.steps if step.weights_overflow >= _MANY]
     if clipped:

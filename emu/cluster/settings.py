@@ -28,7 +28,7 @@ class CodecOptions(Table):
     """Options of a codec; defaults are those of `emu.cluster.codecs.Quantiser`.
 
     Attributes:
-        steps: any number of equal steps, 3..65536, instead of `bits`.
+        steps: any number of equal steps, 2..65536, instead of `bits` or `owner_bits`, which then change nothing.
         threshold: threshold of one bit: "zero", "mean", "previous_mean".
         threshold_lag: age of the "previous_mean", counted in mini-batches.
         levels: "means", "ends" (one bit), "middles" (more).
@@ -87,7 +87,8 @@ class ClusterTable(Table):
         workers: nodes that compute gradients, if others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share a model; with `nodes` 4 and 2 of them, 4x2.
-        model_split: what each of these devices has: "stripes" of every layer, or whole "layers", the largest alone.
+        model_split: what each of these devices has: "stripes" of every layer, or whole "layers" each; the largest layer
+            has a device to itself.
         points: points of dynamic fixed point: "joint", from the counts of all nodes, or "own": each node has its own
             points of activations and errors.
         exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.

@@ -2,7 +2,8 @@
 
     product        each vector of results takes a cycle for each product of a result, or as many as the read ports need;
                    on multiprocessors, waves of tiles (`waves.py`)
-    elementwise    each vector takes a cycle for each instruction of the lanes, or as many as its ports need
+    elementwise    each vector takes a cycle for each instruction of the lanes, or as many as its ports need; a cycle in
+                   all if the unit gives no ports
     memory         each operand is read once and each result written once; the longer of unit and memory counts
     start          from one operation to the next, if the unit gives it
     host           operations that are left to it, and those whose formats no unit takes
@@ -111,7 +112,7 @@ class OperationTime(NamedTuple):
         unit_ps: time of the unit.
         bytes: bytes that the memory moves, or the link for operations on a host.
         memory_ps: time of the memory; 0 if the device does not give its bandwidth.
-        operations: multiply-adds, or results if there are none.
+        operations: multiply-adds, or if there are none passes times elements; on a host, both.
         start_ps: time from the operation before.
     """
 
@@ -158,14 +159,14 @@ class Machine:
         """Take a device with a clock.
 
         Raises:
-            ConfigError: no unit has lanes and a clock; see `machine_of`.
+            ConfigError: no array of multiply-adds has lanes and a clock; see `machine_of`.
         """
         self.device = device
         self._units = {name: unit for name, unit in device.compute.units.items() if unit.lanes is not None}
         if not can_be_timed(device):
             raise ConfigError(
-                f"a device must give a clock and the lanes of a unit to have times, got none in {device.name}; add "
-                "`clock_hz` to [compute] and a unit with `lanes` to [compute.units]"
+                f"a device must give a clock and the lanes of a {MAC_ARRAY!r} to have times, got none in "
+                f"{device.name}; add `clock_hz` to [compute] and a unit of kind {MAC_ARRAY!r} with `lanes` to [compute.units]"
             )
         self.host = next((name for name, unit in self._units.items() if unit.kind == HOST), None)
         self._arrays = [name for name, unit in self._units.items() if unit.kind not in (HOST, STATISTICS)]
@@ -207,6 +208,8 @@ class Machine:
     def unit_of(self, demand: Demand) -> str:
         """Return the unit that computes: the first that takes the operands' formats, else the host, else the last.
 
+        Matrix units compute products alone.
+
         Constants do not count, because they are part of the program. An operation that converts takes any format.
         """
         # an operation with passes is one that the datapath cannot do
@@ -217,14 +220,14 @@ class Machine:
         # an operation on constants alone is chosen by the format of its result
         formats = [fmt for fmt, size in read if fmt is not None and size > 1] or [demand.result_format]
         names = [str(fmt) for fmt in formats]
-        for name in self._arrays:
+        is_product = _is_product(demand)
+        able = [name for name in self._arrays if is_product or self._units[name].kind != MATRIX_UNIT]
+        for name in able:
             taken = self._units[name].operands
-            if self._units[name].kind == MATRIX_UNIT and not _is_product(demand):
-                continue
             # a unit without a list takes every format
             if not taken or all(any(fnmatchcase(fmt, pattern) for pattern in taken) for fmt in names):
                 return name
-        return self.host or self._arrays[-1]
+        return self.host or able[-1]
 
     # ---- times ----
 
@@ -251,7 +254,7 @@ class Machine:
         return min(times, key=lambda time: time.duration_ps)
 
     def _time_of_way(self, name: str, way: Way, moved: int, operations: int) -> OperationTime:
-        """Return the time of a way: parts of sums pass the memory after them, as the operands pass it beside them."""
+        """Return the time of a way: operands move while the unit works, parts of sums after its multiply-adds."""
         moved_ps, parts_ps = (
             0 if self._bandwidth is None else _rounded_up(size, self._bandwidth) for size in (moved, way.moved_bytes)
         )
@@ -269,7 +272,7 @@ class Machine:
     def kernel_start_ps(self) -> int:
         """How long the unit of elementwise operations takes from one operation to the next."""
         names = [name for name in self._arrays if self._units[name].kind != MATRIX_UNIT]
-        # there is one: `can_be_timed` asks for a MAC array
+        # at least one is left: `can_be_timed` asks for a MAC array
         return self.start_ps(names[-1])
 
     def _cycles_ps(self, name: str, cycles: int) -> int:
@@ -322,7 +325,8 @@ def register_bits(precision: PrecisionTable) -> int:
     """Return the bits of a statistics register: a count for each position, and one of all results.
 
     Positions are as many as `bins` says, else one for each bit of a fixed-point accumulator but its sign. An
-    accumulator whose point follows its products has the latter in any case: there `bins` are those of all its points.
+    accumulator whose point follows its products always has one for each bit: there `bins` counts the positions of all
+    points that it may have.
     """
     bins, accumulator = precision.register.bins, precision.mac_of("").accumulator
     if isinstance(accumulator, Fixed) and (bins is None or precision.has_open_accumulator("", "activation")):

@@ -42,7 +42,7 @@ from emu.interop.loading import load
 from emu.nn.wired import Wired
 from emu.precision import CounterTable, Policy
 
-#: Positions of the registers: float32's normal numbers that a word may hold are among them.
+#: Positions of the registers. Words of devices lie among them; larger numbers are counted together, as `above`.
 _LOWEST, _BINS = -64, 128
 #: Cells between the smallest and the largest number, in which these are counted: as many as onnxruntime's percentiles.
 _CELLS = 2048
@@ -140,6 +140,8 @@ class _Range:
 
     def count(self, numbers: NDArray[Any]) -> None:
         """Count numbers between the ends."""
+        if self.low >= self.high:  # none was finite, or all are equal: `ends` needs no counts
+            return
         more, _ = np.histogram(numbers, _CELLS, (self.low, self.high))
         self.counts = more if self.counts is None else self.counts + more
 
@@ -195,7 +197,7 @@ class _ProductRanges:
             q: Any = engine.quantize(np.array([low, high], np.float32), activation.format, backend="reference")
             # one scale for the tensor: the only one of `scales`
             points = Points(float(q.scales[0].item()), None if q.zero is None else int(q.zero.item()))
-            top = max(abs(low), abs(high))
+            top = max(abs(numbers.low), abs(numbers.high)) if numbers.low <= numbers.high else 0.0
             exponent = int(np.floor(np.log2(top))) if top else None
             # without a second pass nothing lies outside: both ends were seen
             share = 0.0 if numbers.counts is None else _outside(numbers, low, high)
@@ -236,8 +238,8 @@ def _points(wired: Wired, policy: Policy, counters: CounterTable, rate: float) -
                 continue
             if register is not None:
                 bits = _point(register, fmt, rate)
-            # it only selects numbers: the least fraction bits of what it reads hold all of them, and nothing new is
-            # counted
+            # it only selects numbers: the least fraction bits of what it reads hold all of them. Nothing new is
+            # counted, and the empty register makes its share 0
             elif role == "activation" and read:
                 bits, register = min(chosen.get(x, fmt.frac_bits) for x in read), StatisticsRegister(_LOWEST, _BINS)
             else:
@@ -278,6 +280,10 @@ def _by_exponent(register: StatisticsRegister) -> dict[int, int]:
     for side in (register.positive, register.negative):
         for exponent, count in side.items():
             counts[exponent] = counts.get(exponent, 0) + count
+    # how large each number above the positions is was not counted: all are taken to be as large as the largest
+    if register.above:
+        assert register.max_exponent is not None
+        counts[register.max_exponent] = counts.get(register.max_exponent, 0) + register.above
     return counts
 
 

@@ -2,6 +2,7 @@
 
 d = gradient + S * decay * master   (if decay > 0)      role momentum
 m = momentum * m + d                (if momentum > 0)   role momentum
+                                    without decay d is the gradient, without momentum m is d
 update = -rate / S * m                                  role update
 master = master + update                                role master
 

@@ -21,7 +21,7 @@ class Undecided(Exception):  # noqa: N818 - names a condition
 
 
 def model_of(circuit: Circuit, output: int, limit_s: float) -> int | None:
-    """Return an input for which a signal is 1, None if there is none.
+    """Return an input for which a signal is 1, a model of it; None if there is none.
 
     Args:
         circuit: any.

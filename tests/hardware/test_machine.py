@@ -82,6 +82,13 @@ def test_operations_go_to_the_first_unit_that_takes_their_operands(device: str, 
     assert Machine(load_device(device)).unit_of(demand) == unit
 
 
+def test_matrix_units_compute_no_elements_even_if_no_unit_takes_their_format():
+    device = load_device("v100").model_dump(mode="json")
+    units = device["compute"]["units"]
+    device["compute"]["units"] = {"fp32": units["fp32"] | {"operands": ["bf16"]}, "matrix": units["matrix"]}
+    assert Machine(Device.model_validate(device)).unit_of(elementwise(8, FP32, FP32)) == "fp32"
+
+
 def test_the_host_moves_words_and_keeps_floats():
     machine = Machine(load_device("dlu16"))
     demand = Demand(
@@ -116,7 +123,7 @@ def test_a_statistics_register_has_the_positions_of_its_file_or_of_its_accumulat
 def test_a_device_without_a_clock_has_no_time():
     assert machine_of(load_device("fixed16")) is None
     with pytest.raises(
-        ConfigError, match="must give a clock and the lanes of a unit to have times, got none in fixed16"
+        ConfigError, match="must give a clock and the lanes of a 'mac_array' to have times, got none in fixed16"
     ):
         Machine(load_device("fixed16"))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import emu
+from emu.datapath import Points
 from emu.interop.calibration import calibrate, write_calibrated
 from emu.interop.evaluation import evaluate_graph
 from tests.command_line import Run
@@ -72,6 +73,38 @@ def test_a_tensor_of_zeros_keeps_its_point(tmp_path: Path):
     points = {(p.layer, p.role): p for p in calibrate(path, "fixed8", tmp_path / "a.npz")}
     assert (points["mul1", "activation"].format, points["mul1", "activation"].largest_exponent) == ("fix8f3", None)
     assert points["input", "activation"].format == "fix8f6"
+
+
+@pytest.mark.parametrize(("rate", "word", "share"), [(0.0, "fix8f-64", 0.0), (0.2, "fix8f6", 1 / 6)])
+def test_numbers_above_every_position_of_a_register_decide_the_point_as_well(
+    tmp_path: Path, rate: float, word: str, share: float
+):
+    path = saved(tmp_path / "a.onnx", [node("Mul", ["x", "two"])], {"two": np.full(3, 2, np.float32)})
+    np.savez(tmp_path / "a.npz", x=np.array([[1.0, 1, 1], [1, 1, 2.0**70]]))
+    points = {(p.layer, p.role): p for p in calibrate(path, "fixed8", tmp_path / "a.npz", overflow_rate=rate)}
+    point = points["input", "activation"]
+    assert (point.format, point.overflow, point.largest_exponent) == (word, share, 70)
+
+
+def test_a_product_that_reads_no_finite_number_has_the_scale_of_zeros(tmp_path: Path):
+    """The first product overflows in float32, so that the second reads infinities alone."""
+    large = np.full((3, 3), 1e30, np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"])]
+    path = saved(tmp_path / "a.onnx", nodes, {"w": large, "v": large})
+    np.savez(tmp_path / "a.npz", x=np.full((4, 3), 1e30))
+    for rate in (0.0, 0.01):
+        _, point = calibrate(path, "int8-npu", tmp_path / "a.npz", overflow_rate=rate)
+        assert (point.points, point.overflow, point.largest_exponent) == (Points(1.0, 0), 0.0, None)
+
+
+def test_the_largest_exponent_of_integers_is_that_of_the_largest_number_seen(tmp_path: Path):
+    """Of 300 numbers three may lie outside: the scale is that of the others."""
+    path = saved(tmp_path / "a.onnx", [node("MatMul", ["x", "w"])], {"w": np.ones((3, 2), np.float32)})
+    np.savez(tmp_path / "a.npz", x=np.append(np.ones(299), 1000.0).reshape(100, 3))
+    [point] = calibrate(path, "int8-npu", tmp_path / "a.npz", overflow_rate=0.02)
+    assert point.points is not None
+    assert point.points.scale < 0.01
+    assert point.largest_exponent == 9
 
 
 @pytest.mark.parametrize("device", ["int8-npu", "int8-mcu"])
@@ -189,7 +222,7 @@ def test_the_command_calibrates_then_evaluates(emu_command: Run, tmp_path: Path)
     assert f"examples must be in a file or a folder of images, got '{none}', which does not exist" in err
 
 
-@pytest.mark.parametrize("number", [0.5, 0.0, -2.0])
+@pytest.mark.parametrize("number", [0.5, 0.0, -2.0, 1e30])
 def test_a_product_that_reads_one_number_has_a_scale(tmp_path: Path, number: float):
     """With a rate numbers are counted between their ends, which are one."""
     path = saved(tmp_path / "a.onnx", [node("MatMul", ["x", "w"])], {"w": np.ones((3, 2), np.float32)})

@@ -27,10 +27,11 @@ from emu.formats import Float, Format
 Array = Any
 #: How numbers lie in memory, by dtype.
 STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.int64): 2, np.dtype(np.uint64): 3}
+#: As in `number.cuh`; not in `STORAGE`, because the numbers of no format lie in int32.
 STORED_I32 = 4
 #: Bits of a significand, by dtype.
 SIGNIFICANT = {np.dtype(np.float32): 24, np.dtype(np.float64): 53, np.dtype(np.int64): 64, np.dtype(np.uint64): 64}
-#: Words of 64 bits that kernels are compiled for, beside the four that hold anything.
+#: How many words of 64 bits an exact result may have in a kernel, beside four, which hold any.
 _FEW_WORDS = (1, 2)
 #: More bits than any word has.
 _ALL_BITS = 1 << 20
@@ -48,7 +49,8 @@ NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
 #: 21 + 5 + 3 of the head, 3 operands of 6, 10 of sizes, divisor and steps, 3 + 2 * 21 of the unit, 7 of its blocks.
 TASK_NUMBERS = bounded(109, 109, 480, "that long; parameters of a kernel take at most 4096 bytes")
-#: Numbers of a format that kernels read. Formats of which others are not 0 they do not write (`is_only_defined`).
+#: How many fields of `FormatCode` kernels read: those before this one. The definition writes a format of which a later
+#: field is not 0 (`is_only_defined`).
 _FORMAT_FIELDS = FormatCode._fields.index("sign_magnitude")
 #: A format's numbers, mode, rule, random bits, storage, tininess and steps.
 STAGE_FIELDS = _FORMAT_FIELDS + 6
@@ -96,7 +98,7 @@ def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int =
 
     Args:
         dtype: of the elements.
-        fmt: their format.
+        fmt: their format; None if they have none, and are never flushed.
         step: 1, or 0 if one number stands for all.
         given: bits of that number, if it is passed by value.
     """
@@ -123,7 +125,9 @@ def blocks_numbers(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCo
     """Return blocks, the smallest exponents of both operands, and how many k a period has."""
     if mac.blocks is None:
         return []
-    n, fraction_bits, indices, adds_after, min_exponent, _ = mac.blocks  # groups are left to the definition
+    n, fraction_bits, indices, adds_after, min_exponent, _ = (
+        mac.blocks
+    )  # of the ways, one alone knows groups, and passes them itself
     return [n, fraction_bits, adds_after, min_exponent, formats[0].emin, formats[1].emin, len(indices)]
 
 

@@ -1,7 +1,7 @@
 """Function values of inputs wider than 16 bits as the output stage must see them: doubles, and what doubles cannot say.
 
     exp(1000)    float64 inf     finite, beyond every format       flag overflow, and `floor` writes the largest value
-    exp(-1000)   float64 0       not 0, below every format         flag underflow, and `ceil` writes the smallest value
+    exp(-1000)   float64 0       not 0, below every format         underflow, unless `ceil` writes the smallest value
     log(-1)      float64 NaN     a NaN out of a number             flag invalid
     log(0)       float64 -inf    a pole                            flag division by zero
 
@@ -81,7 +81,7 @@ def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
     exact.kind[overflowed] = FINITE
     exact.kind[made_nan] = NEW_NAN
     exact.negative[made_nan] = False
-    exact.significand[overflowed | underflowed] = 3  # no power of two, at which a register counts one position lower
+    exact.significand[overflowed | underflowed] = 3  # not 1: a register counts a negative power of two lower
     exact.exponent[overflowed], exact.exponent[underflowed] = BEYOND, BELOW
     return WideResult(y, exact, poles)
 
@@ -91,7 +91,7 @@ def write_wide(
     quantize: Callable[..., Outcome],
     write: Write,
 ) -> Outcome:
-    """Write the values of a function through an output stage; exact results take the definition's, the slow way.
+    """Write the values of a function through an output stage; exact results go through the slow, defining one.
 
     Args:
         result: the values.
