@@ -67,8 +67,8 @@ def evaluate_network(
     """
     if of_models is not None:
         raise ConfigError(
-            f"a network's file must be evaluated without --model and --set, got {of_models!r}: the file is the network; "
-            "give formats in a device file"
+            f"a network's file must be evaluated without --model and --set, got {of_models!r}: the file is "
+            "the network; give formats in a device file"
         )
     data = options.get("data")
     if device is None or data is None:

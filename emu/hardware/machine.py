@@ -166,7 +166,7 @@ class Machine:
         if not can_be_timed(device):
             raise ConfigError(
                 f"a device must give a clock and the lanes of a {MAC_ARRAY!r} to have times, got none in "
-                f"{device.name}; add `clock_hz` to [compute] and a unit of kind {MAC_ARRAY!r} with `lanes` to [compute.units]"
+                f"{device.name}; add `clock_hz` to [compute] and a unit of that kind, with `lanes`, to [compute.units]"
             )
         self.host = next((name for name, unit in self._units.items() if unit.kind == HOST), None)
         self._arrays = [name for name, unit in self._units.items() if unit.kind not in (HOST, STATISTICS)]

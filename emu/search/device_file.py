@@ -98,7 +98,7 @@ def _is_below(value: object) -> bool:
 
 def _key(key: str) -> str:
     # a bare key of TOML: ASCII letters, digits, _ and -
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _string(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else toml_string(key)
 
 
 def _value(value: object) -> str:
@@ -107,9 +107,10 @@ def _value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(_value(item) for item in cast('list[object]', value))}]"
-    return _string(value) if isinstance(value, str) else repr(value)
+    return toml_string(value) if isinstance(value, str) else repr(value)
 
 
-def _string(text: str) -> str:
+def toml_string(text: str) -> str:
+    """Return a text as TOML writes it, in quotes."""
     # JSON escapes as TOML does, but for two: pairs of surrogates are no characters to TOML, and DEL must be escaped
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

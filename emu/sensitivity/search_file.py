@@ -8,7 +8,6 @@ model.toml       the recipe, likewise
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from emu.hardware import load_device
 from emu.report.sensitivity.rows import Row, Sensitivity
 from emu.report.study.difference import points
 from emu.search.design import MIXTURES
-from emu.search.device_file import toml_of
+from emu.search.device_file import toml_of, toml_string
 from emu.sensitivity.change import Change, changed
 from emu.sensitivity.question import Question, SensitivityOptions
 from emu.training import Recipe, load_recipe
@@ -38,10 +37,15 @@ _GIVEN_UP_MARGINS, _GIVEN_UP = 2, 0.01
 def write_search(question: Question, options: SensitivityOptions, measured: Sensitivity) -> str | None:
     """Write the search file and the files that it names into the folder; return its name, None if there is none.
 
-    There is none if the unchanged device is at chance, or no tensor tolerates a narrower format.
+    There is none if the unchanged device is at chance, if no tensor tolerates a narrower format, or if the layers of
+    every tensor that does have names with one of `[]*?`.
     """
     # keys of a search stand in brackets and may be globs: a name with such characters cannot be written as one
-    best = {tensor: row for tensor, row in measured.narrowest().items() if not set("[]*?") & set("".join(tensor))}
+    best = {
+        tensor: row
+        for tensor, row in measured.narrowest().items()
+        if not set("[]*?") & set("".join((*tensor, *row.passes)))
+    }
     home = RunFolder(measured.path)
     if not best:
         for name in (SEARCH_FILE, DEVICE_FILE, BASELINE_FILE, MODEL_FILE):
@@ -88,16 +92,16 @@ def _head(question: Question, options: SensitivityOptions, measured: Sensitivity
     model, device = _model_of(question, settings, home), _baseline_of(question, home)
     first = question.recipe.training.seed
     how = "evaluation of trained weights" if measured.is_evaluation else f"runs of {options.steps} steps"
-    given = "".join(f", {json.dumps(key)} = {value}" for key, value in settings.items())
+    given = "".join(f", {toml_string(key)} = {value}" for key, value in settings.items())
     return [
         f"# From a sensitivity analysis of {question.name} on {question.device.name}, by {how}, one role of one layer",
         f"# at a time: a variable for each that lost at most {100 * options.margin:g} points in a narrower format.",
         "# Trial 0 is the device as device.toml has it; each of the next ones has one variable alone at its probe.",
         f'name = "{re.sub(r"[^A-Za-z0-9._-]", "-", measured.path.name)}-search"',
         f'description = "Together, how narrow may they be that are narrow alone: {question.recipe.name}?"',
-        f"model = {json.dumps(model)}",
-        f"device = {json.dumps(str(from_here(measured.path / DEVICE_FILE)))}",
-        f"baseline = {json.dumps(device)}",
+        f"model = {toml_string(model)}",
+        f"device = {toml_string(str(from_here(measured.path / DEVICE_FILE)))}",
+        f"baseline = {toml_string(device)}",
         f"seeds = {[first + i for i in range(_SEEDS)]}",
         f"trials = {1 + variables + len(MIXTURES) + _PROPOSED}",
         *([f"settings = {{ {given.removeprefix(', ')} }}"] if given else []),
@@ -118,19 +122,21 @@ def _objectives(options: SensitivityOptions, *, inference: bool) -> list[str]:
 def _variable(name: str, best: Row, rows: Sequence[Row]) -> list[str]:
     """Return the lines of a variable and of what it sets: a range of widths if the formats have a text for it."""
     keys = [f"device.precision.layers[{layer}].{best.role}.format" for layer in (best.layer, *best.passes)]
-    listed = ["keys = [", *(f"    {json.dumps(key)}," for key in keys), "]"]
+    listed = ["keys = [", *(f"    {toml_string(key)}," for key in keys), "]"]
     lost = f"{points(best.lost).lstrip('+')} points" if best.lost and best.lost > 0 else "nothing"
     says = f"# {best.role} of {best.layer}: {best.format} alone loses {lost}"
     text = _text_of_width(best)
     # rows whose points differ are no range of widths: they are listed instead
     if text is not None and not all(_text_of_width(row) == text for row in rows):
         text = None
-    if text is None:
-        formats = list(dict.fromkeys([best.own, *(row.format for row in rows)]))
-        values = [f"choices = {json.dumps(formats)}", f"start = {json.dumps(best.own)}"]
-        values.append(f"probe = {json.dumps(best.format)}")
+    least = min(row.bits for row in rows)
+    # a range goes from a narrower width up to the device's own
+    if text is None or least >= best.own_bits or any(row.bits > best.own_bits for row in rows):
+        text = None
+        listed_formats = ", ".join(map(toml_string, dict.fromkeys([best.own, *(row.format for row in rows)])))
+        values = [f"choices = [{listed_formats}]", f"start = {toml_string(best.own)}"]
+        values.append(f"probe = {toml_string(best.format)}")
     else:
-        least = min(row.bits for row in rows)
         values = [f"low = {least}", f"high = {best.own_bits}", f"start = {best.own_bits}", f"probe = {best.bits}"]
     value = f'value = "{(text or "{}").replace("{}", "{" + name + "}")}"'
     return ["", says, "[[variable]]", f'name = "{name}"', *values, "", "[[set]]", *listed, value]
@@ -140,9 +146,13 @@ def _text_of_width(row: Row) -> str | None:
     """Return the text of a row's format with its width replaced by {}; None if a width does not say the format."""
     own, narrow = parse_number(row.own), parse_number(row.format)
     if isinstance(own, DynamicFixed):
+        # the search moves the point of every width, so a format of another family is no width of it
+        kind = own.signed, own.sign_magnitude
+        if not isinstance(narrow, (Fixed, DynamicFixed)) or (narrow.signed, narrow.sign_magnitude) != kind:
+            return None
         return f"{'sm' if own.sign_magnitude else '' if own.signed else 'u'}fix{{}}f?"
     if isinstance(own, Fixed) and isinstance(narrow, Fixed) and own.signed == narrow.signed and not own.sign_magnitude:
-        # the keys `rounding` and `overflow` of device.toml stand in place of the modes of this notation
+        # `ap_fixed` also names modes; the keys `rounding` and `overflow` of device.toml override those
         return f"ap_{'' if own.signed else 'u'}fixed<{{}}, {_integer_bits(narrow)}>"
     return None
 

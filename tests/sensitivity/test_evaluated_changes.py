@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from emu.search.metrics import Metrics
 from emu.search.space import Space
 from emu.sensitivity import Measuring, SensitivityOptions, question_of
 from emu.sensitivity.evaluated import Evaluator
+from emu.sensitivity.search_file import write_search
 from emu.training.cost import cost_of
 
 SETTINGS = {"training.steps": 40, "training.batch": 16, "data.test_images": 200, "training.log_every": 20}
@@ -263,6 +265,47 @@ def test_floats_become_choices_that_start_at_the_device_s_own_format(run: Path, 
     assert first.choices[0] == first.start == "fp16"
     assert first.probe == found.narrowest()["fc1", "weight"].format
     assert search.device == str(tmp_path / "device.toml")
+
+
+@pytest.mark.parametrize("formats", [("fix16f11",), ("fix20f11", "fix8f3")])
+def test_formats_as_wide_as_the_device_s_own_or_wider_are_choices(
+    formats: tuple[str, ...], run: Path, tmp_path: Path
+):
+    measured(run, tmp_path, SensitivityOptions(formats=formats, roles=("activation",), layers=("fc1",), margin=0.99))
+    (variable,) = load_search(tmp_path / "search.toml").variable
+    assert variable.choices is not None
+    assert set(formats) <= set(variable.choices)
+    assert variable.probe in formats
+
+
+def test_a_float_tried_for_a_moving_point_is_the_probe(tmp_path: Path):
+    emu.train("mlp", "dlu8", out=tmp_path / "run", overrides=SETTINGS, report=False)
+    options = SensitivityOptions(formats=("fp6_e3m2",), roles=("weight",), layers=("fc1",), margin=0.99)
+    measured(tmp_path / "run", tmp_path / "out", options)
+    (variable,) = load_search(tmp_path / "out" / "search.toml").variable
+    assert (variable.choices, variable.probe) == (("fix8f?", "fp6_e3m2"), "fp6_e3m2")
+
+
+def written_search(run: Path, out: Path, **changes: Any) -> str | None:
+    """What is written of the row of fc1's activations after some of its fields are changed."""
+    options = SensitivityOptions(bits=(8,), roles=("activation",), layers=("fc1",), margin=0.99)
+    found = measured(run, out, options)
+    rows = tuple(replace(row, **changes) for row in found.rows)
+    return write_search(question_of(str(run), None, None, [], options), options, replace(found, rows=rows))
+
+
+def test_characters_beyond_the_first_plane_are_written_as_toml_reads_them(run: Path, tmp_path: Path):
+    out = tmp_path / "\U0001f600"
+    assert written_search(run, out, layer="\U0001d11e") == "search.toml"
+    search = load_search(out / "search.toml")
+    assert search.device == str(out / "device.toml")
+    assert search.set[0].keys[0] == "device.precision.layers[\U0001d11e].activation.format"
+
+
+@pytest.mark.parametrize("changes", [{"layer": "fc[1]"}, {"passes": ("relu*",)}])
+def test_names_that_are_no_keys_have_no_variable(changes: dict[str, Any], run: Path, tmp_path: Path):
+    assert written_search(run, tmp_path, **changes) is None
+    assert not (tmp_path / "search.toml").exists()
 
 
 def test_a_baseline_at_chance_is_said_on_top_and_ranks_nothing(tmp_path: Path):

@@ -1,7 +1,7 @@
 """Function values of inputs wider than 16 bits as the output stage must see them: doubles, and what doubles cannot say.
 
     exp(1000)    float64 inf     finite, beyond every format       flag overflow, and `floor` writes the largest value
-    exp(-1000)   float64 0       not 0, below every format         underflow, unless `ceil` writes the smallest value
+    exp(-1000)   float64 0       not 0, below every format         flag underflow, or `ceil` writes the smallest value
     log(-1)      float64 NaN     a NaN out of a number             flag invalid
     log(0)       float64 -inf    a pole                            flag division by zero
 
