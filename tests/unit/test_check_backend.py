@@ -46,6 +46,37 @@ def narrower_blocks(right):
     return matmul
 
 
+def test_promoted_sums_that_are_wrong_are_a_failure_as_others_are():
+    order = "promote(4, sequential, fp16, toward_zero)"
+    few = {"formats": ["fp16"], "operations": ["matmul"], "roundings": ["nearest_even"], "orders": [order]}
+    check_backend("reference", **few).require()
+    faulty = check_backend(reference(matmul=never_promoted), **few)
+    clause = next(name for name in faulty.failed if name.startswith("matmul: order promote"))
+    assert "order sequential" in faulty[clause].finding.resembles
+
+
+def never_promoted(right):
+    def matmul(a, b, *, mac, **options):
+        order = "sequential" if "promote" in str(mac.order) else mac.order
+        other = emu.Mac(mac.product, mac.accumulator, order, mac.rounding, mac.overflow)
+        return right(a, b, mac=other, **options, backend="reference")
+
+    return matmul
+
+
+def test_adds_that_round_as_the_output_stage_does_are_named():
+    def nearest(right):
+        def matmul(a, b, *, mac, **options):
+            other = emu.Mac(mac.product, mac.accumulator, mac.order, "nearest_even", mac.overflow)
+            return right(a, b, mac=other, **options, backend="reference")
+
+        return matmul
+
+    few = {"formats": ["fp16"], "operations": ["matmul"], "roundings": ["nearest_even", "floor"]}
+    report = check_backend(reference(matmul=nearest), **few)
+    assert "adds nearest_even" in report["matmul: adds, floor"].finding.resembles
+
+
 @pytest.mark.slow
 def test_the_numba_backend_passes_every_clause():
     """Slow for what Numba has to compile."""

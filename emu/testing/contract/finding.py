@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.datapath import Mac, Rounding, StatisticsRegister
-from emu.datapath.order import Blocks, parse_order
+from emu.datapath.order import Blocks, Promote, parse_order
 from emu.formats import Float, Format
 from emu.testing.bits import codes_of, describe_code, describe_pair, differing
 from emu.testing.contract.case import Answer, Case, NotOffered
@@ -41,7 +41,8 @@ class Finding:
     Attributes:
         case: the smallest case whose answer is wrong.
         index: of its only element in the case first asked.
-        count: how many elements of that case were wrong, and how many it had; zeros for counts.
+        count: how many elements of that case were wrong, and how many it had; (0, 0) for flags and the register, and
+            (1, 0) if the unit raised where they were asked for.
         picture: lines that show operands, actual and expected.
         resembles: a rule that gives all answers to the case first asked, as "wrap"; "" if no known rule does.
     """
@@ -66,6 +67,9 @@ class Finding:
 def has_fault(unit: Answering, case: Case, observed: str) -> bool:
     """Return whether a unit's answer is wrong.
 
+    Args:
+        observed: what is compared: `values`, `register`, or the name of a flag.
+
     Raises:
         NotOffered: the unit does not claim to answer.
     """
@@ -74,6 +78,9 @@ def has_fault(unit: Answering, case: Case, observed: str) -> bool:
 
 def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
     """Return what is wrong with a unit's answer, shrunk; None if nothing is.
+
+    Args:
+        observed: what is compared: `values`, `register`, or the name of a flag.
 
     Raises:
         NotOffered: the unit does not claim to answer.
@@ -129,7 +136,7 @@ def _values_compared(case: Case, actual: Array, expected: Array) -> tuple[list[s
         ours, theirs = codes_of("returned", actual, fmt), codes_of("expected", expected, fmt)
     except AssertionError as error:
         return [*_operands(case, ()), str(error)], 1
-    # codes and raws have no zero with a sign of its own
+    # an unsigned answer is codes already: -0 is a code of its own there, so codes are compared as they are
     differs = differing(fmt, ours, theirs, actual, expected) if actual.dtype.kind == "f" else ours != theirs
     if not differs.any():
         return [], 0
@@ -247,29 +254,34 @@ def _flushed(case: Case, values: Array) -> Array:
 def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
     """Yield cases whose stage or unit is easily confused with the case's."""
     stage, mac = case.stage, case.mac
-    modes = [mode for mode in Rounding if mode is not stage.rounding and not mode.draws]
     if mac is not None and not mac.is_exact:
-        yield from _other_units(case, mac, modes)
-    for mode in modes:
+        yield from _other_units(case, mac)
+    for mode in _other_modes(stage.rounding):
         yield mode.value, replace(case, stage=replace(stage, rounding=mode))
     for rule in rules_of(stage.format):
         if rule is not stage.overflow:
             yield rule.value, replace(case, stage=replace(stage, overflow=rule))
 
 
-def _other_units(case: Case, mac: Mac, modes: list[Rounding]) -> Iterator[tuple[str, Case]]:
+def _other_modes(own: Rounding) -> list[Rounding]:
+    """Return the other modes that draw no random bits."""
+    return [mode for mode in Rounding if mode is not own and not mode.draws]
+
+
+def _other_units(case: Case, mac: Mac) -> Iterator[tuple[str, Case]]:
     orders = [parse_order(order) for order in KNOWN_ORDERS]
     if isinstance(mac.order, Blocks):
         # a unit of blocks that keeps up to two alignment bits fewer or more
         bits = range(max(mac.order.fraction_bits - 2, 0), mac.order.fraction_bits + 3)
         orders += [replace(mac.order, fraction_bits=b) for b in bits]
-    else:
+    elif not isinstance(mac.order, Promote):
+        # blocks and promoted sums need an accumulator that rounds and a product that is exact: Mac refuses the others
         yield "an accumulator that never rounds", _with_mac(case, mac, accumulator="exact")
         yield "products that are not rounded", _with_mac(case, mac, product="exact")
     for order in orders:
         if order != mac.order:
             yield f"order {order}", _with_mac(case, mac, order=order)
-    for mode in modes:
+    for mode in _other_modes(mac.rounding):
         yield f"adds {mode.value}", _with_mac(case, mac, rounding=mode)
 
 
