@@ -542,7 +542,7 @@ def test_the_json_of_all_formats_has_those_that_share_scales_as_well():
     assert list(rows) == [*PRESETS, *SCALED_PRESETS]
     assert rows["fp16"]["width_bits"] == 16
     assert rows["mxfp8_e4m3"] == {
-        "name": "mxfp8_e4m3", "elements": "fp8_e4m3", "scales": "fp8_e8m0 1x32", "bits": 8.25
+        "name": "mxfp8_e4m3", "elements": "fp8_e4m3", "scales": "fp8_e8m0 1x32 floor", "bits": 8.25
     }  # fmt: skip
 
 
