@@ -268,9 +268,7 @@ def test_floats_become_choices_that_start_at_the_device_s_own_format(run: Path, 
 
 
 @pytest.mark.parametrize("formats", [("fix16f11",), ("fix20f11", "fix8f3")])
-def test_formats_as_wide_as_the_device_s_own_or_wider_are_choices(
-    formats: tuple[str, ...], run: Path, tmp_path: Path
-):
+def test_formats_as_wide_as_the_device_s_own_or_wider_are_choices(formats: tuple[str, ...], run: Path, tmp_path: Path):
     measured(run, tmp_path, SensitivityOptions(formats=formats, roles=("activation",), layers=("fc1",), margin=0.99))
     (variable,) = load_search(tmp_path / "search.toml").variable
     assert variable.choices is not None

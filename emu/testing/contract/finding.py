@@ -67,8 +67,7 @@ class Finding:
 def has_fault(unit: Answering, case: Case, observed: str) -> bool:
     """Return whether a unit's answer is wrong.
 
-    Args:
-        observed: what is compared: `values`, `register`, or the name of a flag.
+    `observed` says what is compared: `values`, `register`, or the name of a flag.
 
     Raises:
         NotOffered: the unit does not claim to answer.
@@ -79,8 +78,7 @@ def has_fault(unit: Answering, case: Case, observed: str) -> bool:
 def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
     """Return what is wrong with a unit's answer, shrunk; None if nothing is.
 
-    Args:
-        observed: what is compared: `values`, `register`, or the name of a flag.
+    `observed` says what is compared: `values`, `register`, or the name of a flag.
 
     Raises:
         NotOffered: the unit does not claim to answer.
