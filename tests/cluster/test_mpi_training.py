@@ -222,7 +222,8 @@ def test_what_the_launcher_writes_at_its_end_does_not_overwrite_who_got_the_sign
     while "--resume" not in errors.read_text() and time.monotonic() < until:
         time.sleep(0.05)
     ends = re.escape(f"; the job ends, its last checkpoint is intact; start it again with --resume {tmp_path / 'run'}")
-    assert [line for line in errors.read_text().splitlines() if re.fullmatch(f"emu: {why}{ends}", line)]
+    text = errors.read_text()
+    assert re.search(f"(?m)^emu: {why}{ends}$", text), text
 
 
 def test_an_error_on_a_rank_is_written_into_the_run(tmp_path: Path):
