@@ -60,10 +60,11 @@ def all_formats() -> Output:
             (name, str(f.element), ", ".join(map(str, f.levels)), f.bits_per_element)
             for name, f in SCALED_PRESETS.items()
         ],
+        "scaled",
     )
     shared = Text("\nElements that share scales; another rule follows the name, as in mxfp8_e4m3 rceil:\n")
     parts = [table, shared, scaled, Text("\nAny other format is written out:\n"), Facts(_FORMS, {})]
-    return Output(parts, data=[*table.plain(), *scaled.plain()])  # a list: what has scales has keys of its own
+    return Output(parts)  # JSON has the first table alone, a list, which has no name
 
 
 def _sizes(fmt: Float) -> tuple[float, ...]:

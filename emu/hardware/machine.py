@@ -2,8 +2,8 @@
 
     product        each vector of results takes a cycle for each product of a result, or as many as the read ports need;
                    on multiprocessors, waves of tiles (`waves.py`)
-    elementwise    each vector takes a cycle for each instruction of the lanes, or as many as its ports need; a cycle in
-                   all if the unit gives no ports
+    elementwise    each vector takes a cycle for each instruction of the lanes, or as many as its ports need; one
+                   cycle if the unit gives no ports
     memory         each operand is read once and each result written once; the longer of unit and memory counts
     start          from one operation to the next, if the unit gives it
     host           operations that are left to it, and those whose formats no unit takes

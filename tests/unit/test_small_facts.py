@@ -534,18 +534,6 @@ def test_an_accumulator_of_blocks_that_stays_finite_says_that_it_was_left():
     assert flags.accumulator_overflow == 1
 
 
-def test_the_json_of_all_formats_has_those_that_share_scales_as_well():
-    from emu.cli.formats import all_formats
-    from emu.formats import PRESETS, SCALED_PRESETS
-
-    rows = {row["name"]: row for row in all_formats().plain()}
-    assert list(rows) == [*PRESETS, *SCALED_PRESETS]
-    assert rows["fp16"]["width_bits"] == 16
-    assert rows["mxfp8_e4m3"] == {
-        "name": "mxfp8_e4m3", "elements": "fp8_e4m3", "scales": "fp8_e8m0 1x32 floor", "bits": 8.25
-    }  # fmt: skip
-
-
 def test_the_places_of_a_format_of_a_single_number_are_listed_once():
     from emu.cli.formats import one_format
 

@@ -125,9 +125,8 @@ def blocks_numbers(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCo
     """Return blocks, the smallest exponents of both operands, and how many k a period has."""
     if mac.blocks is None:
         return []
-    n, fraction_bits, indices, adds_after, min_exponent, _ = (
-        mac.blocks
-    )  # of the ways, one alone knows groups, and passes them itself
+    # groups are left out: `aligned_blocks`, the only way that takes them, passes them itself
+    n, fraction_bits, indices, adds_after, min_exponent, _ = mac.blocks
     return [n, fraction_bits, adds_after, min_exponent, formats[0].emin, formats[1].emin, len(indices)]
 
 
