@@ -148,7 +148,9 @@ class Flags(WithPending, Drawn):
 
     def add_counts(self, counts: NDArray[np.int64]) -> None:
         """Add the counts of a kernel, in the order of the attributes."""
-        self._add(counts.tolist())
+        added = counts.tolist()
+        if any(added):  # most kernels raise no flag
+            self._add(added)
 
     def _add(self, counts: Sequence[int]) -> None:
         fetched = self.__dict__  # past the fields, whose reads would fetch what is pending

@@ -174,6 +174,21 @@ class UnitDescription(NamedTuple):
         assert self.address is not None
         return Philox(self.address.seed, self.address.stream, self.address.step)
 
+    def at_step(self, step: int) -> UnitDescription:
+        """Return the same unit with the random bits of a training step; this one if it has them.
+
+        Only of a unit whose bits Philox draws. Its parts are named one by one: every operation of a step comes here,
+        and `_replace` takes four times as long.
+        """
+        address = self.address
+        assert address is not None
+        if address.step == step:
+            return self
+        # the step is a 32-bit word of Philox's counter
+        moved = RandomCode(address.seed, address.stream, step % 2**32, address.draw, None)
+        drawn = (self.source, moved, self.register, self.flags)
+        return UnitDescription(self.stage, self.code, self.mac, *drawn, self.backend, self.kernels, self.records)
+
     def writing(self, stage: OutputStage, flags: Flags | None = None) -> UnitDescription:
         """Return the unit that writes an intermediate result through `stage`; no register observes it.
 

@@ -71,11 +71,16 @@ def as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tuple
         )
     wide_a = a[None, :] if a.ndim == 1 else a
     wide_b = b[:, None] if b.ndim == 1 else b
+    m, n = wide_a.shape[-2], wide_b.shape[-1]
     if wide_a.shape[-1] != wide_b.shape[-2]:
         raise ShapeError(
             f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}: "
             f"{wide_a.shape[-1]} against {wide_b.shape[-2]}; transpose one of them?"
         )
+    # stacks of one matrix each, (1, M, K) and (1, K, N)
+    if wide_a.ndim == wide_b.ndim == 2:  # the usual product needs no broadcasting
+        whole = (*([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
+        return wide_a[None], wide_b[None], whole, ()
     try:
         batch = np.broadcast_shapes(wide_a.shape[:-2], wide_b.shape[:-2])
     except ValueError:
@@ -83,11 +88,6 @@ def as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tuple
             f"matmul: batch dimensions must broadcast, got shapes {a.shape} and {b.shape}; give axes of size 1 where "
             "they differ"
         ) from None
-    m, n = wide_a.shape[-2], wide_b.shape[-1]
-    # stacks of one matrix each, (1, M, K) and (1, K, N)
-    if wide_a.ndim == wide_b.ndim == 2:  # the usual product needs no broadcasting
-        whole = (*([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
-        return wide_a[None], wide_b[None], whole, ()
     # a vector's axis of size 1 was added above for the kernels: the caller's result does without it
     shape = (*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
     count = math.prod(batch)
@@ -108,12 +108,9 @@ def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Ar
     Raises:
         ShapeError: it does not broadcast.
     """
-    try:
-        # the addend may be broadcast up to the result, never the result up to a larger addend
-        fits = np.broadcast_shapes(array.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
+    # the addend may be broadcast up to the result, never the result up to a larger addend
+    pairs = zip(reversed(array.shape), reversed(shape), strict=False)
+    if array.ndim > len(shape) or not all(size in (1, whole) for size, whole in pairs):
         raise _unfit_addend(shape, array.shape)
     if len(shape) < len(full):  # the result of a vector has lost an axis that kernels still have
         array = namespace(array).broadcast_to(array, shape).reshape(full)

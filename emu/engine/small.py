@@ -38,7 +38,7 @@ def small_outcome(
     Args:
         unit: who computes and writes.
         operation: "quantize", or an elementwise operation.
-        arrays: carriers; the first has the result's shape, others may be single numbers.
+        arrays: carriers; the first has the result's shape, others broadcast to it.
         formats: of the operands; None of plain floats.
     """
     register, address = unit.register, unit.address
@@ -46,22 +46,53 @@ def small_outcome(
     # addresses of Philox are numbers; recorded bits would have to be checked against the shape
     if not 0 < size < MOST_ELEMENTS or address is None:
         return None
-    for x in arrays:
+    for i, x in enumerate(arrays):
         # subclasses, arrays of devices and strided ones need to be read in another way
         if type(x) is not np.ndarray or not x.flags.c_contiguous:
             return None
-        # single numbers are repeated by the kernel; anything else has to be broadcast first
+        # single numbers are repeated by the kernel
         if x.shape != shape and (x.size != 1 or x.ndim > len(shape)):
-            return None
+            spread = _spread(x, shape)
+            if spread is None:
+                return None
+            arrays = [*arrays[:i], spread, *arrays[i + 1 :]]
     lowest = bins = None
     if register is not None:
         lowest, bins = register.lowest, register.bins
         if lowest is None or bins is None:
             return None  # the usual way fixes open positions
-    # the key of the cache has all that decides the kernel; numbers, shapes and addresses come with each call
-    sources = tuple([x.dtype for x in arrays])
-    write = _write_of(unit.kernels, operation, sources, formats, unit.code, lowest, bins)
+    # all that decides the kernel; numbers, shapes and addresses come with each call
+    decisive = (unit.kernels, unit.code, *formats, *[x.dtype for x in arrays])
+    # objects are compared by identity: their hashes would take as long as a small kernel
+    key = (operation, lowest, bins, *map(id, decisive))
+    kept = _WRITES.get(key)
+    if kept is None:
+        sources = tuple([x.dtype for x in arrays])
+        kept = decisive, _write_of(unit.kernels, operation, sources, formats, unit.code, lowest, bins)
+        if len(_WRITES) >= MOST_WRITES:
+            _WRITES.clear()
+        _WRITES[key] = kept
+    write = kept[1]
     return None if write is None else write(arrays, shape, address)
+
+
+#: What writes an operation, by the identities of all that decides it. Beside it, these objects: as long as they live,
+#: no other object has their identities.
+_WRITES: dict[tuple[Any, ...], tuple[tuple[Any, ...], SmallWrite | None]] = {}
+#: Most entries, after which all are made anew.
+MOST_WRITES = 4096
+
+
+def _spread(x: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return an operand repeated along the axes of a result, as a column beside a matrix; None if it has others."""
+    if x.ndim > len(shape):
+        return None
+    repeated = np.empty(shape, x.dtype)
+    try:
+        repeated[...] = x
+    except ValueError:  # the shapes do not fit, which the usual way says in the words of the operation
+        return None
+    return repeated
 
 
 @lru_cache(maxsize=4096)

@@ -171,8 +171,8 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
 
 def scalar(number: float) -> Value:
     """Return a constant of the optimiser rounded to float32, as hardware stores it."""
-    # a NumPy scalar: without axes it broadcasts to any operand
-    return Value(np.float32(number), FP32)
+    # without axes it broadcasts to any operand; an array, which kernels take as it is
+    return Value(np.array(number, np.float32), FP32)
 
 
 def constant(number: float) -> Value:

@@ -85,7 +85,7 @@ class LayerRole:
         # asked at every operation: another table, or a loaded one, may have replaced the counters
         counters = self._counters and self._counters.of(self._counted_as, self._role)
         # a unit is made once; a step changes its address alone
-        description = _at_step(unit.description, self.step)
+        description = unit.description.at_step(self.step)
         # a new unit has no register yet, and `CounterTable.load` replaces registers
         # compared by identity: the same register needs no new unit
         if counters is not None and description.register is not counters.register:
@@ -105,7 +105,7 @@ class LayerRole:
         if unit is None:
             # sums of the host are pairwise, whatever the layer's Mac
             unit = self._host_units[name] = self._new_unit(name, self.host_stage, self._policy.reduction(self._layer))
-        description = _at_step(unit.description, self.step)
+        description = unit.description.at_step(self.step)
         if description is not unit.description:
             unit = self._host_units[name] = Unit.of(description)
         return unit
@@ -138,13 +138,3 @@ class LayerRole:
     def value(self, array: object) -> Value:
         """Return what the stage wrote as a value of its format."""
         return made_value(array, self.stage.format)
-
-
-def _at_step(description: UnitDescription, step: int) -> UnitDescription:
-    """Return the same unit with the random bits of a training step; the given object if it has them."""
-    # runners address random bits by seed, stream and step: Philox, never recorded bits
-    assert description.address is not None
-    if description.address.step == step:
-        return description
-    # the step is a 32-bit word of Philox's counter
-    return description._replace(address=description.address._replace(step=step % 2**32))

@@ -17,6 +17,7 @@ from emu.backends.numba.vector.arithmetic import ARITY
 from emu.datapath import Rounding
 from emu.engine import small
 from emu.engine.elementwise import OPERANDS
+from emu.errors import ShapeError
 from emu.testing import assert_bits_equal
 
 FORMATS = ("fix8f4", "fix16f8", "ufix8f6", "fp16", "fp8_e4m3", "fix24f30", "fix40f10", "bf16")
@@ -91,8 +92,57 @@ def test_one_number_stands_for_all_of_any_shape(outcomes: list[Outcome | None]):
     before = len(outcomes)
     compare("add", "fix16f8", emu.value(np.float32(1.0), "fp32"), x)  # a number that comes first is broadcast
     compare("add", "fix16f8", x, emu.value(np.ones((1, 1, 1), np.float32), "fp32"))  # and one of more axes
-    compare("add", "fix16f8", x, emu.value(np.ones((1, 9), np.float32), "fp32"))
-    assert all(outcome is None for backend in outcomes[before:] for outcome in [backend])
+    assert outcomes[before:]
+    assert all(outcome is None for outcome in outcomes[before:])
+
+
+@needs_vectors
+def test_columns_and_rows_are_repeated_beside_a_result_of_their_axes(outcomes: list[Outcome | None]):
+    x = emu.value(random_values("fix16f8", (3, 7, 9), 1), "fix16f8")
+    for shape in ((9,), (1, 9), (7, 1), (3, 1, 1), (3, 1, 9), (1, 7, 9)):
+        other = emu.value(random_values("fix8f4", shape, 2), "fix8f4")
+        for operation, operands in (("subtract", (x, other)), ("fma", (x, x, other)), ("fma", (x, other, x))):
+            outcomes.clear()
+            compare(operation, "fix16f8", *operands)
+            assert [outcome for outcome in outcomes if outcome is not None]
+    outcomes.clear()
+    compare("subtract", "fix16f8", emu.value(random_values("fix8f4", (7, 9), 2), "fix8f4"), x)  # the first is broadcast
+    assert set(outcomes) == {None}
+
+
+def test_shapes_that_do_not_fit_are_refused_by_the_operation():
+    x = emu.value(random_values("fix16f8", (7, 9), 1), "fix16f8")
+    for shape in ((7,), (9, 7), (2, 9), (7, 9, 2)):
+        with pytest.raises(ShapeError, match="add"):
+            emu.Unit("fix16f8").add(x, emu.value(np.ones(shape, np.float32), "fp32"))
+
+
+@needs_vectors
+def test_what_writes_is_chosen_again_for_another_stage_register_or_operand(outcomes: list[Outcome | None]):
+    """Choices are kept by the identities of what decides them: none may serve another's call, or be asked for again."""
+    small._WRITES.clear()
+    x = emu.value(random_values("fix16f8", (7, 9), 1), "fix16f8")
+    y = emu.value(np.asarray(x.array, np.float64), "fp64")
+    for out in ("fix8f4", "fix12f4"):
+        for bins in (8, 20):
+            for other in (x, y):
+                for _ in range(2):
+                    register = emu.StatisticsRegister(-8, bins)
+                    written = emu.Unit(out, register=register).add(x, other)
+                    expected = emu.StatisticsRegister(-8, bins)
+                    unit = emu.Unit(out, register=expected, backend="reference")
+                    assert_bits_equal(written.array, unit.add(x, other).array, emu.parse(out))
+                    assert register == expected
+    assert len(small._WRITES) == 2 * 8  # both backends
+
+
+@needs_vectors
+def test_more_choices_than_are_kept_are_made_anew(outcomes: list[Outcome | None], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(small, "MOST_WRITES", 2)
+    small._WRITES.clear()
+    for frac_bits in range(5):
+        compare("add", f"fix16f{frac_bits}", *[emu.value(random_values("fix16f8", (5,), 1), "fix16f8")] * 2)
+        assert len(small._WRITES) <= 2
 
 
 @needs_vectors

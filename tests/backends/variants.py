@@ -89,6 +89,7 @@ def _forget_choices() -> None:
         paths._path_by_formats,
     ):
         cached.cache_clear()
+    small._WRITES.clear()
 
 
 @contextmanager
@@ -103,6 +104,7 @@ def running(name: str) -> Generator[None, None, None]:
                 patch.setattr(module, "over_ranges", lambda work, size, align, _=1: share(work, size, align, 1))
             patch.setattr(integers, "GRAIN_MACS", 1)
             patch.setattr(small, "MOST_ELEMENTS", 0)  # small arrays are written by one thread
+            patch.setattr(stage, "MOST_AT_ONCE", 0)
         if variant.in_turn:
             patch.setattr(compiling, "_pool", _InTurn)
         _forget_choices()

@@ -226,12 +226,11 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
         align: starts are multiples of this.
         grain: ranges smaller than this are not split.
     """
-    # No pool is made, and no thread woken, for work of one range.
-    threads = min(thread_count(), max(1, size // max(grain, 1)))
-    # An empty result is one range, too: `work` is called once.
-    if threads == 1:
+    # No pool is made, and no thread woken, for work of one range; an empty result is one range, too.
+    if size < 2 * max(grain, 1) or thread_count() == 1:
         work(0, 0, size)
         return
+    threads = min(thread_count(), size // max(grain, 1))
     step = -(-size // threads)
     # Rounded up to the alignment, steps may leave fewer ranges than threads.
     step = max(-(-step // align) * align, align)

@@ -28,7 +28,7 @@ from emu.backends.memory import empty
 from emu.backends.numba import single_column
 from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products, has_pair_products
-from emu.backends.numba.stage import Writer
+from emu.backends.numba.stage import Writer, run_stage
 from emu.backends.numba.vector import batched_products, gathered_pairs, packing, paired_products
 from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
@@ -81,6 +81,10 @@ def write_products(
     """
     left, right = as_gathered(a), as_gathered(b)
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
+    # One column would leave 31 of a panel's 32 columns empty.
+    if single_column.applies(left, right):
+        third = _NO_ADDEND if addend is None else addend.astype(np.float64)
+        return run_stage("quantize", (single_column.sums(left, right, third).reshape(shape),), write)
     values = empty(shape, carrier_of(write.stage.format))
     # Patches, which need no copy: many matrices first, then one.
     if isinstance(b, Gathered) and _is_paired(left, right, formats):
@@ -93,12 +97,7 @@ def write_products(
             _write_sums(writer, sums)
             return writer.outcome()
     writer = Writer("quantize", (np.dtype(np.float64),), values, write)
-    # One column would leave 31 of a panel's 32 columns empty.
-    if single_column.applies(left, right):
-        third = _NO_ADDEND if addend is None else addend.astype(np.float64)
-        writer.write(0, (single_column.sums(left, right, third),), 0, left.rows.size)
-    else:
-        _compute(_Product.of(left, right, addend, formats), writer)
+    _compute(_Product.of(left, right, addend, formats), writer)
     return writer.outcome()
 
 
@@ -219,7 +218,7 @@ class _Copier:
         self._sums[start:stop] = operands[0][start - origin : stop - origin]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen, which takes four times as long to make
 class _Product:
     """A product of integer matrices, ready for the loops.
 

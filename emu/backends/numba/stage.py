@@ -5,28 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends import modes
+from emu.backends.arrays import frozen
 from emu.backends.bounds import bounded
-from emu.backends.interface import NO_QUANTUM, Outcome, RegisterCode, StageCode, Write, carrier_of
-from emu.backends.memory import empty
+from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
+from emu.backends.memory import address_of, empty
 from emu.backends.numba.blocks import Stage
 from emu.backends.numba.compiling import BLOCK, GRAIN, over_ranges, thread_count
 from emu.backends.numba.operation_loops import Passes
 from emu.backends.numba.prepared import prepare
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
-from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
+from emu.backends.numba.vector.ranges import MOST_OPERANDS, VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
-from emu.backends.numba.vector.writing import COUNTS_INDEX, TOP_INDEX, Sink, chunk_code, loop_numbers, report_size
+from emu.backends.numba.vector.writing import (
+    COUNTS_INDEX,
+    TOP_INDEX,
+    Sink,
+    chunk_code,
+    loop_numbers,
+    report_size,
+    write_range,
+)
 from emu.datapath.pending import NO_EXPONENT
 
 Array = NDArray[Any]
 _NO_BITS = np.zeros(1, np.int64)
+#: Results from which on several threads may be worth waking, and are asked for.
+MOST_AT_ONCE = VECTOR_GRAIN
 #: Vector code takes no smaller scale: 2**-23 * 2**-126, of the smallest normal float32, is still a float32.
 SMALLEST_SCALE = bounded(2.0**-23, 2.0**-23, 1.0, "below it, the smallest normal numbers would become 0")
 
@@ -124,8 +135,8 @@ class Writer:
         return Outcome(self.values, total[:TOP_INDEX], total[COUNTS_INDEX:] if self._counts else None, top)
 
 
-class StageWriter(NamedTuple):
-    """What writes results of one kind.
+class StageWriter:
+    """What writes results of one kind, made once.
 
     Attributes:
         stage: as plain loops take it.
@@ -136,12 +147,70 @@ class StageWriter(NamedTuple):
         chunks: vector code; None if only plain loops write.
     """
 
-    stage: Stage
-    out_scale: float
-    positions: RegisterCode
-    report_size: int
-    parameters: NDArray[np.int64]
-    chunks: Any
+    def __init__(
+        self,
+        prepared: Stage,
+        out_scale: float,
+        positions: RegisterCode,
+        target: np.dtype[Any],
+        vector: tuple[NDArray[np.int64], Any] | None,
+        *,
+        draws: bool,
+        counts: bool,
+    ) -> None:
+        """Keep what writes.
+
+        Args:
+            prepared: the stage.
+            out_scale: what values are multiplied by when they are stored.
+            positions: of the register; no position without one.
+            target: carrier dtype of the result.
+            vector: the numbers of vector code and its code; None if only plain loops write.
+            draws: whether the stage draws random bits.
+            counts: whether a register counts.
+        """
+        self.stage, self.out_scale, self.positions = prepared, out_scale, positions
+        self.report_size = report_size(positions.bins)
+        self.parameters, self.chunks = (_NO_BITS, None) if vector is None else vector
+        self._target, self._draws, self._counts = target, draws, counts
+        self._address = address_of(self.parameters)
+        # A report: flags, the largest exponent, counts of the register, as `vector/writing.py` orders them.
+        self._blank = np.zeros(self.report_size, np.int64)
+        self._blank[TOP_INDEX] = NO_EXPONENT
+
+    def write_small(self, operands: Sequence[Array], shape: tuple[int, ...], random: RandomCode) -> Outcome | None:
+        """Write a small result by vector code, on the caller's thread, in a quarter of the time of a `Writer`.
+
+        Returns None if plain loops must write some of it, as infinities. There must be vector code.
+
+        Args:
+            operands: C-contiguous arrays of that shape, or of one element, which stands for all.
+            shape: of the result; not empty.
+            random: address of random bits.
+        """
+        count = math.prod(shape)
+        values, report = empty(shape, self._target), self._blank.copy()
+        parameters, address = self.parameters, self._address
+        if self._draws:
+            parameters = addressed(parameters, random)
+            address = address_of(parameters)
+        # A number that stands for all: its bytes are a key that a cache can hash.
+        sources = [x if x.size == count else _chunk_of(x.tobytes(), x.dtype) for x in operands]
+        starts = [address_of(x) for x in sources]  # which live as long as their addresses are used
+        steps = [x.itemsize if x.size == count else 0 for x in operands]
+        unread = MOST_OPERANDS - len(sources)  # the first operand stands for those that are missing: it is not read
+        starts += starts[:1] * unread
+        steps += steps[:1] * unread
+        if write_range(*starts, *steps, address_of(values), 0, count, 0, address, address_of(report)) < count:
+            return None
+        counted = report[COUNTS_INDEX:] if self._counts else None
+        return Outcome(values, report[:TOP_INDEX], counted, int(report[TOP_INDEX]))
+
+
+@lru_cache(maxsize=256)
+def _chunk_of(number: bytes, dtype: np.dtype[Any]) -> Array:
+    """Return a chunk filled with one number, as vector code reads it. It is shared; nobody writes to it."""
+    return frozen(np.full(CHUNK, np.frombuffer(number, dtype)[0]))
 
 
 @lru_cache(maxsize=1024)
@@ -163,13 +232,14 @@ def stage_writer(
     shape = None
     if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
         shape = shape_for(operation, sources, target, stage, register, is_recorded)
-    size = report_size(positions.bins)
-    if shape is None:
-        return StageWriter(prepared, out_scale, positions, size, _NO_BITS, None)
-    limits = (prepared.high, prepared.low, prepared.modulus, prepared.above, prepared.below)
-    chunks, entry = chunk_code(shape)
-    numbers = np.concatenate([parameters(shape, stage, limits, register, scale), loop_numbers(shape, entry)])
-    return StageWriter(prepared, out_scale, positions, size, numbers, chunks)
+    vector = None
+    if shape is not None:
+        limits = (prepared.high, prepared.low, prepared.modulus, prepared.above, prepared.below)
+        chunks, entry = chunk_code(shape)
+        numbers = np.concatenate([parameters(shape, stage, limits, register, scale), loop_numbers(shape, entry)])
+        vector = numbers, chunks
+    given = (prepared, out_scale, positions, target, vector)
+    return StageWriter(*given, draws=modes.draws(stage), counts=register is not None)
 
 
 def run_stage(
@@ -189,8 +259,12 @@ def run_stage(
         out: the array to write, or None for a new carrier array; raws are written into signed integers.
         scale: power of two by which a single operand is multiplied first.
     """
-    flat = [x.reshape(-1) if x.flags.c_contiguous else _flat(x) for x in operands]
     shape, size = operands[0].shape, operands[0].size
+    if out is None and 0 < size < MOST_AT_ONCE:
+        outcome = _write_small(operation, operands, write, scale)
+        if outcome is not None:
+            return outcome
+    flat = [x.reshape(-1) if x.flags.c_contiguous else _flat(x) for x in operands]
     values = empty(shape, carrier_of(write.stage.format)) if out is None else out
     in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
     # Otherwise the result is written elsewhere first, then copied.
@@ -202,6 +276,17 @@ def run_stage(
         values[...] = target
         outcome.values = values
     return outcome
+
+
+def _write_small(operation: str, operands: tuple[Array, ...], write: Write, scale: float) -> Outcome | None:
+    """Write a small result at once; None if it needs plain loops. Arguments as of `run_stage`."""
+    stage, random, register = write
+    # NumPy makes a number, which is no array, of a sum without axes
+    if random.recorded is not None or not all(type(x) is np.ndarray and x.flags.c_contiguous for x in operands):
+        return None
+    target = carrier_of(stage.format)
+    writer = stage_writer(operation, tuple([x.dtype for x in operands]), target, stage, register, False, scale)
+    return None if writer.chunks is None else writer.write_small(operands, operands[0].shape, random)
 
 
 def _flat(x: Array) -> Array:

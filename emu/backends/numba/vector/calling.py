@@ -1,4 +1,4 @@
-"""Compiled code that calls compiled code by its address, and arrays given by their addresses.
+"""Compiled code that calls compiled code by its address, and reads arrays at their addresses.
 
 Numba compiles a loop again for each function that is its argument: an address serves all of them.
 """
@@ -12,7 +12,7 @@ from numba import types
 
 from emu.backends.numba.claims import CLAIMS
 from emu.backends.numba.compiling import kernel
-from emu.backends.numba.vector.lanes import I64, IR, address, intrinsic
+from emu.backends.numba.vector.lanes import I64, IR, intrinsic
 
 _CARRAY: Any = vars(numba)["carray"]
 
@@ -38,16 +38,6 @@ def _pointer_to(typing_context: Any, kind: Any, start: Any) -> Any:
         return builder.inttoptr(args[1], context.get_value_type(signature.return_type))
 
     return types.CPointer(kind.dtype)(kind, types.int64), generate
-
-
-@kernel
-def _address_in(array: Any) -> int:
-    return address(array)
-
-
-def address_of(array: Any) -> int:
-    """Return the address of an array's first element; keep the array as long as the address is used."""
-    return int(_address_in(array))
 
 
 @kernel

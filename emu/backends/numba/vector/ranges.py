@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.memory import ALIGNMENT
-from emu.backends.numba.vector.calling import address_of
+from emu.backends.memory import ALIGNMENT, address_of
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import Sink, range_entry, write_range
 
