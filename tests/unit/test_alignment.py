@@ -206,3 +206,23 @@ def test_a_long_dump_is_aligned_from_block_to_block():
     shift = alignment(codes, np.delete(codes, [4000, 9001, 15_002]))
     assert shift is not None
     assert shift.name == "dropped: 3 results: those of vectors 4000, 9001, 15002"
+
+
+@pytest.mark.parametrize("bits", BITS[:2])
+@pytest.mark.parametrize("count", [15, 16, 40, 300])
+def test_lines_inserted_within_a_block_are_followed_however_many_they_are(bits: int, count: int):
+    codes = right(bits)
+    codes[598:603] = (1, 2, 3, 4, 6)
+    given = np.insert(codes, 601, np.full(count, 1 << 20, np.uint64))
+    shift = alignment(codes, given)
+    assert shift is not None
+    assert shift.name == f"duplicated: the result of vector 600 stands {count + 1} times"
+    assert shift.vectors.tolist() == [*range(601), *[600] * count, *range(601, COUNT)]
+
+
+def test_lines_inserted_after_many_lost_ones_are_followed():
+    codes = np.arange(COUNT, dtype=np.uint64) * np.uint64(7)
+    given = np.insert(np.delete(codes, np.arange(200, 300)), 700, np.full(50, 1 << 20, np.uint64))
+    shift = alignment(codes, given)
+    assert shift is not None
+    assert shift.vectors.tolist() == [*range(200), *range(300, 800), *[799] * 50, *range(800, COUNT)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,14 @@ Scores = NDArray[np.float64]
 BLOCK = 2048
 #: Blocks whose path is sought; the lines after them keep the last offset.
 MOST_BLOCKS = 64
-#: Offsets around a likely one that are tried, to either side, and how many in all.
+#: Offsets that are always tried around 0 and around the last one, to either side, and how many are tried in all.
 AROUND, MOST_OFFSETS = 12, 768
+#: Vectors, at most, that have a code for it to be rare: only a rare one says where a line belongs.
+MOST_OF_RARE = 12
 #: Neighbouring codes, at most, that are looked up together where single ones are too common.
 WIDEST = 4
-#: Bits: at most for an equal code, against a code that differs, against a change of the offset and more for each line.
+#: What a path gains or loses, in bits: it gains at most so many for a line whose code is that of its vector; it loses
+#: so many for a line whose code differs, for each change of the offset, and for each line by which the offset changes.
 MOST_INFORMATION, AGAINST, CHANGE, CHANGE_PER_LINE = 16.0, 2.0, 14.0, 0.01
 
 
@@ -103,19 +107,31 @@ class _Votes:
         self._ascending = numbers[self._order]
 
     def offsets(self, lines: Offsets, last: int) -> Offsets:
-        """Return the offsets that lines may have, ascending: those with votes, their neighbours and those of `last`."""
+        """Return the offsets that lines may have, ascending.
+
+        They are those with votes, those around them, around 0 and around `last`, and those between these.
+        """
         lines = lines[lines < self._lines.size]
         low, high = (np.searchsorted(self._ascending, self._lines[lines], side) for side in ("left", "right"))
         votes = Counter[int]()
         # codes that many vectors have would vote for many offsets, nearly all wrong
-        for i in np.flatnonzero((high > low) & (high - low <= AROUND)).tolist():
+        for i in np.flatnonzero((high > low) & (high - low <= MOST_OF_RARE)).tolist():
             votes.update((self._order[low[i] : high[i]] - lines[i]).tolist())
         states = {*range(last - AROUND, last + AROUND + 1), *range(-AROUND, AROUND + 1)}
-        for offset in sorted(votes, key=lambda offset: (-votes[offset], abs(offset - last))):
+        ordered = sorted(votes, key=lambda offset: (-votes[offset], abs(offset - last)))
+        # beside an offset of several votes, its neighbours: a single line more or less
+        around = [
+            range(offset - 2, offset + 3) if votes[offset] > 1 else range(offset, offset + 1) for offset in ordered
+        ]
+        # lines that belong to no vector lower the offset one by one: all offsets between those of most votes are needed
+        strong = [offset for offset in ordered if 4 * votes[offset] >= votes[ordered[0]] and votes[offset] > 1]
+        between = sorted((range(*ends) for ends in pairwise(sorted({last, *strong}))), key=len)
+        for offsets in [*around[: len(strong)], *between, *around[len(strong) :]]:
             if len(states) >= MOST_OFFSETS:
                 break
-            # beside an offset of several votes, its neighbours: a single line more or less
-            states |= set(range(offset - 2, offset + 3)) if votes[offset] > 1 else {offset}
+            # too wide a range is left out, and a narrower one after it is tried
+            if len(offsets) <= MOST_OFFSETS - len(states):
+                states.update(offsets)
         return np.array(sorted(states), np.int64)
 
 
@@ -127,7 +143,7 @@ def _rare(results: Codes, given: Codes) -> tuple[Offsets, Offsets]:
     ours, theirs = numbers[: results.size], numbers[results.size :]
     for width in range(2, WIDEST + 1):
         counts = np.unique(ours, return_counts=True)[1]
-        if 2 * int(counts[counts <= AROUND].sum()) >= ours.size or ours.size < 2 or theirs.size < 2:
+        if 2 * int(counts[counts <= MOST_OF_RARE].sum()) >= ours.size or ours.size < 2 or theirs.size < 2:
             break
         # a window of neighbours as one number; those across the border of both arrays are cut off in the next line
         numbers = np.unique(numbers[:-1] * kinds + singles[width - 1 :], return_inverse=True)[1].reshape(-1)
@@ -143,8 +159,11 @@ def _path(scoring: Scoring, states: Offsets, block: slice, last: int) -> Offsets
     # after, the best s is a running maximum, instead of a search for each t
     climb = CHANGE_PER_LINE * states
     scores = np.where(states == last, 0.0, -CHANGE - CHANGE_PER_LINE * np.abs(states - last))
-    # int16: there are MOST_OFFSETS states and a few, far below 32768
+    # the same, if the line belongs to no vector: one of several that were inserted
+    added = np.full(size, -np.inf)
+    # int16: there are MOST_OFFSETS states and a few, twice as many with those of inserted lines, far below 32768
     back = np.empty((block.stop - block.start, size), np.int16)
+    stays_added = np.empty(back.shape, np.bool_)
     own = np.arange(size)
     # a line further on never has a vector further back, but for a line that is there twice: the offset one less
     above = np.minimum(np.searchsorted(states, states + 1), size - 1)
@@ -156,11 +175,18 @@ def _path(scoring: Scoring, states: Offsets, block: slice, last: int) -> Offsets
         best_index = np.maximum.accumulate(np.where(lifted == best, own, 0))
         changed = best - climb - CHANGE
         twice = np.where(has_above, scores[above] - CHANGE - CHANGE_PER_LINE, -np.inf)
+        # inserted lines stand at the vector before them: each lowers the offset, and only the first is a change
+        begun = scores[above] - CHANGE
+        stays_added[i] = added[above] > begun
+        still_added = np.where(has_above, np.maximum(begun, added[above]) - CHANGE_PER_LINE, -np.inf)
         source = np.where(changed > scores, best_index, own)
         scores = np.maximum(scores, changed)
         source = np.where(twice > scores, above, source)
         scores = np.maximum(scores, twice)
-        back[i] = source
+        # numbers from `size` on mean that the line before was inserted
+        back[i] = np.where(added > scores, size + own, source)
+        scores = np.maximum(scores, added)
+        added = still_added
         # a line that was never driven leaves all scores as they are
         if known[line]:
             vectors = line + states
@@ -168,9 +194,15 @@ def _path(scoring: Scoring, states: Offsets, block: slice, last: int) -> Offsets
             clipped = np.clip(vectors, 0, results.size - 1)
             equal = inside & (results[clipped] == given[line])
             scores = scores + np.where(equal, scoring.information[clipped], -AGAINST)
+            # nothing is gained if the code is equal: an output that stands still would look like inserted lines
+            added = added - AGAINST
     path = np.empty(block.stop - block.start, np.int64)
-    state = int(np.argmax(scores))
+    state, is_added = int(np.argmax(scores)), False
     for i in range(path.size - 1, -1, -1):
         path[i] = states[state]
-        state = int(back[i, state])
+        if is_added:
+            state, is_added = int(above[state]), bool(stays_added[i, state])
+        else:
+            from_added, state = divmod(int(back[i, state]), size)
+            is_added = bool(from_added)
     return path
