@@ -491,6 +491,6 @@ def test_the_data_of_a_verdict_say_what_its_text_says(tmp_path: Path):
     assert {key: value for key, value in data.items() if key != "explanation"} == {
         "is_right": False, "wrong": 0, "wrong_scales": 0, "results": 300, "first_wrong": None, "lines": 299,
         "vectors": 300, "undriven": 1, "alignment": "lost at the end: the last result",
-        "causes": ["lost at the end: the last result"], "register": [],
+        "causes": ["lost at the end: the last result"], "register": [], "tells": [],
     }  # fmt: skip
     assert data["explanation"][0] == "1 line fewer than vectors: lost at the end: the last result"
