@@ -7,8 +7,8 @@
 // rounds to a format is the output stage.
 #include "results.cuh"
 
-// Where an array's blocks lie; one for all if `extent` is 0. Seen as (outer, axis, inner), blocks take `along` of the
-// axis, and `across` of the rows of `lines` that are left.
+// Where an array's blocks lie; one block for all if `axis` is 0. The array is seen as (outer, axis, inner): a block
+// takes `along` elements of the axis, and `across` of the `lines` beside each other.
 struct Blocks {
     i64 axis, inner, along, count, lines, across, line_blocks;
 };

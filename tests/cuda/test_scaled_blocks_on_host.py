@@ -119,6 +119,13 @@ def test_what_the_device_has_no_program_for_is_left_to_the_definition(cuda: str,
     assert emu.quantize(empty, "mxfp8_e4m3", backend="cuda").shape == (0, 32)
 
 
+@pytest.mark.parametrize("fmt", ["fp8_row", "fp8_tensor", "int8_channel"])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,), (2, 0, 3)])
+def test_an_array_without_elements_is_left_to_the_definition(cuda: str, shape: tuple[int, ...], fmt: str):
+    empty = np.zeros(shape, np.float32)
+    assert_same(emu.quantize(empty, fmt, backend="cuda"), emu.quantize(empty, fmt, backend="reference"), (fmt, shape))
+
+
 def test_an_array_of_one_block_of_nan_alone_has_no_scale(cuda: str, monkeypatch: pytest.MonkeyPatch):
     nothing = np.full((2, 32), np.nan, np.float32)
     for special in ("ignore_nan", "nan_block"):

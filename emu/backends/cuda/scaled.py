@@ -41,9 +41,10 @@ _BY_POWER, _BY_PRODUCT, _BY_QUOTIENT = range(3)
 _RUN = 8
 #: Numbers that say where blocks lie.
 _BLOCKS_FIELDS = 7
-#: Bits of a number that is written: a quotient by a power of two, or a float32.
+#: Bits of the exact number that the output stage rounds: a float32, or a float32 divided by a power of two.
 _BITS = layout.SIGNIFICANT[np.dtype(np.float32)]
-#: Words of 64 bits that hold one, where it is rounded to nearest.
+#: 64-bit words of the integers of kernels that read or compute scales: their numbers are float32, and what they round,
+#: they round to nearest.
 _WORDS = 1
 
 
@@ -130,19 +131,23 @@ def quantize_blocks(
         axis: along which blocks lie, counted from the end.
         write: through which stage elements are written; no register observes them.
     """
+    # what is left to the definition is known before anything is launched; so is an array without elements, which may
+    # have an axis of size 0 and then has no blocks along it
+    if not x.size or x.dtype != np.float32 or not _writes(write):
+        return None
     program, where = _program_of(fmt), _where(fmt, x.shape, axis)
-    # what is left to the definition is known before anything is launched
-    if program is None or where is None or x.dtype != np.float32 or not x.size or not _writes(write):
+    if program is None or where is None:
         return None
     xp, n, flat = launcher.xp, x.size, launcher.taken(x)
     tiles = [Tiles(level.tiling, x.shape, axis) for level in fmt.levels]
     numbers, outer = list(program.numbers), ()
     if fmt.rule.outer is not None:
-        # one number for the tensor, read here: it enters the program of all blocks
+        # The outer level has one number for the whole tensor. It follows from the tensor's largest magnitude, which is
+        # fetched from the device, and the programs of all blocks read it.
         top = _largest(launcher, flat, leaves_nan_out=fmt.ignores_nan)
         names = fmt.rule.outer.run({**constants_of(fmt, np.float32), "top": np.full(tiles[1].counts, top)}, np.float32)
         outer = (np.asarray(names["t"], np.float32),)
-        # if the tensor's largest number is infinite or NaN, no block has a scale
+        # 1 says that no block has a scale: the tensor's largest magnitude is infinite, or it has a NaN that counts
         numbers[_HAS_NO_SCALES] = int(not (np.isfinite(top) or fmt.ignores_nan))
         # numbers of the program are bits of binary32, set anew for each array
         for name, place in program.outer.items():
@@ -159,7 +164,7 @@ def quantize_blocks(
     chosen = (task, flat, scales, factors, np.int32(program.way), recorded, values, counts.totals, np.int64(n))
     words = layout.enough_words(_BITS, layout.kept_bits([write.stage], adds=False))
     launcher.launch("scaled", "elements_of_blocks", n, chosen, shared_bytes=counted_bytes(None), words=words)
-    # the definition returns scales of the host, so that these are fetched
+    # scales are returned in the host's memory, as the definition returns them
     stored = np.asarray(scales.get() if xp is not np else scales).reshape(tiles[0].counts)
     return Outcome.with_pending(launcher.returned(values.reshape(x.shape), x), counts), (stored, *outer)
 
@@ -186,9 +191,15 @@ _HEAD = layout.STAGE_FIELDS + 5 + 3
 
 
 def _where(fmt: Scaled, shape: tuple[int, ...], axis: int) -> list[int] | None:
-    """Return where blocks lie, as `scaled.cu` reads it; None if it does not know them."""
+    """Return where blocks lie, as `scaled.cu` reads it; None if `scaled.cu` cannot address such blocks.
+
+    Args:
+        fmt: the scaled format.
+        shape: of an array with elements.
+        axis: along which blocks lie, counted from the end.
+    """
     tiling = fmt.tiling
-    # one block: all sizes 0
+    # one block for the whole tensor: `scaled.cu` knows it by a size of 0
     if tiling.across is None:
         return [0] * _BLOCKS_FIELDS
     if tiling.is_channel and math.prod(shape[:-2]) != 1:
@@ -230,6 +241,7 @@ def _program_of(fmt: Scaled) -> _Program | None:
     constants = [int(np.float32(value).view(np.uint32)) for value in compiler.constants]
     head = [
         *(len(constants), len(compiler.steps), compiler.register["s"], compiler.register[factor.name]),
+        # the last one is the place of `_HAS_NO_SCALES`, which is set for each array
         *(scale.emin, scale.emax, fmt.ignores_nan, fmt.ignores_nan and rule.divides_exactly, 0),
     ]
     steps = [number for r, name, *operands in compiler.steps for number in (_NUMBER[name], r, *operands)]
