@@ -111,7 +111,7 @@ def test_conclusions_name_what_cannot_go_and_what_is_lost_together(folder: Path)
         "8 bits: all 3 tensors lose at most 0.5 points alone. Together these 3 lose 2.00 points, and save 50% of the "
         "energy of an inference."
     )
-    assert four.startswith("4 bits: 1 of 4 tensors lose at most 0.5 points alone. Not: bias of a_layer")
+    assert four.startswith("4 bits: 1 of 4 tensors loses at most 0.5 points alone. Not: bias of a_layer")
     assert "activation of conv1 (70.00)" in four
 
 
@@ -120,20 +120,31 @@ def test_what_wins_together_loses_nothing(tmp_path: Path):
     (text,) = conclusions(
         read_sensitivity(written(tmp_path, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
     )
-    assert text.endswith("alone. Together these 1 gain 1.00 points.")
+    assert text == "8 bits: the only tensor loses at most 0.5 points alone. The tolerated tensor gains 1.00 points."
     (folder := tmp_path / "even").mkdir()
     together[0]["lost"] = 0.0
     (text,) = conclusions(
         read_sensitivity(written(folder, [row("a", "weight", 8, {1: (0.9, 0.9)})], together=together))
     )
-    assert text.endswith("alone. Together these 1 lose nothing.")
+    assert text.endswith("alone. The tolerated tensor loses nothing.")
+
+
+def test_a_loss_that_rounds_to_nothing_is_less_than_the_last_digit(tmp_path: Path):
+    together = [{"column": "8 bits", "tensors": 2, "accuracy": 0.9, "lost": 0.00004, "saving": None}]
+    rows = [row(layer, "weight", 8, {1: (0.9, 0.9)}) for layer in "ab"]
+    (text,) = conclusions(read_sensitivity(written(tmp_path, rows, together=together)))
+    assert text == "8 bits: all 2 tensors lose at most 0.5 points alone. Together these 2 lose less than 0.01 points."
+    (folder := tmp_path / "gains").mkdir()
+    together[0]["lost"] = -0.00004
+    (text,) = conclusions(read_sensitivity(written(folder, rows, together=together)))
+    assert text.endswith("Together these 2 gain less than 0.01 points.")
 
 
 def test_formats_that_take_more_energy_save_less_than_nothing(tmp_path: Path):
     together = [{"column": "8 bits", "tensors": 1, "accuracy": 0.9, "lost": 0.0, "saving": -0.03}]
     rows = [row("a", "weight", 8, {1: (0.9, 0.9)}, saving=-0.03)]
     measured = read_sensitivity(written(tmp_path, rows, together=together))
-    assert conclusions(measured)[0].endswith("lose nothing, and add 3% to the energy of an inference.")
+    assert conclusions(measured)[0].endswith("loses nothing, and adds 3% to the energy of an inference.")
     assert saving(measured.rows[0]) == "-3%"
 
 

@@ -29,7 +29,7 @@ def headline(measured: Sensitivity) -> str:
 
 
 def warning(measured: Sensitivity) -> str:
-    """Return that the unchanged device is no better than guessing; empty if it is."""
+    """Return the warning that the unchanged device is no better than guessing; empty if it is better."""
     if not measured.is_at_chance:
         return ""
     remedy = "evaluate a network that has learned" if measured.is_evaluation else "train for more steps"
@@ -73,16 +73,17 @@ def conclusions(measured: Sensitivity) -> list[str]:
         # Ranked, so the most sensitive are named first. A failed change counts as one that is not tolerated.
         others = [row for row in rows if not measured.is_tolerated(row)]
         together = _together(measured, column)
-        margin = f"{100 * measured.margin:g} points"
+        most = f"{100 * measured.margin:g}"
+        margin = f"at most {most} point{'s' * (most != '1')} alone"
         if not others:
-            sentences.append(f"{column}: all {len(rows)} tensors lose at most {margin} alone.{together}")
+            tolerant = "the only tensor loses" if len(rows) == 1 else f"all {len(rows)} tensors lose"
+            sentences.append(f"{column}: {tolerant} {margin}.{together}")
             continue
         named = ", ".join(f"{row.role} of {row.layer} ({_points(row)})" for row in others[:_NAMED])
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         fine = len(rows) - len(others)
-        sentences.append(
-            f"{column}: {fine} of {len(rows)} tensors lose at most {margin} alone. Not: {named}{more}.{together}"
-        )
+        tolerant = f"{fine} of {len(rows)} tensor{'s' * (len(rows) > 1)} lose{'s' * (fine == 1)}"
+        sentences.append(f"{column}: {tolerant} {margin}. Not: {named}{more}.{together}")
     return sentences
 
 
@@ -91,17 +92,23 @@ def _together(measured: Sensitivity, column: str) -> str:
     known = next((together for together in measured.together if together.column == column), None)
     if known is None:
         return ""
-    lose = f"lose {points(known.lost).lstrip('+')} points" if known.lost > 0 else _gained(-known.lost)
+    # verbs of one tensor end in s
+    s, those = ("s", "The tolerated tensor") if known.tensors == 1 else ("", f"Together these {known.tensors}")
+    lose = f"lose{s} nothing"
+    if known.lost:
+        lose = f"{'lose' if known.lost > 0 else 'gain'}{s} {_magnitude(abs(known.lost))}"
     if known.saving is None:
-        return f" Together these {known.tensors} {lose}."
+        return f" {those} {lose}."
     energy = f"the energy of {measured.about['energy_of']}"
     share = percent(abs(known.saving))
-    saved = f"save {share} of {energy}" if known.saving >= 0 else f"add {share} to {energy}"
-    return f" Together these {known.tensors} {lose}, and {saved}."
+    saved = f"save{s} {share} of {energy}" if known.saving >= 0 else f"add{s} {share} to {energy}"
+    return f" {those} {lose}, and {saved}."
 
 
-def _gained(gain: float) -> str:
-    return f"gain {points(gain).lstrip('+')} points" if gain > 0 else "lose nothing"
+def _magnitude(difference: float) -> str:
+    """Return a difference above 0 in points; one that would round to 0.00 is said to be less than the last digit."""
+    text = points(difference).lstrip("+")
+    return "less than 0.01 points" if text == "0.00" else f"{text} points"
 
 
 def lost(row: Row) -> str:
@@ -122,7 +129,10 @@ def _points(row: Row) -> str:
 
 
 def answers(row: Row) -> str:
-    """Return how many test answers a change changes, and how many of them it spoils and mends."""
+    """Return how many test answers differ from the unchanged device's: "5 (-3 +1)".
+
+    After the minus stands how many of these were right before and are wrong now, after the plus the reverse.
+    """
     if row.answers is None:
         return NO_NUMBER
     changed = integer(row.answers.changed or 0)
