@@ -17,7 +17,8 @@ from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
 
-#: Doubles are normal from 2**-1022 on and end below 2**1024: no step may be smaller, no value larger.
+#: Doubles are normal from 2**-1022 on and end below 2**1024: a format's step may not be smaller, and the leading bits
+#: of its values have at most the exponent 1023.
 _MOST_FRAC_BITS, _LARGEST_EXPONENT = 1022, 1023
 
 
@@ -93,11 +94,10 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
     """
     from emu.backends.functions import function_table, is_tabled
 
-    kernels, write = (
-        unit.kernels,
-        encode_write(unit, array.shape, None),
-    )  # function values have no last place: as floats
-    if is_tabled(fmt):  # the stage is part of the table: rounding, overflow and flags are those of the exact value
+    # None, as for floats: function values have endless digits, and no fixed-point register holds them exactly
+    kernels, write = unit.kernels, encode_write(unit, array.shape, None)
+    # a table is made for this output stage: rounding, overflow and flags are those of the exact function value
+    if is_tabled(fmt):
         table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
         outcome = kernels.tabled(table, array, write)
     # raws of more than 53 bits are integers of 64 bits: their value is no double, on which the sequence of doubles
@@ -116,12 +116,13 @@ def _require_within_doubles(name: str, fmt: Format, written: Format) -> None:
     """Refuse fixed point that has values beyond doubles: what a double could not say would be written there."""
     if not isinstance(written, Fixed):
         return
-    # exponent of the top bit of the largest raw, as if unsigned: a bound for signed formats, whose top bit is the sign
+    # no value's magnitude has a higher leading bit: of unsigned raws it is that of the largest, of signed ones that of
+    # the lowest, -2**(width - 1)
     largest_exponent = written.width_bits - 1 - written.frac_bits
     if written.frac_bits > _MOST_FRAC_BITS or largest_exponent > _LARGEST_EXPONENT:
         raise FormatError(
             f"{name}: a function of operands of more than {MAX_ENUMERABLE_BITS} bits is a double, and its out_format "
-            f"must have at most {_MOST_FRAC_BITS} fraction bits and values of at most 2**{_LARGEST_EXPONENT}, got "
+            f"must have at most {_MOST_FRAC_BITS} fraction bits and magnitudes below 2**{_LARGEST_EXPONENT + 1}, got "
             f"{written} for operands of {fmt}; choose such a format, or quantize operands to {MAX_ENUMERABLE_BITS} bits"
         )
 

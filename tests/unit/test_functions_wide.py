@@ -70,8 +70,16 @@ def test_fixed_point_within_doubles_receives_what_a_double_cannot_say(backend, x
 @pytest.mark.parametrize(("x", "frac_bits"), [(-1000.0, 1023), (-1000.0, 1445), (712.0, -1017), (720.0, -1030)])
 def test_fixed_point_beyond_doubles_is_written_from_tables_alone(x, frac_bits):
     target = emu.Fixed(8, frac_bits)
-    with pytest.raises(emu.FormatError, match="1022 fraction bits and values of at most 2\\*\\*1023, got fix8f"):
+    with pytest.raises(emu.FormatError, match="1022 fraction bits and magnitudes below 2\\*\\*1024, got fix8f"):
         emu.exp([x], x_format="fp32", out_format=target)
     exact = Fraction(math.exp(Fraction(x) / 2)) ** 2 * Fraction(2) ** frac_bits  # within 2**-50
     codes = emu.value(emu.exp([x], x_format="fp16", out_format=target), target).codes
     assert codes.item() == min(round(exact), 127)
+
+
+def test_magnitudes_up_to_two_to_1024_are_taken_and_none_beyond():
+    for within in (emu.Fixed(32, -992), emu.Fixed(32, -992, signed=False)):
+        assert emu.exp([0.0], x_format="fp32", out_format=within).item() == 0
+    for beyond in (emu.Fixed(33, -992), emu.Fixed(33, -992, signed=False)):
+        with pytest.raises(emu.FormatError, match="magnitudes below 2\\*\\*1024"):
+            emu.exp([0.0], x_format="fp32", out_format=beyond)

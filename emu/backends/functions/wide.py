@@ -23,7 +23,7 @@ from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
 from emu.backends.reference.stage import finish
 
 #: Exponents that stand for all numbers beyond float64, and for all below it. They lie outside its range, -1074..1023,
-#: outside that of every float format, and of the fixed ones that `write_function` lets through: 2**-1022 to 2**1023.
+#: outside that of every float format, and of the fixed ones that `write_function` lets through: -1022..1023.
 BEYOND, BELOW = 1030, -1100
 
 
