@@ -48,7 +48,7 @@ def float_of(typing_context: Any, bits: Any) -> Any:
 FIELD, BIAS = 0x7FF, 1023
 FRACTION = (1 << 52) - 1
 #: 2**27 + 1 splits a significand of 53 bits into two of at most 26 (the second may be negative), whose products are
-#: exact. Times a number of 2**997 and more it overflows.
+#: exact. It overflows times a number of 2**997 * (1 - 2**-27) and more, and times none below it.
 SPLITTER = 134217729.0
 
 
@@ -105,7 +105,8 @@ def multiply_to_odd(a: float, b: float) -> float:
 def fma_to_odd(a: float, b: float, c: float) -> float:
     """Return a * b + c rounded to odd (Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well)."""
     product = a * b
-    # The sum is then exact, or has no digits: a product of 0 is exact, as in `multiply_to_odd`.
+    # product + c needs no rounding to odd here: it is infinite or NaN, or it is c, because a product of 0 is exact (see
+    # `multiply_to_odd`).
     if not np.isfinite(product) or product == 0.0 or not np.isfinite(c):
         return product + c
     product_low = product_error(a, b, product)
