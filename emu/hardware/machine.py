@@ -222,12 +222,16 @@ class Machine:
         names = [str(fmt) for fmt in formats]
         is_product = _is_product(demand)
         able = [name for name in self._arrays if is_product or self._units[name].kind != MATRIX_UNIT]
-        for name in able:
+        return self._first_that_takes(names, able) or self.host or able[-1]
+
+    def _first_that_takes(self, formats: Sequence[str], units: Sequence[str]) -> str | None:
+        """Return the first of some units that takes all of some formats; None if there is none."""
+        for name in units:
             taken = self._units[name].operands
             # a unit without a list takes every format
-            if not taken or all(any(fnmatchcase(fmt, pattern) for pattern in taken) for fmt in names):
+            if not taken or all(any(fnmatchcase(fmt, pattern) for pattern in taken) for fmt in formats):
                 return name
-        return self.host or able[-1]
+        return None
 
     # ---- times ----
 
@@ -270,10 +274,13 @@ class Machine:
 
     @property
     def kernel_start_ps(self) -> int:
-        """How long the unit of elementwise operations takes from one operation to the next."""
+        """How long the device takes from one kernel to the next that quantises gradients, which are float32.
+
+        Its unit is chosen as `unit_of` chooses one, but never the host: that these kernels run on the device is given.
+        """
         names = [name for name in self._arrays if self._units[name].kind != MATRIX_UNIT]
         # at least one is left: `can_be_timed` asks for a MAC array
-        return self.start_ps(names[-1])
+        return self.start_ps(self._first_that_takes(["fp32"], names) or names[-1])
 
     def _cycles_ps(self, name: str, cycles: int) -> int:
         return _rounded_up(cycles, self.clock_hz(name))

@@ -45,6 +45,22 @@ def test_a_large_product_takes_the_lanes_of_its_unit():
     assert time.duration_ps == time.unit_ps > time.memory_ps
 
 
+def test_kernels_that_quantise_start_as_the_first_unit_does_that_takes_float32():
+    device = load_device("p100")
+    units = device.compute.units
+    assert units["fp32"].start_s is not None
+    late = units["fp32"].model_copy(update={"start_s": units["fp32"].start_s.model_copy(update={"value": 1e-3})})
+    for order, start_ps in (
+        ({"fp16": units["fp16"], "fp32": units["fp32"], "late": late}, 8_000_000),
+        ({"fp16": units["fp16"], "late": late, "fp32": units["fp32"]}, 10**9),
+        ({"late": late, "fp16": units["fp16"]}, 10**9),
+    ):
+        compute = device.compute.model_copy(update={"units": order})
+        machine = Machine(device.model_copy(update={"compute": compute}))
+        assert machine.kernel_start_ps == start_ps
+        assert machine.time_of(elementwise(8, FP32, FP32)).start_ps == start_ps
+
+
 def test_the_former_name_of_an_operations_time_warns_and_returns_the_same():
     machine, demand = Machine(load_device("p100")), product(8, 8, 8, FP16)
     with pytest.warns(emu.EmuWarning, match=r"^Machine\.cost is called Machine\.time_of now"):
