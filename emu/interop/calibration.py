@@ -63,7 +63,8 @@ class Point:
         role: its role.
         format: its format.
         before: the format that the device has.
-        overflow: share of the numbers that were seen that lie outside.
+        overflow: share of the numbers that were seen that lie outside. Infinities and NaN do, and negative numbers if
+            the word is unsigned. Of -2**n below a word of sign and magnitude that ends there, one is counted.
         largest_exponent: floor(log2) of the largest magnitude that was seen; None if all were 0.
         points: scale and zero point of integers; None of a word.
         weight: format of the other factor of their product; "" of a word.
@@ -130,11 +131,14 @@ class _Range:
 
     def __init__(self) -> None:
         self.low, self.high = np.inf, -np.inf
+        self.total = self.nonfinite = 0
         self.counts: NDArray[np.int64] | None = None
 
     def widen(self, numbers: NDArray[Any]) -> None:
-        """Take in more numbers; NaN and infinities are none."""
+        """Take in more numbers; NaN and infinities are counted, and are no ends."""
         finite = numbers[np.isfinite(numbers)]
+        self.total += numbers.size
+        self.nonfinite += numbers.size - finite.size
         if finite.size:
             self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
 
@@ -142,7 +146,10 @@ class _Range:
         """Count numbers between the ends."""
         if self.low >= self.high:  # none was finite, or all are equal: `ends` needs no counts
             return
-        more, _ = np.histogram(numbers, _CELLS, (self.low, self.high))
+        # in float32, some edges of cells are equal in a narrow range of large numbers, which NumPy refuses
+        edges = np.linspace(self.low, self.high, _CELLS + 1, dtype=np.float32)
+        exact = numbers if (edges[1:] > edges[:-1]).all() else numbers.astype(np.float64)
+        more, _ = np.histogram(exact, _CELLS, (self.low, self.high))
         self.counts = more if self.counts is None else self.counts + more
 
     def ends(self, rate: float) -> tuple[float, float]:
@@ -199,18 +206,19 @@ class _ProductRanges:
             points = Points(float(q.scales[0].item()), None if q.zero is None else int(q.zero.item()))
             top = max(abs(numbers.low), abs(numbers.high)) if numbers.low <= numbers.high else 0.0
             exponent = int(np.floor(np.log2(top))) if top else None
-            # without a second pass nothing lies outside: both ends were seen
-            share = 0.0 if numbers.counts is None else _outside(numbers, low, high)
+            share = (_outside(numbers, low, high) + numbers.nonfinite) / max(numbers.total, 1)
             fmt = str(activation.format)
             yield Point(name, "activation", fmt, fmt, share, exponent, points, str(weight.format))
 
 
-def _outside(numbers: _Range, low: float, high: float) -> float:
-    """Return which share of counted numbers lies outside, by the middles of the cells that they were counted in."""
-    assert numbers.counts is not None
+def _outside(numbers: _Range, low: float, high: float) -> int:
+    """Return how many finite numbers lie outside, by the middles of the cells that they were counted in."""
+    # without a second pass nothing lies outside: both ends were seen
+    if numbers.counts is None:
+        return 0
     edges = np.linspace(numbers.low, numbers.high, _CELLS + 1)
     middles = (edges[1:] + edges[:-1]) / 2
-    return float(numbers.counts[(middles < low) | (middles > high)].sum() / max(numbers.counts.sum(), 1))
+    return int(numbers.counts[(middles < low) | (middles > high)].sum())
 
 
 def _integer_products(wired: Wired, policy: Policy) -> Iterator[tuple[str, tuple[Cast, Cast]]]:
@@ -264,7 +272,7 @@ def _written(wired: Wired) -> Iterator[tuple[str, list[str]]]:
 
 def _point(register: StatisticsRegister, fmt: Fixed, rate: float) -> int:
     """Return the largest number of fraction bits that leaves at most a share of the numbers outside."""
-    counts, outside = _by_exponent(register), 0
+    counts, outside = _by_exponent(register, fmt), _outside_everywhere(register, fmt)
     # from the largest exponent down: numbers of all larger ones lie outside
     for top in sorted(counts, reverse=True):
         outside += counts[top]
@@ -274,24 +282,36 @@ def _point(register: StatisticsRegister, fmt: Fixed, rate: float) -> int:
     return fmt.frac_bits  # all are 0
 
 
-def _by_exponent(register: StatisticsRegister) -> dict[int, int]:
+def _outside_everywhere(register: StatisticsRegister, fmt: Fixed) -> int:
+    """Return how many numbers a format holds at no point: infinities, NaN, and negative ones if it is unsigned."""
+    return register.nonfinite + (0 if fmt.signed else sum(register.negative.values()))
+
+
+def _by_exponent(register: StatisticsRegister, fmt: Fixed) -> dict[int, int]:
+    """Return how many numbers need which leading bit, of those that the format holds at some point."""
     counts: dict[int, int] = {}
-    # signs do not matter: the point is decided by magnitudes
-    for side in (register.positive, register.negative):
+    # a signed word holds a number or not by its magnitude alone
+    for side in (register.positive, register.negative) if fmt.signed else (register.positive,):
         for exponent, count in side.items():
             counts[exponent] = counts.get(exponent, 0) + count
     # how large each number above the positions is was not counted: all are taken to be as large as the largest
     if register.above:
         assert register.max_exponent is not None
         counts[register.max_exponent] = counts.get(register.max_exponent, 0) + register.above
+    # The register counts -2**n at n - 1, where two's complement holds it, and a word of sign and magnitude does not. If
+    # nothing else has the exponent n, at least one of the numbers is -2**n; how many are was not counted.
+    top = register.max_exponent
+    if fmt.sign_magnitude and top is not None and top not in counts and top - 1 in counts:
+        counts[top], counts[top - 1] = 1, counts[top - 1] - 1
     return counts
 
 
 def _beyond(register: StatisticsRegister, fmt: Fixed) -> int:
-    """Return how many numbers have their leading bit beyond a format."""
+    """Return how many numbers lie outside a format."""
     # a number with leading bit e is at least 2**e: with n integer bits, all with e >= n lie outside
     integer_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
-    return sum(count for exponent, count in _by_exponent(register).items() if exponent >= integer_bits)
+    larger = sum(count for exponent, count in _by_exponent(register, fmt).items() if exponent >= integer_bits)
+    return larger + _outside_everywhere(register, fmt)
 
 
 def _line(point: Point) -> str:

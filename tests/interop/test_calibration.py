@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import emu
+from emu._paths import find_content
 from emu.datapath import Points
 from emu.interop.calibration import calibrate, write_calibrated
 from emu.interop.evaluation import evaluate_graph
@@ -86,15 +87,58 @@ def test_numbers_above_every_position_of_a_register_decide_the_point_as_well(
     assert (point.format, point.overflow, point.largest_exponent) == (word, share, 70)
 
 
+def point_of_words(folder: Path, word: str, numbers: Any, rate: float = 0.0, layer: str = "input") -> Any:
+    """Return the point of a network's input, or of its double or fourfold, with activations that are such words."""
+    nodes = [node("Mul", ["x", "two"], ["h"]), node("Mul", ["h", "two"])]
+    text = find_content("devices", "fixed8").read_text(encoding="utf-8").replace('"fix8f3"', f'"{word}"')
+    device = folder / "words.toml"
+    device.write_text(text.replace('name = "fixed8"', 'name = "words"'), encoding="utf-8")
+    path = saved(folder / "a.onnx", nodes, {"two": np.full(3, 2, np.float32)})
+    np.savez(folder / "a.npz", x=np.array(numbers, np.float32).reshape(-1, 3))
+    points = {(p.layer, p.role): p for p in calibrate(path, device, folder / "a.npz", overflow_rate=rate)}
+    return points[layer, "activation"]
+
+
+def test_a_word_of_sign_and_magnitude_gets_a_point_that_holds_a_negative_power_of_two(tmp_path: Path):
+    numbers = [1.0, -4.0, 0.5]
+    assert point_of_words(tmp_path, "fix8f3", numbers).format == "fix8f5"
+    point = point_of_words(tmp_path, "fix8f3 sign-magnitude", numbers)
+    fmt = emu.parse(point.format)
+    assert (fmt.frac_bits, point.overflow) == (4, 0.0)
+    assert fmt.min < -4
+    some = point_of_words(tmp_path, "fix8f3 sign-magnitude", numbers, rate=0.4)
+    assert (emu.parse(some.format).frac_bits, some.overflow) == (6, 1 / 3)
+
+
+def test_negative_numbers_lie_outside_an_unsigned_word_and_do_not_decide_its_point(tmp_path: Path):
+    for numbers, rate in (([1.0, -100.0, 1.5], 0.0), ([1.0, -100.0, 1.5], 0.4)):
+        point = point_of_words(tmp_path, "ufix8f3", numbers, rate)
+        assert (point.format, point.overflow) == ("ufix8f7", 1 / 3)
+
+
+def test_infinities_lie_outside_every_word(tmp_path: Path):
+    """The double of 3e38 is infinite in float32, so that the second product reads an infinity."""
+    point = point_of_words(tmp_path, "fix8f3", [1.0, 3e38, 1.5, 1.0, 1.0, 1.0], layer="mul2")
+    assert (point.format, point.overflow) == ("fix8f4", 1 / 6)
+
+
+def test_a_narrow_range_of_large_numbers_has_a_scale_with_a_rate_as_well(tmp_path: Path):
+    path = saved(tmp_path / "a.onnx", [node("MatMul", ["x", "w"])], {"w": np.ones((3, 2), np.float32)})
+    np.savez(tmp_path / "a.npz", x=np.array([[1e8, 1e8 + 8, 1e8 + 16]], np.float32))
+    [point] = calibrate(path, "int8-npu", tmp_path / "a.npz", overflow_rate=0.01)
+    assert point.points is not None
+    assert point.points.scale == pytest.approx(1e8 / 255, rel=1e-2)
+
+
 def test_a_product_that_reads_no_finite_number_has_the_scale_of_zeros(tmp_path: Path):
-    """The first product overflows in float32, so that the second reads infinities alone."""
+    """The first product overflows in float32, so that the second reads infinities alone, all of them outside."""
     large = np.full((3, 3), 1e30, np.float32)
     nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"])]
     path = saved(tmp_path / "a.onnx", nodes, {"w": large, "v": large})
     np.savez(tmp_path / "a.npz", x=np.full((4, 3), 1e30))
     for rate in (0.0, 0.01):
         _, point = calibrate(path, "int8-npu", tmp_path / "a.npz", overflow_rate=rate)
-        assert (point.points, point.overflow, point.largest_exponent) == (Points(1.0, 0), 0.0, None)
+        assert (point.points, point.overflow, point.largest_exponent) == (Points(1.0, 0), 1.0, None)
 
 
 def test_the_largest_exponent_of_integers_is_that_of_the_largest_number_seen(tmp_path: Path):
