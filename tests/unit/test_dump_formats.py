@@ -134,6 +134,18 @@ def test_memory_initialization_files_are_read(tmp_path: Path):
     assert column(dump_of(tmp_path, "b.mif", binary), "result") == [0x3C00, 0x4000, 0x7C00, 0x7E00]
 
 
+def of_decimals(words: str, radix: str = "DEC") -> str:
+    return f"WIDTH = 8; DEPTH = 4; ADDRESS_RADIX = DEC; DATA_RADIX = {radix}; CONTENT BEGIN 0 : {words}; END;\n"
+
+
+def test_negative_decimal_words_of_mif_are_within_the_width(tmp_path: Path):
+    codes = column(dump_of(tmp_path, "a.mif", of_decimals("-1 -128 127 255")), "result")
+    assert codes == [2**64 - 1, 2**64 - 128, 127, 255]
+    for words, radix in (("-129", "DEC"), ("256", "DEC"), ("-9223372036854775808", "DEC"), ("-1", "UNS")):
+        with pytest.raises(ConfigError, match="must have WIDTH = 8 bits"):
+            dump_of(tmp_path, "b.mif", of_decimals(words, radix))
+
+
 def test_coefficient_files_are_read(tmp_path: Path):
     assert column(dump_of(tmp_path, "a.coe", COE), "result") == [15360, 16384, 2**64 - 1]
     spaces = "memory_initialization_radix=16;\nmemory_initialization_vector=\n3c00\n4000 XXXX;\n"
@@ -319,6 +331,8 @@ DAMAGED: list[tuple[str, str, dict[str, object], str]] = [
     ("a.mif", MIF.replace("WIDTH = 16", "WIDTH = 14"), {}, "a word of {} must have WIDTH = 14 bits, got 0x4000"),
     ("a.txt", "8'h3c00\n", {}, 'a word must fit the 8 bits that it names, got "8\'h3c00" in line 1 of {}'),
     ("a.txt", '8x"3c00"\n', {}, "a word must fit the 8 bits that it names, got '8x\"3c00\"' in line 1 of {}"),
+    ("a.mif", MIF.replace(": 4000 XXXX", ": "), {}, "an entry must have at least one word behind its address, got "),
+    ("a.mif", MIF.replace("4000", "ffffffffffffffff"), {}, "must have WIDTH = 16 bits, got 0xffffffffffffffff"),
     ("a.mif", MIF.replace("[1..3]", "[3..1]"), {}, "a range must go up, by 67108864 words at most, got '[3..1] : 4000"),
     ("a.mif", MIF.replace("3c00", "3g00"), {}, "got '3g00' in line 5 of {}"),
     (

@@ -58,12 +58,21 @@ def read_mif(path: Path, reading: Reading) -> Dump:
         if entry.strip():
             elements += _elements(entry, _BASES[radixes[0]], where)
     dump = addressed(path, elements, _RADIXES[radixes[1]])
-    _require_sizes(path, keys, elements, dump)
+    _require_sizes(path, keys, elements, dump, is_signed=radixes[1] == "DEC")
     return dump
 
 
-def _require_sizes(path: Path, keys: Mapping[str, str], elements: Sequence[Addressed], dump: Dump) -> None:
+def _require_sizes(
+    path: Path, keys: Mapping[str, str], elements: Sequence[Addressed], dump: Dump, *, is_signed: bool
+) -> None:
     """Check that addresses and words are within the DEPTH and WIDTH that the file says.
+
+    Args:
+        path: the file.
+        keys: what its head says.
+        elements: its words, with their addresses.
+        dump: the same as codes of 64 bits.
+        is_signed: whether words are decimal numbers that may be negative, of which the codes are two's complement.
 
     Raises:
         ConfigError: one is not.
@@ -78,9 +87,13 @@ def _require_sizes(path: Path, keys: Mapping[str, str], elements: Sequence[Addre
         )
     width = int(keys.get("WIDTH", MOST_BITS))
     codes = next(iter(dump.columns.values()))
-    beyond = np.flatnonzero(codes >> np.uint64(width)) if width < MOST_BITS else np.array([], np.int64)
-    # a negative decimal number is two's complement of 64 bits: codes with the highest bit set are not checked
-    beyond = beyond[codes[beyond] >> np.uint64(MOST_BITS - 1) == 0]
+    if width >= MOST_BITS:
+        return
+    is_beyond = codes >> np.uint64(width) != 0
+    # a negative number fits if the sign and all bits above it are ones
+    if is_signed and width:
+        is_beyond &= ~codes >> np.uint64(width - 1) != 0
+    beyond = np.flatnonzero(is_beyond)
     if beyond.size:
         raise ConfigError(
             f"a word of {path} must have WIDTH = {width} bits, got 0x{int(codes[beyond[0]]):x}; correct one of them"
@@ -100,6 +113,11 @@ def _elements(entry: str, base: int, where: str) -> list[Addressed]:
     except ValueError:
         raise ConfigError(f"an address must have the file's ADDRESS_RADIX, got {entry.strip()!r} in {where}") from None
     words = parts[4].split()
+    if not words:
+        raise ConfigError(
+            f"an entry must have at least one word behind its address, got {' '.join(entry.split())!r} in {where}; "
+            "add the word"
+        )
     if last is None:
         return [Addressed(first + i, word, where) for i, word in enumerate(words)]
     size = last - first + 1
