@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from emu._interrupt import Interrupted
 from emu.errors import ConfigError
 from emu.hardware import load_device
+from emu.jobs.sending import Sending
 from emu.report.search import read_search
 from emu.search import SearchOptions, command, load_search, run_search
 from emu.search.space import Space
@@ -65,6 +67,22 @@ def test_a_search_trains_each_trial_seed_by_seed_and_keeps_ordinary_run_folders(
     before = list(here.done)
     assert run_search(path, tmp_path / "out", NO_CACHE).read_bytes() == report.read_bytes()
     assert here.done == before
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ConfigError])
+def test_a_search_that_is_interrupted_trims_the_cache_of_runs_as_well(
+    end: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    closed: list[Sending] = []
+
+    def ended(on: str, workers: int | None) -> None:
+        raise end("no engine")
+
+    monkeypatch.setattr(command, "open_engine", ended)
+    monkeypatch.setattr(Sending, "close", lambda sending: closed.append(sending))
+    with pytest.raises((Interrupted, end)):
+        run_search(written(tmp_path), tmp_path / "out", NO_CACHE)
+    assert len(closed) == 1
 
 
 @pytest.mark.slow

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 import emu
+from emu._interrupt import Interrupted
 from emu.cli.study import StudyOptions, is_settled, rebuild_study_report, run_study
 from emu.jobs import Job, run_job
+from emu.jobs.sending import Sending
 from emu.report import guessing
 from emu.report.study.comparison import compare
 from emu.report.study.difference import Difference
@@ -315,6 +317,23 @@ def test_a_tensor_that_went_wrong_has_an_unknown_register_where_that_is_damaged(
     rebuilt(study, out)
     assert "its register is empty" not in pages(out)[1]
     assert "its register is unknown: registers.parquet could not be read (" in pages(out)[1]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, emu.ConfigError])
+def test_a_study_that_is_interrupted_trims_the_cache_of_runs_as_well(
+    end: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    closed: list[Sending] = []
+
+    def ended(on: str, workers: int | None) -> None:
+        raise end("no engine")
+
+    monkeypatch.setattr("emu.cli.study.open_engine", ended)
+    monkeypatch.setattr(Sending, "close", lambda sending: closed.append(sending))
+    (file := tmp_path / "grid.toml").write_text(GRID.format(steps=6))
+    with pytest.raises((Interrupted, end)):
+        run_study(file, tmp_path / "out", StudyOptions(cache=False))
+    assert len(closed) == 1
 
 
 def test_a_failing_run_is_shown_with_its_error_and_the_others_go_on(tmp_path: Path):
