@@ -12,6 +12,7 @@ from rtl_units import CLOCKED, OPTIONS, PRODUCT, UNITS, needs, product_vectors, 
 from emu.errors import BackendUnavailable, EmuError
 from emu.testing.rtl import HANDSHAKES, Constant, End, Flags, In, Mode, Out, RandomBits, Unit
 from emu.testing.rtl.bench import Bench
+from emu.testing.rtl.languages import language_of
 from emu.testing.rtl.simulators import SIMULATORS
 from emu.testing.vectors import Description, make_vectors
 
@@ -47,6 +48,25 @@ def message_of(call: Any, *arguments: Any, **options: Any) -> str:
 )  # fmt: skip
 def test_a_wrong_description_is_refused(call: Any, message: str):
     assert message in message_of(call)
+
+
+@pytest.mark.parametrize("language", ["vhdl", "cpp"])
+@pytest.mark.parametrize(("first", "second"), [("a", "a_"), ("a_b", "a__b"), ("y", "_y"), ("A", "a")])
+def test_ports_whose_signals_would_have_one_name_are_refused(first: str, second: str, language: str):
+    bench = Bench("t", {first: X, second: X, "z": Y}, HANDSHAKES["none"], count=1)
+    if (first, language) == ("A", "cpp"):
+        assert "unit_A" in "".join(language_of(language).testbench(bench, "dump.hex").values())
+        return
+    text = message_of(language_of(language).testbench, bench, "dump.hex")
+    assert text.startswith(f"ports must have signals of different names in a testbench, got {first} and {second}, ")
+    assert text.endswith("; rename one of them, or choose another `testbench`")
+
+
+def test_ports_that_differ_in_underscores_have_signals_of_their_own_in_systemverilog():
+    bench = Bench("t", {"a": X, "a_": X, "z": Y}, HANDSHAKES["none"], count=1)
+    text = language_of("sv").testbench(bench, "dump.hex")["testbench.sv"]
+    assert "unit_a_)" in text
+    assert "unit_a)" in text
 
 
 @pytest.mark.parametrize(

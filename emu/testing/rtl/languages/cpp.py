@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 
 from emu.testing.rtl.bench import DRAINED_CYCLES, QUEUE, RESET_CYCLES, Bench, Input, Signal
-from emu.testing.rtl.languages.filled import Files, filled
+from emu.testing.rtl.languages.filled import Files, filled, require_different_signals
 from emu.testing.rtl.languages.verilog import constants, parameters, vector
 
 TESTBENCH, WRAPPER = "testbench.cpp", "emu_unit.sv"
 
 
 def testbench(bench: Bench, dump: str) -> Files:
-    """Return the testbench and the module around the unit."""
+    """Return the testbench and the module around the unit.
+
+    Raises:
+        ConfigError: two ports have signals of one name.
+    """
     inputs, state = bench.inputs, bench.watched()
     columns = [*bench.outs, *(["flags"] if bench.flags else [])]
     marks: dict[str, object] = {
@@ -58,7 +62,11 @@ def port(name: str) -> str:
 
 
 def wrapper(bench: Bench) -> str:
-    """Return the module that Verilator compiles: its ports have the described widths."""
+    """Return the module that Verilator compiles: its ports have the described widths.
+
+    Raises:
+        ConfigError: two ports have signals of one name.
+    """
     # Verilator compares these widths with those of the unit's ports, and warns: `Verilator.complaints` reads it
     widths = bench.widths()
     driven = {name: widths[name] for name in bench.driven()}
@@ -69,6 +77,7 @@ def wrapper(bench: Bench) -> str:
     ]
     driven |= {signal.name: 1 for signal in singles} | ({} if bench.clock is None else {bench.clock: 1})
     read = {name: widths[name] for name in bench.read()} | {signal.name: 1 for signal in bench.watched()}
+    require_different_signals([*driven, *read], port)
     heads = [f"  input wire {vector(width)} {port(name)}" for name, width in driven.items()]
     heads += [f"  output wire {vector(width)} {port(name)}" for name, width in read.items()]
     pins = [f"    .{name}({port(name)})" for name in [*driven, *read]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from emu.testing.rtl.bench import DRAINED_CYCLES, QUEUE, RESET_CYCLES, Bench, Input, Parameter, Signal
-from emu.testing.rtl.languages.filled import Files, filled
+from emu.testing.rtl.languages.filled import Files, filled, require_different_signals
 from emu.testing.rtl.languages.verilog import constants
 from emu.testing.rtl.ports import FLAGS_WIDTH, Constant
 
@@ -25,7 +25,11 @@ PACKAGES = {
 
 
 def testbench(bench: Bench, dump: str) -> Files:
-    """Return the testbench."""
+    """Return the testbench.
+
+    Raises:
+        ConfigError: two ports have signals of one name.
+    """
     inputs = bench.inputs
     widths = bench.widths()
     columns = [*bench.outs, *(["flags"] if bench.flags else [])]
@@ -34,6 +38,9 @@ def testbench(bench: Bench, dump: str) -> Files:
     values = [*(f"digits_of({wire(name)})" for name in bench.outs), *(["digits_of(emu_flags)"] if bench.flags else [])]
     writes = [f"      write(row, {value});" for value in values]
     signals = [name for name in bench.ports if name not in bench.ends]
+    # VHDL does not tell small letters from capital ones
+    declared = [*signals, *(signal.name for signal in bench.watched())]
+    require_different_signals(declared, lambda name: wire(name).lower())
     marks: dict[str, object] = {
         "TOP": bench.top,
         "FILES": ", ".join(f"{row.file}.hex" for row in inputs),
