@@ -63,9 +63,11 @@ def head_numbers(write: Write) -> list[int]:
 
 
 def wraps(stage: StageCode) -> bool:
-    """Return whether a stage wraps: then the lowest bits of a result matter, however large it is."""
-    # no value is so large that its low digits stop mattering
-    return stage.overflow == WRAP and not stage.format.is_float
+    """Return whether a stage wraps: then the lowest bits of a result matter, however large it is.
+
+    Only stages of fixed point can: floats have no such rule.
+    """
+    return stage.overflow == WRAP
 
 
 def stage_numbers(stage: StageCode) -> list[int]:
@@ -194,10 +196,13 @@ def enough_words(widest: int, kept: int) -> int:
 
     Args:
         widest: bits of the widest operand or product.
-        kept: bits that must be told apart from a sticky bit (`kept_bits`). Of terms that lie far apart, a sum keeps
-            all but four places.
+        kept: bits that must be told apart from a sticky bit (`kept_bits`).
     """
     for words in _FEW_WORDS:
+        # `add` of `arithmetic.cuh` moves the larger term up to two places below the top, so that a carry fits above it.
+        # It cuts low bits off the smaller term only if that moves down, and then it lies below a quarter of the larger
+        # one, because it has at most 64 * words - 4 bits: a difference loses one more place at most. So three places
+        # are not kept, and three are left unused.
         if widest <= 64 * words - 4 and kept <= 64 * words - 6:
             return words
     return 4
