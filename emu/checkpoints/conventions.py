@@ -58,10 +58,11 @@ class Convention:
         """Return the shape of the value whose elements have a shape in the file.
 
         Raises:
-            FormatError: elements of no value have such a shape; the text says why.
+            FormatError: no value has elements of such a shape. The text is what the shape must have, and completes the
+                caller's sentence.
         """
-        # axes: along which blocks lie; of the bytes of a block, if it is an axis of its own; across which
-        # square blocks lie
+        # the fewest axes that elements have: the one along which blocks lie, one more if the bytes of a block have an
+        # axis of their own, and one more if blocks are square and so reach across a second axis
         tiling, axes = self.format.tiling, 1 + self.has_blocks + self.format.is_square
         if len(stored) < axes:
             raise FormatError(f"at least {axes} axes")

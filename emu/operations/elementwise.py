@@ -50,6 +50,9 @@ def _divide_by_float64(xp: Any, a: Any, *, divisor: int) -> Any:
 #: Sums take two instructions of the lanes: one sets an accumulator, one adds to it.
 _SET_AND_ADD = 2
 
+# The sixth column is what costs energy beside rounding and memory. A division or a root is interpolated in a table: one
+# multiplication and one addition. `fma` has no table, but a * b + c is also one of each. `divide_by` multiplies by a
+# reciprocal, which is known before the operation. `negate` changes the sign, which costs as little as a move.
 ROWS = (
     Row("add", add, lambda xp, a, b: a + b, broadcast, DoneBy.LANES, ADDS, lane_instructions=_SET_AND_ADD),
     Row("subtract", subtract, lambda xp, a, b: a - b, broadcast, DoneBy.LANES, ADDS, lane_instructions=_SET_AND_ADD),

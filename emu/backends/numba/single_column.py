@@ -34,8 +34,11 @@ def applies(left: Gathered, right: Gathered) -> bool:
 
 
 def are_neighbours(offsets: NDArray[np.int64]) -> bool:
-    """Return whether the first `FEWEST_NEIGHBOURS` offsets are those of neighbours in memory."""
-    # Only the ends of the first offsets are compared: what is between matters to speed alone, as `find_runs` reads all.
+    """Return whether the first `FEWEST_NEIGHBOURS` offsets, or all if there are fewer, seem to be neighbours in memory.
+
+    Of these only the first and the last are compared. A wrong answer costs time and changes no result, because
+    `find_runs` compares every offset before anything is read.
+    """
     last = min(offsets.size, FEWEST_NEIGHBOURS) - 1
     return last > 0 and bool(offsets[last] - offsets[0] == last)
 
@@ -106,7 +109,10 @@ def column_of(right: Gathered) -> Array:
 def _add_rows(
     data: Any, rows: Any, columns: Any, starts: Any, column: Any, addend: Any, first: int, last: int, out: Any
 ) -> None:
-    """Add up rows `first`..`last`, each along its runs; no column stands for ones."""
+    """Add up rows `first` to `last` - 1, each along its runs of neighbours, times the column's factors.
+
+    A column without elements (`_ONES`) means that all factors are 1: then nothing is multiplied.
+    """
     for i in range(first, last):
         total = 0.0
         for run in range(starts.size - 1):
@@ -125,7 +131,7 @@ def _add_rows(
 
 @kernel
 def _add_columns(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
-    """Add up rows `first`..`last` side by side, one k after the other."""
+    """Add up rows `first` to `last` - 1 side by side: the elements of one k for all of them, then those of the next."""
     starts = np.empty(last - first + 1, np.int64)
     for run in range(find_runs(rows, first, last, starts)):
         begin, end = first + starts[run], first + starts[run + 1]
