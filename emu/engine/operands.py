@@ -46,12 +46,12 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
             value has another format.
     """
     # the usual operand skips all questions: an operation takes microseconds
-    if fmt is None and type(x) is Value:
-        carrier: Any = x.array
-        own = x.format
+    kind = type(x)
+    if fmt is None and kind is Value:
+        carrier, own = x.array, x.format
         if type(carrier) is np.ndarray and isinstance(own, (Fixed, Float)) and carrier.dtype == own.carrier:
             return carrier, own
-    is_array = type(x) is np.ndarray
+    is_array = kind is np.ndarray
     if not is_array:
         if isinstance(x, Value):
             # a value was checked when it was made, and its format counts: an argument may repeat it, not change it
