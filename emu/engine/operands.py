@@ -46,7 +46,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
             value has another format.
     """
     # the usual operand skips all questions: an operation takes microseconds
-    kind = type(x)
+    kind: Any = type(x)
     if fmt is None and kind is Value:
         carrier, own = x.array, x.format
         if type(carrier) is np.ndarray and isinstance(own, (Fixed, Float)) and carrier.dtype == own.carrier:
