@@ -12,7 +12,7 @@ from variants import assert_same_everywhere, needs_dots, running
 
 import emu
 from emu.backends.gathered import Gathered
-from emu.backends.numba import integers
+from emu.backends.numba import compiling, integers
 from emu.backends.numba.integers import FLOAT32_INTEGERS
 from emu.backends.numba.vector import gathered_pairs, paired_products
 from emu.backends.numba.vector.batched_products import CHUNK_ROWS
@@ -306,6 +306,29 @@ def test_pairs_join_float64_totals_before_32_bits_are_full(largest: int, chunk: 
         assert (sums is None) == (chunk < FEWEST_PAIRS)
         if sums is not None:
             assert (sums == pairs.rows.size * float(largest) ** 2).all()
+
+
+@needs_dots
+@pytest.mark.parametrize("outputs", [3, LANES + 1])
+def test_threads_share_the_pairs_of_each_sum(outputs: int, monkeypatch: pytest.MonkeyPatch):
+    """Parts of a sum begin at whole chunks and are added up exactly."""
+    depth, ranges = 6 * CHUNK_DEPTH + 34, list[tuple[int, int]]()
+    random = np.random.default_rng(outputs)
+    errors = random.integers(-500, 500, (outputs, depth)).astype(np.float32)
+    image = random.integers(-500, 500, depth + 4).astype(np.float32)
+    places = np.arange(depth), np.arange(5)
+    share = gathered_pairs.over_ranges
+
+    def noted(work: Any, size: int, align: int, grain: int) -> None:
+        share(lambda *piece: (ranges.append(piece[1:]), work(*piece)), size, align, 1)
+
+    monkeypatch.setattr(gathered_pairs, "over_ranges", noted)
+    monkeypatch.setattr(compiling, "thread_count", lambda: 3)
+    sums = gathered_sums(Gathered.of(errors[None]), Gathered(image, 1, 0, *places), (1.0, 1.0), 0.5)
+    assert sorted(ranges) == [(0, CHUNK_DEPTH * 2), (CHUNK_DEPTH * 2, CHUNK_DEPTH * 3 + 17)]
+    assert sums is not None
+    windows = np.lib.stride_tricks.sliding_window_view(image, 5).astype(np.int64)
+    assert (sums[0] == errors.astype(np.int64) @ windows * 0.5).all()
 
 
 @needs_dots

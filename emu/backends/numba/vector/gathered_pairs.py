@@ -17,12 +17,11 @@ from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, part
-from emu.backends.numba.vector.batched_products import GRAIN_MACS
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.integer_products import INT32_MAX
 from emu.backends.numba.vector.lanes import LANES, address
 from emu.backends.numba.vector.ordered_tiles import PAIRS, ROWS, add_gathered, move_sums
-from emu.backends.numba.vector.pairing import paired, words_of_elements, words_of_rows
+from emu.backends.numba.vector.pairing import GRAIN_PAIRS, paired, words_of_elements, words_of_rows
 from emu.backends.numba.vector.transposed_products import CHUNK_DEPTH, MOST_BLOCKS
 from emu.backends.numba.vector.transposing import are_apart, spread, transpose
 
@@ -86,16 +85,17 @@ def _gathered_loop(adder: str) -> Any:
         start: int,
         stop: int,
     ) -> None:
-        depth, width = right_rows.size, right_columns.size
-        blocks, item = (width + LANES - 1) // LANES, start
-        while item < stop:
+        """Write the sums of pairs `start` to `stop` - 1 of all results."""
+        width = right_columns.size
+        blocks, item = (width + LANES - 1) // LANES, 0
+        while item < (out.shape[0] + lanes_at_once - 1) // lanes_at_once * blocks:
             panel, block = item // blocks, item % blocks
-            first, together = panel * lanes_at_once, min(min(blocks - block, stop - item), MOST_BLOCKS)
+            first, together = panel * lanes_at_once, min(blocks - block, MOST_BLOCKS)
             lanes = min(lanes_at_once, out.shape[0] - first)
             for i in range(together * LANES):
                 places[i] = right_columns[min(block * LANES + i, width - 1)]  # those beyond the last fill a tile
-            for k in range(0, depth, CHUNK_DEPTH):
-                count = min(CHUNK_DEPTH, depth - k)
+            for k in range(start, stop, CHUNK_DEPTH):
+                count = min(CHUNK_DEPTH, stop - k)
                 _pack(data, left_rows[first : first + lanes], left_columns[k : k + count], lanes_at_once, lines)
                 for i in range(0, together * LANES, height):
                     # Bytes of int32 sums; those of the float64 totals are twice as far.
@@ -113,7 +113,7 @@ def _gathered_loop(adder: str) -> Any:
                             address(sums) + tile,
                             address(sums),
                         )
-                        move_sums(address(sums) + tile, address(totals) + 2 * tile, height, k + part_k == 0)
+                        move_sums(address(sums) + tile, address(totals) + 2 * tile, height, k + part_k == start)
             for i in range(0, together * LANES, LANES):
                 column = block * LANES + i
                 to, wide = address(out) + 8 * (first * width + column), min(LANES, width - column)
@@ -143,16 +143,26 @@ def gathered_sums(left: Gathered, right: Gathered, scales: tuple[float, float], 
         return None
     rows, width = left.rows.size, right.columns.size
     adder = NARROW if rows <= LANES else WIDE
-    loop, sums = _gathered_loop(adder), np.empty((rows, width))
-    given = (words, pairs.offsets, right.columns, ours.data, ours.rows, ours.columns, chunk, sums)
+    loop = _gathered_loop(adder)
+    given = (words, pairs.offsets, right.columns, ours.data, ours.rows, ours.columns, chunk)
+    parts: list[Array] = []  # threads append at once
     most = min(MOST_BLOCKS, -(-width // LANES)) * LANES
 
+    # Threads share the pairs of all sums: each row is packed by the thread alone that reads it, and the parts of a sum
+    # are exact, as their sum is.
     def work(_: int, start: int, stop: int) -> None:
         lines, totals = empty((CHUNK_DEPTH, PANEL_COLUMNS), np.int32), empty((most, PANEL_COLUMNS), np.float64)
         its_sums = np.zeros((most, PANEL_COLUMNS), np.int32)  # and 0 again behind each move to totals
-        loop(lines, its_sums, totals, np.empty(most, np.int64), *given, start, stop)
+        part_sums = np.empty((rows, width))
+        loop(lines, its_sums, totals, np.empty(most, np.int64), *given, part_sums, start, stop)
+        parts.append(part_sums)
 
-    grain = max(1, GRAIN_MACS // max(pairs.first.size * LANES * PANEL_COLUMNS, 1))
-    over_ranges(work, -(-rows // (PANEL_COLUMNS if rows > LANES else LANES)) * -(-width // LANES), 1, grain)
+    # A pair meets each row and column once, those beyond the last that fill a tile, too.
+    filled_rows = LANES if rows <= LANES else -(-rows // PANEL_COLUMNS) * PANEL_COLUMNS
+    grain = max(1, GRAIN_PAIRS // max(filled_rows * -(-width // LANES) * LANES, 1))
+    over_ranges(work, pairs.first.size, CHUNK_DEPTH, grain)
+    sums = parts[0]
+    for part_sums in parts[1:]:
+        sums += part_sums
     sums *= lsb
     return sums[None]

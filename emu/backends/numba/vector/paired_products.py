@@ -17,13 +17,13 @@ from emu.backends.arrays import lasting
 from emu.backends.gathered import Gathered
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, only_read, over_ranges
-from emu.backends.numba.vector.batched_products import CHUNK_ROWS, GRAIN_ELEMENTS, GRAIN_MACS
+from emu.backends.numba.vector.batched_products import CHUNK_ROWS, GRAIN_ELEMENTS
 from emu.backends.numba.vector.calling import call_at
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.integer_products import INT32_MAX
 from emu.backends.numba.vector.lanes import HALF_BITS, LANES, LOWER_HALF, address
 from emu.backends.numba.vector.ordered_tiles import PAIRS, ROWS, add_listed, finish_in_order
-from emu.backends.numba.vector.pairing import Offsets, join_factors, paired
+from emu.backends.numba.vector.pairing import GRAIN_PAIRS, Offsets, join_factors, paired
 from emu.backends.numba.vector.transposing import spread, transpose_pairs
 from emu.backends.numba.vector.writing import Sink
 
@@ -319,6 +319,6 @@ class BatchProduct:
             sink = _NO_SINK if sink_of is None else sink_of(thread)
             took.append(_write_batch(*room, *given, sink, start, stop))
 
-        grain = max(1, GRAIN_MACS // max(count * pairs * together * PANEL_COLUMNS, 1))
+        grain = max(1, GRAIN_PAIRS // max(count * pairs * together * PANEL_COLUMNS, 1))
         over_ranges(work, panels * -(-width // together), 1, grain)
         return all(took)

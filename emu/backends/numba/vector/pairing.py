@@ -21,6 +21,9 @@ from emu.backends.numba.vector.lanes import HALF_BITS, LOWER_HALF
 from emu.backends.numba.vector.packing import raws_of
 
 Array = NDArray[Any]
+#: Pairs multiplied with others below which a second thread is not worth waking: about 300 us. A half of 150 us takes a
+#: thread that has just woken as long as the whole takes the first, whose caches hold the operands (measured).
+GRAIN_PAIRS = 1 << 24
 #: Offsets from the first one that are tried as distances of pairs, and offsets among which they are looked for.
 MOST_DISTANCES, FIRST_OFFSETS = 64, 1024
 
