@@ -46,7 +46,8 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
             value has another format.
     """
     # the usual operand skips all questions: an operation takes microseconds
-    kind: Any = type(x)
+    given: object = x
+    kind = type(given)
     if fmt is None and kind is Value:
         carrier, own = x.array, x.format
         if type(carrier) is np.ndarray and isinstance(own, (Fixed, Float)) and carrier.dtype == own.carrier:

@@ -24,8 +24,8 @@ def _softmax_cross_entropy(role: Role, x: Value, labels: Value) -> Value:
     shifted = role.on_host("shifted").subtract(x, largest(role, x, x.array))
     exponentials = role.on_host("exponentials").exp(shifted)
     sums = role.on_host("sums").total(exponentials, 1)
-    # (N, 1) indices along the classes: the shifted logit of each label
-    picked = namespace(shifted.array).take_along_axis(shifted.array, labels.array[:, None], axis=1)[:, 0]
+    # the shifted logit of each label
+    picked = shifted.array[namespace(shifted.array).arange(len(labels.array)), labels.array]
     logarithms = role.on_host("logarithms").log(sums)
     # log(sum) - z[label] needs no quotient: probabilities are written for the backward pass alone
     losses = role.on_host("losses").subtract(logarithms, shifted.with_array(picked))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emu._interrupt import Interrupted
+from emu._toml import toml_of
 from emu.errors import ConfigError
 from emu.jobs import Runs, open_engine
 from emu.jobs.bars import RunsBar
@@ -13,8 +14,8 @@ from emu.jobs.engine import LOCAL
 from emu.jobs.sending import Sending
 from emu.report.search import build_search_report, read_search
 from emu.report.search.page import CONFIRM, DEVICES, device_file
+from emu.search.confirming import confirming_toml
 from emu.search.design import Design
-from emu.search.device_file import confirming_toml, device_toml
 from emu.search.drive import Drive
 from emu.search.file import Search, Values, load_search
 from emu.search.ledger import Ledger
@@ -103,7 +104,7 @@ def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
     files: dict[str, str] = {}
     for trial in read_search(home.path).front():
         comment = f"Found by the search {search.name}: trial {trial.number}."
-        files[device_file(trial)] = device_toml(space.setup(trial.values).device, comment)
+        files[device_file(trial)] = toml_of(space.setup(trial.values).device, comment)
     folder = home.path / DEVICES
     folder.mkdir(exist_ok=True)
     # their trials have left the front since the last command

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from emu._paths import from_here
+from emu._toml import toml_of, toml_string
 from emu.errors import ConfigError
 from emu.formats import DynamicFixed, Fixed, parse_number
 from emu.hardware import load_device
 from emu.report.sensitivity.rows import Row, Sensitivity
 from emu.report.study.difference import points
 from emu.search.design import MIXTURES
-from emu.search.device_file import toml_of, toml_string
 from emu.sensitivity.change import Change, changed
 from emu.sensitivity.question import Question, SensitivityOptions
 from emu.training import Recipe, load_recipe

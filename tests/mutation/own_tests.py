@@ -414,6 +414,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/hardware/energy.py": OwnTests(_ENERGY),
     "emu/hardware/cost_table.py": OwnTests(_ENERGY),
     "emu/_tables.py": OwnTests(("tests/unit/test_tables.py",)),
+    "emu/_toml.py": OwnTests(("tests/unit/test_toml.py", "tests/search/test_search_runs.py")),
+    "emu/backends/memory.py": OwnTests(("tests/backends/test_memory.py",), kernels=(NATIVE,)),
     "emu/training/data/svmlight.py": OwnTests(("tests/training/test_svmlight.py",)),
     "emu/testing/vectors/": OwnTests(_VECTORS, kernels=(NATIVE,)),
     "emu/testing/vectors/blocks/": OwnTests(_VECTOR_BLOCKS),

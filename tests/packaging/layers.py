@@ -15,6 +15,7 @@ BASE: dict[str, set[str]] = {
     "_interrupt": set(),
     "_paths": {"errors"},
     "_config": {"errors", "_paths"},
+    "_toml": {"_config"},
 }
 #: What each package may import, besides itself and the base.
 ALLOWED: dict[str, set[str]] = {

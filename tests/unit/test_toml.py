@@ -1,4 +1,4 @@
-"""Files that a search writes are read back by a TOML parser as they were."""
+"""Tables that are written as TOML are read back by a TOML parser as they were."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import tomllib
 import pytest
 
 import emu
+from emu._toml import toml_of
 from emu.hardware import Device
-from emu.search.device_file import device_toml, toml_of
 
 
 @pytest.mark.parametrize("text", ["\U0001f600", "naïve — \uffff", "\x7f", 'a "quoted" \\ path\n\t\x00\x1f', "\\u007f"])
 def test_every_text_of_a_device_is_read_back(text: str):
     device = emu.device("fixed16").model_copy(update={"description": text})
-    content = device_toml(device, "a comment")
+    content = toml_of(device, "a comment")
     assert tomllib.loads(content)["description"] == text
     assert Device.model_validate(tomllib.loads(content)) == device
 

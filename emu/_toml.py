@@ -1,4 +1,10 @@
-"""Write the device of a trial as a TOML file, so that it can be used anywhere, and a study that confirms the front."""
+"""Write tables as TOML files, from which `_config.py` loads them again.
+
+{"name": "d", "grid": [{"seeds": [1, 2]}]}  ──►  name = "d"
+
+[[grid]]
+seeds = [1, 2]
+"""
 
 from __future__ import annotations
 
@@ -7,21 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from emu._config import Table
-from emu.hardware import Device
-from emu.search.file import Search
-
-#: Seeds of the study that confirms a front.
-CONFIRMING_SEEDS = 5
-
-
-def device_toml(device: Device, comment: str) -> str:
-    """Return the text of a device file.
-
-    Args:
-        device: the device.
-        comment: comment of the first line.
-    """
-    return toml_of(device, comment)
 
 
 def toml_of(content: Table, comment: str) -> str:
@@ -32,36 +23,16 @@ def toml_of(content: Table, comment: str) -> str:
         comment: comment of the first line.
     """
     # only what was given: defaults come back when the file is loaded. TOML has no null
-    return _text(content.model_dump(mode="json", exclude_unset=True, exclude_none=True), comment)
+    return toml_text(content.model_dump(mode="json", exclude_unset=True, exclude_none=True), comment)
 
 
-def confirming_toml(search: Search, devices: Sequence[str]) -> str:
-    """Return the text of a study that trains devices with seeds that the search did not use.
-
-    A device on the front is there partly because its seeds were lucky: other seeds tell by how much.
+def toml_text(content: Mapping[str, Any], comment: str) -> str:
+    """Return the text of a file with that content.
 
     Args:
-        search: the search that proposed them.
-        devices: paths of their files.
+        content: keys and values; tables are mappings, arrays of tables lists of mappings.
+        comment: comment of the first line.
     """
-    first = max(search.seeds) + 1
-    grid: dict[str, Any] = {
-        "models": [search.model],
-        "devices": [search.baseline, *devices],
-        "seeds": list(range(first, first + CONFIRMING_SEEDS)),
-    }
-    if search.settings:
-        grid["settings"] = [{"name": "plain", "set": search.settings}]
-    content = {
-        "name": f"{search.name}-confirmed",
-        "description": f"The front of the search {search.name}, with seeds that it did not use.",
-        "baseline": search.baseline,
-        "grid": [grid],
-    }
-    return _text(content, f"Written by the search {search.name}: run it with emu study.")
-
-
-def _text(content: Mapping[str, Any], comment: str) -> str:
     return "\n".join([f"# {comment}", "", *_table(content, ())]).rstrip() + "\n"
 
 
