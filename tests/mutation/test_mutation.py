@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from .draw import NEWER, SHARES, UNSEEN, candidates_of, counts_of, drawn, share_
 from .mutants import Mutant, has_effect, mutants_of
 from .own_tests import OWN_TESTS, OwnTests, own_tests_of
 from .page import BEGIN, END, UNJUDGED, difference, judgement_of, judgements, report_of, write_between_markers
-from .process import Checkout, importers_of, module_of
+from .process import CHILD, SELECTION, Checkout, importers_of, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = b'''"""A module with 1 sentence."""
@@ -183,6 +185,12 @@ def test_tests_that_fail_without_a_mutant_do_not_judge(toy: Path, checkout: Chec
     (checkout.root / "tests" / "test_wrong.py").write_text("def test_wrong():\n    assert False\n")
     with pytest.raises(RuntimeError, match="the tests must pass before they judge, got exit code 1"):
         checkout.measure(OwnTests(("tests/test_wrong.py",)))
+
+
+def test_tests_of_the_definition_start_where_numba_is_hidden():
+    given = [str(CHILD), "hidden", "", "", "-q", "-p", "no:cacheprovider", *SELECTION, "tests/unit/test_toml.py"]
+    done = subprocess.run([sys.executable, *given], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_difference_shows_the_lines_an_edit_changes(checkout: Checkout):
