@@ -312,6 +312,7 @@ def _known_stage(out_format: str | Format, rounding: Any, overflow: Any, n_rbits
     return stage, encode_stage(stage)
 
 
+@lru_cache(maxsize=1024)
 def counting(code: StageCode, tininess: Tininess | str | None) -> StageCode:
     """Return a stage that counts underflow as flags of that `tininess` do.
 

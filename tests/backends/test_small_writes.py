@@ -214,3 +214,12 @@ def test_a_register_is_placed_by_the_first_operation_and_may_be_exchanged():
     other.add(x, x)
     assert moved.histogram() == {0: 1, 1: 1}
     assert moved.above == 1
+
+
+@needs_vectors
+def test_a_choice_serves_all_calls_with_flags_of_one_kind():
+    small._WRITES.clear()
+    x = emu.value(random_values("fp16", (7,), 1), "fp16")
+    for _ in range(5):
+        emu.add(x, x, out_format="fp16", flags=emu.Flags(tininess="before_rounding"), backend="numba")
+    assert len(small._WRITES) == 1
