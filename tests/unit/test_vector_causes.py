@@ -266,3 +266,15 @@ def test_a_nan_with_a_sign_of_the_operands_is_named(operation: str, whose: str):
     finding = compare(v, given)
     assert finding is not None
     assert finding.causes[0] == f"a canonical NaN with the sign of {whose}"
+
+
+@pytest.mark.parametrize(
+    ("how", "bounded"), [("wraps", lambda product: product & 0xFF), ("saturates", lambda product: min(product, 0xFF))]
+)
+def test_an_unsigned_product_on_a_wire_of_8_bits_is_named_with_its_8_bits(how: str, bounded: Callable[[int], int]):
+    """It has no sign bit: 255 is its largest number, not 127."""
+    v = vectors("multiply", "ufix8f0 ufix8f0", "ufix16f0")
+    finding = judged(v, lambda a, b: bounded(a * b))
+    assert finding is not None
+    assert finding.causes == (f"an intermediate result of 8 bits that {how} before it is rounded",)
+    assert "unknown" not in str(finding)

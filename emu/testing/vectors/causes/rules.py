@@ -160,12 +160,14 @@ def intermediates(e: Evidence) -> Iterator[Hypothesis]:
     raws = exact.signed() << (exact.exponent - lowest).astype(object)
     raws, spare = without_spare_zeros(raws)
     lowest += spare
-    widest = max((int(x).bit_length() for x in (raws.max(initial=0), raws.min(initial=0))), default=0) + 1
+    # words of unsigned operands have no sign bit, and neither has what is computed of them, unless it is a difference
+    unsigned = d.operation != "subtract" and not any(f.signed for f in d.operand_formats)
+    widest = max(int(x).bit_length() for x in (raws.max(initial=0), raws.min(initial=0))) + (not unsigned)
     # in `widest` bits nothing is bounded
     for bits in range(max(widest - MOST_NARROWER, 2), widest):
-        top = 1 << (bits - 1)
-        inside = np.clip(raws, -top, top - 1)
-        wrapped = ((raws + top) & (2 * top - 1)) - top
+        low, span = 0 if unsigned else -(1 << (bits - 1)), 1 << bits
+        inside = np.clip(raws, low, low + span - 1)
+        wrapped = ((raws - low) & (span - 1)) + low
         for how, changed in (("saturates", inside), ("wraps", wrapped)):
             negative = (changed < 0).astype(bool)
             bounded = replace(
