@@ -278,3 +278,17 @@ def test_an_unsigned_product_on_a_wire_of_8_bits_is_named_with_its_8_bits(how: s
     assert finding is not None
     assert finding.causes == (f"an intermediate result of 8 bits that {how} before it is rounded",)
     assert "unknown" not in str(finding)
+
+
+def test_an_exponent_without_a_code_for_zero_wraps_from_its_code():
+    """Code 0 of fp8_e8m0 is 2**-127: in 8 bits 2**129 has the code 0."""
+    v = vectors("quantize", "fp64", "fp8_e8m0", rounding="toward_zero")
+    (codes,) = v.operands
+    exponent = (codes >> np.uint64(52)).astype(np.int64) - 1023
+    wrapped = (exponent + 127) & 0xFF
+    # a sign makes the exponent larger than 1024, as that of infinities and NaN is
+    beyond = (exponent > 127) & (exponent < 1024) & (wrapped < 255)
+    finding = compare(v, np.where(beyond, wrapped.astype(np.uint64), v.results))
+    assert finding is not None
+    assert finding.causes == ("an exponent of 8 bits that wraps",)
+    assert "unknown" not in str(finding)

@@ -84,12 +84,14 @@ def _beyond_floats(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     for name, code in choices.items():
         if code is not None and fmt.signed:
             yield f"overflow gives {name} without its sign", np.where(beyond, np.uint64(code), e.results)
-    # an exponent too large for its bits loses the highest one
+    # an exponent too large for its bits loses the highest one; negative numbers of an unsigned format are not too large
+    above = beyond if fmt.signed else beyond & ~e.exact.negative
     for extra in (0, 1):
         bits = fmt.exponent_bits + extra
-        whole = e.steps.rounded & ((1 << (bits + fmt.fraction_bits)) - 1)
+        # codes count from `lowest_index` on
+        whole = (e.steps.rounded - fmt.lowest_index) & ((1 << (bits + fmt.fraction_bits)) - 1)
         # what wraps to another number beyond the range is no number that could be written
-        inside = beyond & (whole <= fmt.max_index).astype(bool)
+        inside = above & (whole <= fmt.max_code).astype(bool)
         wrapped = np.where(inside, whole, 0).astype(np.uint64) | sign
         yield f"an exponent of {bits} bits that wraps", np.where(inside, wrapped, e.results)
     whole = (e.steps.rounded - fmt.lowest_index) & (fmt.sign_code - 1)
