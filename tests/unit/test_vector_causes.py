@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -292,3 +293,32 @@ def test_an_exponent_without_a_code_for_zero_wraps_from_its_code():
     assert finding is not None
     assert finding.causes == ("an exponent of 8 bits that wraps",)
     assert "unknown" not in str(finding)
+
+
+@pytest.mark.parametrize("to", ["fix8f0", "fix8f0 sign-magnitude"])
+def test_the_end_on_the_side_of_a_nans_sign_is_named(to: str):
+    """A converter that looks at the sign and at an exponent of all ones; the lowest sign and magnitude is 11111111."""
+    lowest = 0xFF if "magnitude" in to else 0x80
+    v = vectors("quantize", "fp32", to)
+    (codes,) = v.operands
+    magnitude, negative = codes & np.uint64(0x7FFFFFFF), codes >> np.uint64(31) == 1
+    end = np.where(negative, np.uint64(lowest), np.uint64(0x7F))
+    finding = compare(v, np.where(magnitude > 0x7F800000, end, v.results))
+    assert finding is not None
+    assert finding.causes == ("the end on the side of the sign for NaN, too",)
+
+
+def test_the_lowest_sign_and_magnitude_is_that_with_the_largest_magnitude():
+    v = vectors("quantize", "fp32", "fix8f0 sign-magnitude")
+    magnitude = v.operands[0] & np.uint64(0x7FFFFFFF)
+    # 127.5 is the first number that is rounded beyond 127
+    finding = compare(v, np.where(magnitude >= np.float32(127.5).view(np.uint32), np.uint64(0xFF), v.results))
+    assert finding is not None
+    assert finding.causes == ("the lowest code for all that lies beyond the range and for NaN",)
+
+
+def test_a_format_without_normal_numbers_is_checked_without_a_warning():
+    v = vectors("quantize", "fp32", "e1m3", count=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compare(v, v.results ^ np.uint64(1)) is not None

@@ -16,7 +16,7 @@ from emu.testing.vectors.causes.hypothesis import Hypothesis, restaged
 from emu.testing.vectors.definition import written
 from emu.testing.vectors.description import Codes
 from emu.testing.vectors.evidence import Evidence
-from emu.testing.vectors.steps import without_spare_zeros
+from emu.testing.vectors.steps import Mask, without_spare_zeros
 
 #: Rounding modes in the words of hardware.
 MODES = {Rounding.FLOOR: "truncation of two's complement (floor)", Rounding.TOWARD_ZERO: "truncation (toward_zero)"}
@@ -98,10 +98,11 @@ def _beyond_floats(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     unseen = np.where(beyond, whole, 0).astype(np.uint64) | sign
     yield "overflow unseen: exponent and fraction as they are, the infinity's too", np.where(beyond, unseen, e.results)
     yield from _wrapping_below(e, fmt)
-    if fmt.exponent_bits and default_rule(fmt) is Overflow.IEEE:
-        top = np.uint64(1 << fmt.fraction_bits)
+    top = 1 << fmt.fraction_bits
+    # without normal numbers there is no largest exponent
+    if fmt.max_code >= top and default_rule(fmt) is Overflow.IEEE:
         magnitude = e.results & np.uint64(fmt.sign_code - 1)
-        last_binade = (magnitude <= np.uint64(fmt.max_code)) & (magnitude > np.uint64(fmt.max_code) - top)
+        last_binade = (magnitude <= np.uint64(fmt.max_code)) & (magnitude > np.uint64(fmt.max_code - top))
         if fmt.infinity_code is not None:
             infinite = sign | np.uint64(fmt.infinity_code)
             yield "numbers of the largest exponent overflow", np.where(last_binade, infinite, e.results)
@@ -129,11 +130,13 @@ def _wrapping_below(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
 def _beyond_words(e: Evidence, fmt: Fixed) -> Iterator[Hypothesis]:
     mask = fmt.n_codes - 1
     lowest = (1 << (fmt.width_bits - 1)) & mask if fmt.signed else 0
+    if fmt.sign_magnitude:  # the sign bit alone is -0
+        lowest = mask
     # infinities and NaN too
     outside = e.beyond | ~e.steps.finite
     codes = {"the lowest code": lowest, "the largest code": fmt.max_raw, "0": 0, "all ones": mask}
     for name, code in codes.items():
-        extra = " (integer indefinite)" if code == lowest and fmt.signed else ""
+        extra = " (integer indefinite)" if code == lowest and fmt.signed and not fmt.sign_magnitude else ""
         whose = "lies beyond the range and for NaN" if e.is_nan.any() else "lies beyond the range"
         yield f"{name}{extra} for all that {whose}", np.where(outside, np.uint64(code), e.results)
     nan = e.is_nan
@@ -141,8 +144,17 @@ def _beyond_words(e: Evidence, fmt: Fixed) -> Iterator[Hypothesis]:
         if code:
             yield f"{name} for NaN", np.where(nan, np.uint64(code), e.results)
     # what the largest and the lowest code are for, by the sign alone: NaN has one, too
-    by_sign = np.where(e.exact.negative, np.uint64(lowest), np.uint64(fmt.max_raw))
+    by_sign = np.where(_signs(e), np.uint64(lowest), np.uint64(fmt.max_raw))
     yield "the end on the side of the sign for NaN, too", np.where(nan, by_sign, e.results)
+
+
+def _signs(e: Evidence) -> Mask:
+    """Return where results are negative; a float that is converted keeps the sign of its NaN, which has no number."""
+    d = e.description
+    source = d.operand_formats[0]
+    if d.operation == "quantize" and isinstance(source, Float) and source.signed:
+        return (e.vectors.operands[0] & np.uint64(source.sign_code)) != 0
+    return e.exact.negative
 
 
 def intermediates(e: Evidence) -> Iterator[Hypothesis]:
