@@ -140,7 +140,15 @@ def _within(role: Role, x: Value, lowest: float | None, highest: float | None) -
 
 def _quantize_float64(xp: Any, x: Any, *, to: Affine, how: Written = STANDARD) -> Any:
     scale, zero = to.beside(x.ndim)
-    return (x / xp.asarray(scale) if how.times is None else x * how.times) + xp.asarray(zero)
+    elements = (x / xp.asarray(scale) if how.times is None else x * how.times) + xp.asarray(zero)
+    return _clipped(xp, elements, how.lowest, how.highest)
+
+
+def _clipped(xp: Any, x: Any, lowest: float | None, highest: float | None) -> Any:
+    """Return numbers within the bounds of an activation, which are mathematics; those of a format are not."""
+    if lowest is not None:
+        x = xp.maximum(x, lowest)
+    return x if highest is None else xp.minimum(x, highest)
 
 
 def _bipolar(role: Role, x: Value, *, to: Affine) -> Value:
@@ -312,7 +320,7 @@ def _sums(role: Role, unit: UnitDescription, product: IntegerProduct) -> Value:
     return _value(role, integer_sums(unit, product, write_product)[0], SUMS)
 
 
-def _product_float64(product: Any) -> Any:
+def _product_float64(product: Any, *, is_convolution: bool = False) -> Any:
     """Return a product of numbers less their zero points, times what a requantiser multiplies it by."""
 
     def rule(
@@ -325,9 +333,13 @@ def _product_float64(product: Any) -> Any:
         y = product(xp, a - given.get("zero", zeros[0]), b - zeros[1], given.get("bias"), **options)
         if by is None:
             return y
-        scales = of[0].scale * of[1].scale / np.float64(by.scale)
-        # only a convolution has options here: scales of output channels lie along its second axis
-        return y * xp.asarray(scales.reshape(-1, 1, 1) if options and scales.ndim else scales) + by.zero
+        left, right = of[0].scale, of[1].scale
+        # scales of rows lie along the last axis but one, those of columns along the last; of images there is one, and
+        # scales of kernels lie along the second axis
+        left = left.reshape(-1, 1) if left.ndim else left
+        right = right.reshape(-1, 1, 1) if right.ndim and is_convolution else right
+        scales = left * right / np.float64(by.scale)
+        return _clipped(xp, y * xp.asarray(scales) + by.zero, by.lowest, by.highest)
 
     return rule
 
@@ -412,8 +424,8 @@ ROWS = (
         takes_any_format=True, format_of=_dynamic_format),
     Row("integer_matmul", _integer_matmul, _product_float64(matmul_float64), matmul_asks, DoneBy.UNIT, PRODUCTS,
         takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
-    Row("integer_conv2d", _integer_conv2d, _product_float64(conv2d_float64), _conv2d_asks, DoneBy.UNIT,
-        PRODUCTS, takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
+    Row("integer_conv2d", _integer_conv2d, _product_float64(conv2d_float64, is_convolution=True), _conv2d_asks,
+        DoneBy.UNIT, PRODUCTS, takes_any_format=True, format_of=lambda options: options.get("to", SUMS)),
     Row("integer_add", _integer_add, _add_float64, broadcast, DoneBy.LANES, _ADDS_TWICE, takes_any_format=True,
         format_of=_written),
     Row("integer_multiply", _integer_multiply, _multiply_float64, broadcast, DoneBy.LANES, _ADDS_TWICE,

@@ -28,9 +28,10 @@ from emu.autodiff import (
 )
 from emu.autodiff.integer_rules import INTEGERS
 from emu.autodiff.rules import PRIMITIVES
-from emu.datapath import Affine
+from emu.datapath import Affine, Requantiser
 from emu.errors import NotDifferentiable
 from emu.hardware import load_device
+from emu.operations.integers import Written
 from emu.precision import DatapathRunner, Policy
 from emu.sparse import CSR
 from emu.testing import assert_bits_equal
@@ -553,6 +554,49 @@ def test_where_float32_is_exact_the_datapath_is_plain_mathematics(name: str, bac
     for actual, expected in zip(gradients(on_float32(backend), build, arrays, seed), plain, strict=True):
         assert actual.dtype == np.float32
         assert_bits_equal(actual + 0.0, expected + 0.0, "fp32")
+
+
+BYTES, WORDS = emu.parse("fix8f0"), emu.parse("fix16f0")
+WHOLE = Affine.of(BYTES, 1)
+DOUBLED: dict[str, Any] = {"to": WORDS, "by": Requantiser("float32", scale=0.5, zero=3)}
+#: Operations of integers where nothing rounds: primitive, shapes of its operands, options.
+INTEGER_CASES: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any]]] = {
+    "matmul, sums": ("integer_matmul", [(3, 4), (4, 2)], {"of": (Affine.of(BYTES, 1, 5), Affine.of(BYTES, 1, -2))}),
+    "matmul, scales of rows and columns": (
+        "integer_matmul", [(2, 2), (2, 2)],
+        {"of": (Affine.of(BYTES, [1, 2], 0, 0), Affine.of(BYTES, [1, 4], 0, 1)), **DOUBLED}),
+    "matmul, scales of rows": (
+        "integer_matmul", [(3, 4), (4, 2)], {"of": (Affine.of(BYTES, [1, 2, 4], 0, 0), WHOLE), **DOUBLED}),
+    "matmul, bounds": (
+        "integer_matmul", [(3, 4), (4, 2)],
+        {"of": (WHOLE, WHOLE), "to": WORDS, "by": Requantiser("float32", scale=1, lowest=0, highest=20)}),
+    "matmul, one bound": (
+        "integer_matmul", [(3, 4), (4, 2)],
+        {"of": (WHOLE, WHOLE), "to": WORDS, "by": Requantiser("float32", scale=1, highest=20)}),
+    "conv2d, sums": ("integer_conv2d", [(2, 3, 4, 4), (2, 3, 2, 2)], {"of": (WHOLE, WHOLE), "stride": (2, 1)}),
+    "conv2d, scales of kernels": (
+        "integer_conv2d", [(2, 3, 4, 3), (2, 3, 2, 2)], {"of": (WHOLE, Affine.of(BYTES, [1, 2], 0, 0)), **DOUBLED}),
+    "conv2d, scales of kernels and a stride": (
+        "integer_conv2d", [(2, 3, 4, 3), (2, 3, 2, 2)],
+        {"of": (WHOLE, Affine.of(BYTES, [1, 2], 0, 0)), "stride": (2, 1), **DOUBLED}),
+    "quantize_linear, bounds": ("quantize_linear", [(4, 5)], {"to": WHOLE, "how": Written(lowest=0, highest=6)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTEGER_CASES)
+def test_where_nothing_rounds_operations_of_integers_are_plain_mathematics(name: str):
+    primitive, shapes, options = INTEGER_CASES[name]
+    fmt = emu.parse("fp32") if primitive == "quantize_linear" else BYTES
+    arrays = [integers(*shape, seed=i) for i, shape in enumerate(shapes)]
+
+    def result(runner: Any) -> np.ndarray:
+        graph = Graph(runner)
+        operands = [graph.constant(Value(x.astype(fmt.carrier), fmt)) for x in arrays]
+        return graph.apply(primitive, *operands, layer="l", **options).value.array
+
+    plain = result(PlainRunner())
+    assert plain.any()
+    assert np.array_equal(result(on_float32("reference")), plain)
 
 
 # ---- what has no derivative ----
