@@ -31,6 +31,7 @@ from emu.engine.products import write_product
 from emu.engine.scaled_output import ScaledOutput
 from emu.engine.scaled_products import integer_patches
 from emu.engine.sliding import Sliding
+from emu.errors import ShapeError
 from emu.formats import Fixed, Format, Scaled, ScaledValue, Value, parse
 from emu.formats.tiles import Tiles
 from emu.operations.asked import Asked, Options, Shape, as_first, broadcast
@@ -240,6 +241,12 @@ def _operand(x: Value, how: Affine, axis: int, tiling: str, zero: Value | None =
     fmt = _of_tensor(how.format) if how.is_whole else _scaled(how.format, tiling)
     # blocks with the axis of k last, as `ScaledValue` keeps its scales
     counts = Tiles(fmt.tiling, elements.shape, axis).counts
+    if how.scale.size not in (1, math.prod(counts)):
+        parts = {"row": f"vectors along axis {axis % elements.ndim}", "channel": "kernels"}.get(tiling)
+        rule = f"one scale, or one for each of {math.prod(counts)} {parts}" if parts else "one scale"
+        raise ShapeError(
+            f"elements of shape {elements.shape} must have {rule} in a product, got {how.scale.size}; give one for all"
+        )
     points = how.zero if zero is None else np.asarray(on_host(zero.array)).astype(np.int64).reshape(())
     scale, point = _of_blocks(how.scale, counts), _of_blocks(points, counts)
     return ScaledValue.of(elements, (scale.astype(np.float32),), fmt, axis, point.astype(np.int32))
@@ -396,6 +403,12 @@ def _max_pool_float64(xp: Any, x: Any, **options: Any) -> Any:
 def _integer_surround(role: Role, x: Value, *, pads: Sequence[tuple[int, int]], value: int) -> Value:
     """Elements with one element around them."""
     xp = namespace(x.array)
+    # written as it is: nothing rounds or saturates here
+    if isinstance(x.format, Fixed) and not x.format.contains(np.asarray(value)):
+        raise ShapeError(
+            f"`value` of integer_surround must be an element of {x.format}, in {x.format.min_raw}..{x.format.max_raw}, "
+            f"got {value}; choose one, or a wider format"
+        )
     whole = xp.zeros(surrounded(x.shape, pads), x.array.dtype)
     if value:
         whole[...] = value

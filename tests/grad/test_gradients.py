@@ -599,6 +599,53 @@ def test_where_nothing_rounds_operations_of_integers_are_plain_mathematics(name:
     assert np.array_equal(result(on_float32("reference")), plain)
 
 
+def applied(primitive: str, *shapes: tuple[int, ...], **options: Any) -> np.ndarray:
+    graph = Graph(on_float32("reference"))
+    operands = [graph.constant(Value(np.ones(shape, BYTES.carrier), BYTES)) for shape in shapes]
+    return graph.apply(primitive, *operands, layer="l", **options).value.array
+
+
+@pytest.mark.parametrize(
+    ("primitive", "shapes", "scales", "rule"),
+    [
+        (
+            "integer_matmul", [(2, 2, 3), (2, 3, 2)], (WHOLE, Affine.of(BYTES, [1, 2], 0, 2)),
+            "elements of shape (2, 3, 2) must have one scale, or one for each of 4 vectors along axis 1 in a product, "
+            "got 2; give one for all",
+        ),
+        (
+            "integer_matmul", [(2, 2, 3), (3, 2)], (Affine.of(BYTES, [1, 2], 0, 1), WHOLE),
+            "elements of shape (2, 2, 3) must have one scale, or one for each of 4 vectors along axis 2 in a product, "
+            "got 2; give one for all",
+        ),
+        (
+            "integer_conv2d", [(1, 2, 2, 2), (3, 2, 1, 1)], (WHOLE, Affine.of(BYTES, [1, 2], 0, 1)),
+            "elements of shape (3, 2, 1, 1) must have one scale, or one for each of 3 kernels in a product, got 2; "
+            "give one for all",
+        ),
+        (
+            "integer_conv2d", [(1, 2, 2, 2), (3, 2, 1, 1)], (Affine.of(BYTES, [1, 2], 0, 1), WHOLE),
+            "elements of shape (1, 2, 2, 2) must have one scale in a product, got 2; give one for all",
+        ),
+    ],
+)  # fmt: skip
+def test_scales_that_do_not_fit_the_elements_of_a_product_are_refused(
+    primitive: str, shapes: list[tuple[int, ...]], scales: tuple[Affine, Affine], rule: str
+):
+    with pytest.raises(emu.ShapeError) as refused_scales:
+        applied(primitive, *shapes, of=scales, **DOUBLED)
+    assert str(refused_scales.value) == rule
+
+
+def test_a_border_that_the_format_of_the_elements_does_not_hold_is_refused():
+    assert applied("integer_surround", (1,), pads=((1, 0),), value=-128).tolist() == [-128, 1]
+    with pytest.raises(emu.ShapeError) as refused_border:
+        applied("integer_surround", (1,), pads=((1, 0),), value=700)
+    assert str(refused_border.value) == (
+        "`value` of integer_surround must be an element of fix8f0, in -128..127, got 700; choose one, or a wider format"
+    )
+
+
 # ---- what has no derivative ----
 
 
