@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from emu.autodiff.context import Backward, Context, Primitive, reshaped, summed_to
 from emu.backends.arrays import namespace
+from emu.errors import ShapeError
 from emu.formats import Value
 
 
@@ -82,8 +83,15 @@ def _places_of(c: Context) -> NDArray[np.int64]:
 
 def _take(c: Context, x: Value) -> Value:
     """Elements at constant places along an axis, counted from its end where they are below 0; places may repeat."""
-    places = namespace(x.array).asarray(_places_of(c))
-    return x.with_array(x.array[_along(c.options["axis"], places)])
+    places, axis = _places_of(c), int(c.options["axis"])
+    size = x.shape[axis]
+    wrong = places[(places < -size) | (places >= size)]
+    if wrong.size:
+        rule = f"lie in {-size}..{size - 1} for" if size else "be none for"
+        raise ShapeError(
+            f"`places` must {rule} axis {axis} of shape {x.shape}, got {wrong[0]}; choose some that it has"
+        )
+    return x.with_array(x.array[_along(axis, namespace(x.array).asarray(places))])
 
 
 def _take_back(c: Context, g: Value, y: Value, x: Value) -> Value:

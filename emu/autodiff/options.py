@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from emu.engine.sliding import as_padding
 from emu.errors import ShapeError
 from emu.formats.integers import LARGEST, as_axes, as_integer, as_pair
@@ -25,10 +28,56 @@ def _stride(name: str, value: Any, ndim: int) -> tuple[int, int]:
 
 def _square(name: str, value: Any, ndim: int) -> tuple[int, int]:
     """Return an integer for rows and one for columns; one integer is both."""
-    if isinstance(value, tuple | list):
+    try:
         return as_pair(name, value, 1)
-    size = _size(name, value, ndim)
+    except ShapeError:
+        pass
+    try:
+        size = _size(name, value, ndim)
+    except ShapeError:
+        raise ShapeError(
+            f"`{name}` must be an integer of at least 1 (below 2**31), or two, got {value!r}; write one for both rows "
+            "and columns, as 2, or one for each, as (2, 3)"
+        ) from None
     return size, size
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """Return the items of a sequence, or what is none alone."""
+    if isinstance(value, str | bytes):
+        return (value,)
+    try:
+        return tuple(value)
+    except TypeError:
+        return (value,)
+
+
+def _shape_from(low: int) -> Callable[[str, Any, int], tuple[int, ...]]:
+    """Return the check of a shape whose sizes are at least `low`."""
+
+    def shape(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+        return tuple(as_integer(name, size, low, error=ShapeError) for size in _several(value))
+
+    return shape
+
+
+def _pads(name: str, value: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    pads = _several(value)
+    if len(pads) != ndim:
+        raise ShapeError(
+            f"`{name}` must be two integers, before and after, for each of {ndim} axes, got {value!r}; write (0, 0) "
+            "for an axis that stays"
+        )
+    return tuple(as_pair(name, pair, 0) for pair in pads)
+
+
+def _places(name: str, value: Any, ndim: int) -> NDArray[np.int64]:
+    given: NDArray[Any] = np.asarray(value, getattr(value, "dtype", object))
+    if given.dtype.kind in "iu" and np.can_cast(given.dtype, np.int64):
+        return given.astype(np.int64, copy=False)
+    # by elements: NumPy would cut 0.9 to 0, take True for 1, and 2**64 - 1 for -1
+    numbers = [as_integer(name, place, -LARGEST, LARGEST, error=ShapeError) for place in given.flat]
+    return np.array(numbers, np.int64).reshape(given.shape)
 
 
 def _border(name: str, value: Any, ndim: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -58,7 +107,12 @@ _INTEGERS: dict[str, dict[str, Callable[[str, Any, int], Any]]] = {
     "sum": {"axis": as_axes},
     "transpose": {"axes": _every_axis},
     "concatenate": {"axis": _axis},
-    "take": {"axis": _axis},
+    "take": {"axis": _axis, "places": _places},
+    # -1 is what the other sizes leave, as NumPy has it
+    "reshape": {"shape": _shape_from(-1)},
+    "expand": {"shape": _shape_from(0)},
+    "surround": {"pads": _pads},
+    "integer_surround": {"pads": _pads},
     "normalise": {"axes": as_axes, "along": _axis},
 }
 

@@ -69,7 +69,15 @@ DOORS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "Graph, max_pool": (lambda n: apply("max_pool", window=n, stride=2), False),
     "Graph, avg_pool": (lambda n: apply("avg_pool", window=2, stride=n), False),
     "Graph, sum": (lambda n: apply("sum", axis=(n,)), False),
+    "Graph, max_pool of two": (lambda n: apply("max_pool", window=(n, 2), stride=2), False),
     "Graph, transpose": (lambda n: apply("transpose", X, axes=(n, 0, 1)), False),
+    "Graph, take, axis of": (lambda n: apply("take", X, axis=n, places=[0]), False),
+    "Graph, take": (lambda n: apply("take", X, axis=1, places=[n, 0]), False),
+    "Graph, take of two axes": (lambda n: apply("take", X, axis=1, places=[[n, 0], [1, -1]]), False),
+    "Graph, reshape": (lambda n: apply("reshape", X, shape=(n, 12)), False),
+    "Graph, expand": (lambda n: apply("expand", X, shape=(n, 2, 3, 4)), False),
+    "Graph, surround": (lambda n: apply("surround", X, pads=((0, n), (0, 0), (0, 0)), value=0.0), False),
+    "Graph, integer_surround": (lambda n: apply("integer_surround", X, pads=((n, 1),) * 3, value=0), False),
     "CSR, rows": (lambda n: sparse.CSR.of([], [], [0, 0, 0], (n, 3), "fp32").shape, False),
     "CSR, columns": (lambda n: sparse.CSR.of([], [], [0], (0, n), "fp32").shape, False),
     "Compact": (lambda n: sparse.Compact(np.int64([0]), np.ones((1, 1), np.float32), n, emu.parse("fp32")).rows, False),
@@ -289,3 +297,53 @@ def test_an_adam_step_is_counted_in_integers():
     for wrong in (-2, -1, 1.0, True):
         with pytest.raises(emu.FormatError, match="`step` must be"):
             adam.apply(state, state.master, 0.1, wrong, None)
+
+
+@pytest.mark.parametrize(
+    ("primitive", "options", "message"),
+    [
+        ("take", {"axis": 1, "places": [3]},
+         "`places` must lie in -3..2 for axis 1 of shape (2, 3, 4), got 3; choose some that it has"),
+        ("take", {"axis": 1, "places": [0, -4]},
+         "`places` must lie in -3..2 for axis 1 of shape (2, 3, 4), got -4; choose some that it has"),
+        ("take", {"axis": 1, "places": np.array([2**64 - 1], np.uint64)},
+         f"`places` must be in -2147483647..2147483647, got {2**64 - 1}; choose a smaller one"),
+        ("take", {"axis": 1, "places": np.array([0.9])},
+         "`places` must be an integer, got np.float64(0.9); write a whole number"),
+        ("take", {"axis": 1, "places": np.array([True, False])},
+         "`places` must be an integer, got np.True_; write a whole number"),
+        ("surround", {"pads": ((1, 1),), "value": 0.0},
+         "`pads` must be two integers, before and after, for each of 3 axes, got ((1, 1),); write (0, 0) for an axis "
+         "that stays"),
+        ("surround", {"pads": 1, "value": 0.0},
+         "`pads` must be two integers, before and after, for each of 3 axes, got 1; write (0, 0) for an axis "
+         "that stays"),
+        ("reshape", {"shape": b"2"}, "`shape` must be an integer, got b'2'; write a whole number"),
+        ("expand", {"shape": (-1, 3, 4)}, "`shape` must be at least 0, got -1; choose a larger one"),
+        ("max_pool", {"window": 0, "stride": 1},
+         "`window` must be an integer of at least 1 (below 2**31), or two, got 0; write one for both rows and columns, "
+         "as 2, or one for each, as (2, 3)"),
+    ],
+)  # fmt: skip
+def test_options_of_primitives_that_move_numbers_are_refused_in_words(
+    primitive: str, options: dict[str, Any], message: str
+):
+    with pytest.raises(emu.ShapeError) as refused:
+        apply(primitive, X if primitive != "max_pool" else IMAGE, **options)
+    assert str(refused.value) == message
+
+
+def test_a_shape_may_be_one_size_and_leave_one_open():
+    for size in (24, np.array(24), -1):
+        assert apply("reshape", X, shape=size).shape == (24,)
+    assert apply("reshape", X, shape=[4, -1]).shape == (4, 6)
+
+
+def test_a_window_may_be_an_array_of_two():
+    expected = apply("max_pool", window=(2, 3), stride=(1, 2))
+    assert np.array_equal(apply("max_pool", window=np.array([2, 3]), stride=np.array([1, 2])), expected)
+
+
+def test_places_of_no_elements_are_none():
+    assert apply("take", X, axis=1, places=[]).shape == (2, 0, 4)
+    assert apply("take", np.ones((2, 0)), axis=1, places=np.array([], np.int64)).shape == (2, 0)
