@@ -26,6 +26,8 @@ Integers = npt.NDArray[np.int64]
 FIRST_COME, LOWEST, ROUND_ROBIN = 0, 1, 2
 #: Numbers of the faults that a message may have.
 NOTHING, NO_RECEIVER, TO_ITSELF, NO_BYTES, TOO_LONG, EARLY = 0, 1, 2, 3, 4, 5
+#: The end of a message that ends too late for 63 bits; -1 is that of no message.
+TOO_LATE = -2
 #: bytes * 10**12 / bandwidth is a long division in base 10**6, two digits after the bytes: remainders are below the
 #: bandwidth, at most 9e12 (`fabric.MOST_BYTES_PER_S`), so 10**6 times them stay below 2**63 (9.22e18).
 _BASE = 10**6
@@ -70,25 +72,28 @@ def _duration(size: int, bytes_per_s: int, known: Integers) -> int:
 def _transmit(m: int, now: int, size: int, speed: Integers, arrives: Integers, end: Integers, known: Integers) -> int:
     """Move the chunks of message m, from `now` on; return how long bytes move.
 
-    `arrives` has the time at which each chunk comes to the station, and then that at which it comes to the next.
+    `arrives` has the time at which each chunk comes to the station, and then that at which it comes to the next. The
+    end of a message of which some time does not fit 63 bits is `TOO_LATE`.
     """
     chunks = arrives.shape[1]
     # all pieces are of this size but the last
     piece = (size + chunks - 1) // chunks if chunks > 1 else size
-    left, moved, chunk = size, 0, 0
+    left, moved, chunk, fits = size, 0, 0, True
     while left > 0:
         # a cache for whole pieces and another for last ones, or they would replace each other at every message
         duration = _duration(piece, speed[0], known[0]) if left >= piece else _duration(left, speed[0], known[1])
         # a chunk begins when the one before it is through, and when it has come itself
         now = max(now, arrives[m, chunk]) + duration
         arrives[m, chunk] = now + speed[1]
+        # sums of two times that do not fit wrap below 0
+        fits &= now >= 0 and arrives[m, chunk] >= 0
         moved += duration
         left -= piece
         chunk += 1
     # pieces are rounded up, so that there may be fewer than chunks: those that are missing come with the last
     for later in range(chunk, chunks):
         arrives[m, later] = arrives[m, chunk - 1]
-    end[m] = now
+    end[m] = now if fits else TOO_LATE
     return moved
 
 

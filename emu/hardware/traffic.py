@@ -19,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 
 #: Arbitrations in the order of their numbers in compiled code.
 ARBITRATIONS: tuple[Arbitration, ...] = ("first_come", "lowest", "round_robin")
-#: Longest time of a message, in seconds: a day, so that sums of many stay below 2**63 ps, 106 days.
+#: Longest time of a message, in seconds: a day. Sums of many may reach 2**63 ps, 106 days, and are refused then.
 LONGEST_S = 86400
 
 
@@ -145,7 +145,9 @@ class Traffic:
 
         Raises:
             ShapeError: there is not one entry for each device.
-            ConfigError: a receiver does not exist, or is the sender; a size is below 1; a time is below 0.
+            ConfigError: a receiver does not exist, or is the sender; a size is below 1, or takes a link more than a
+                day; a time is below 0, or one of the results reaches 2**63; `chunks` is not in 1..2**20; a number is no
+                integer, or does not fit 64 bits with a sign.
         """
         receivers = np.asarray(to)
         if receivers.ndim != 1:
@@ -172,7 +174,7 @@ class Traffic:
         ready, receivers, size = self._checked(ready_ps, to, size_bytes, chunks)
         # begin and end at each of three stations, or of one, and the arrival
         times = np.empty((7 if fabric.over_hosts else 3, *receivers.shape), np.int64)
-        rule = ARBITRATIONS.index(fabric.arbitration)
+        rule, before = ARBITRATIONS.index(fabric.arbitration), self._state.copy()
         pass_rounds(
             only_read(ready),
             only_read(receivers),
@@ -185,9 +187,20 @@ class Traffic:
             self._state,
             times,
         )
+        self._require_times(times, before)
         stations = [Held(times[i], times[i + 1]) for i in range(0, len(times) - 1, 2)]
         up, wire, down = stations if fabric.over_hosts else (None, stations[0], None)
         return Sent(receivers, size, times[0], times[-1], up, wire, down)
+
+    def _require_times(self, times: Integers, before: Integers) -> None:
+        """Refuse times that do not fit 63 bits, and go back to the state before them."""
+        # -1 is that of no message
+        if times.min(initial=0) < -1:
+            self._state = before
+            raise ConfigError(
+                "times must stay below 2**63 ps, 106 days, got a message that ends later; send less, or begin a new "
+                "Traffic"
+            )
 
     @property
     def has_own_ports(self) -> bool:
@@ -277,7 +290,9 @@ class Traffic:
             to_host: whether to the host, or from it.
 
         Raises:
-            ConfigError: the device says no link to its host; a size or a time is below 0.
+            ShapeError: times or sizes do not spread to the devices.
+            ConfigError: the device says no link to its host; a size or a time is below 0; a copy takes more than a day,
+                or ends at 2**63 or later; a number is no integer, or does not fit 64 bits with a sign.
         """
         from emu.hardware.fabric_rounds import pass_station
 
@@ -298,9 +313,11 @@ class Traffic:
         # devices without a copy have no resources, and do not pass the station
         first, second = (np.where(size > 0, numbers, -1) for numbers in self._resources[station])
         arrives, known = ready.reshape(-1, 1).copy(), np.full((2, 2), -1, np.int64)
-        begin, end = np.empty(processors, np.int64), np.empty(processors, np.int64)
+        begin, end = np.empty((2, processors), np.int64)
+        before = self._state.copy()
         # 0: copies are served first come, first served
         pass_station(first, second, size, self._speeds[station], 0, arrives, self._state, begin, end, known)
+        self._require_times(end, before)
         return Copied(size, begin, end, np.where(size > 0, arrives[:, 0], -1), to_host)
 
     # ---- state ----

@@ -308,6 +308,43 @@ class TestMessages:
         refused(ConfigError, traffic, 0, [1, 5], 10)
         assert traffic.end_ps == 0
 
+    LATE = "times must stay below 2**63 ps, 106 days, got a message that ends later; send less, or begin a new Traffic"
+
+    @pytest.mark.parametrize(
+        ("of", "ready_ps", "size", "chunks"),
+        [
+            (fabric(2), 2**63 - 1, 10, 1),
+            (fabric(2, latency_ps=10), 2**63 - 10, 5, 1),
+            # 5 bytes end too late, the 4 behind them would not
+            (fabric(2), 2**63 - 5, 9, 2),
+            # the copy up ends in time, but is too late at the crossbar
+            (over_hosts(2, latency_ps=10), 2**63 - 12, 5, 1),
+        ],
+    )
+    def test_times_that_do_not_fit_63_bits_are_refused_and_leave_the_state(
+        self, of: Fabric, ready_ps: int, size: int, chunks: int
+    ):
+        traffic = Traffic(of)
+        traffic.send(0, [1, -1], 7)
+        before = traffic.end_ps
+        assert refused(ConfigError, traffic, ready_ps, [1, -1], size, chunks) == self.LATE
+        assert traffic.end_ps == before
+
+    def test_the_last_picosecond_of_63_bits_is_one(self):
+        assert Traffic(fabric(2)).send(2**63 - 11, [1, -1], 10).arrived_ps.tolist() == [2**63 - 1, -1]
+
+    def test_messages_of_a_day_each_add_up_until_they_do_not_fit(self):
+        traffic, days = Traffic(fabric(2)), np.tile([1, -1], (106, 1))
+        traffic.rounds(0, days, 86400 * FAST)
+        assert refused(ConfigError, traffic, 0, [1, -1], 86400 * FAST) == self.LATE
+
+    def test_copies_that_end_too_late_are_refused_and_leave_the_state(self):
+        traffic = Traffic(over_hosts(2))
+        with pytest.raises(ConfigError) as caught:
+            traffic.copy(2**63 - 1, 10, to_host=True)
+        assert str(caught.value) == self.LATE
+        assert traffic.end_ps == 0
+
     def test_shapes_must_fit(self):
         traffic = Traffic(fabric(2))
         assert refused(ShapeError, traffic, 0, [[1, 0]], 1) == (
