@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emu.errors import ConfigError, ShapeError
+from emu.formats.integers import as_integer
 from emu.hardware.fabric import BUSY, DOWN, FREE, SERVED, UP, USED, WIRE, Fabric
 from emu.hardware.interconnect import Arbitration
 
@@ -21,6 +22,12 @@ Integers = npt.NDArray[np.int64]
 ARBITRATIONS: tuple[Arbitration, ...] = ("first_come", "lowest", "round_robin")
 #: Longest time of a message, in seconds: a day. Sums of many may reach 2**63 ps, 106 days, and are refused then.
 LONGEST_S = 86400
+#: Parts of a message, at most: each has a time of its own in memory.
+MOST_CHUNKS = 2**20
+#: Largest time, size or number.
+LARGEST = 2**63 - 1
+_NOTHING = "-1 for a device that sends nothing"
+_WHOLE = f"give numbers of devices, {_NOTHING}"
 
 
 class Held(NamedTuple):
@@ -58,7 +65,7 @@ class Sent(NamedTuple):
 
 
 class Rounded(NamedTuple):
-    """The times of rounds of a ring; arrays by member, (N,).
+    """The times of rounds of a ring, arrays by member, (N,); and how many bytes were sent.
 
     Attributes:
         arrived_ps: when each has everything that was sent to it; when it was ready, if that is later.
@@ -141,7 +148,7 @@ class Traffic:
             ready_ps: when each is ready at its sender, (P,).
             to: number of its receiver, -1 for nothing, (P,).
             size_bytes: its size, (P,) or one for all; ignored if nothing is sent.
-            chunks: parts into which each message is cut, all of one size but the last.
+            chunks: parts into which each message is cut, all of one size but the last, 2**20 at most.
 
         Raises:
             ShapeError: there is not one entry for each device.
@@ -151,7 +158,10 @@ class Traffic:
         """
         receivers = np.asarray(to)
         if receivers.ndim != 1:
-            raise ShapeError(f"`to` of a round must have one axis, devices, got shape {receivers.shape}")
+            raise ShapeError(
+                f"`to` of a round must have one axis, devices, got shape {receivers.shape}; give several rounds to "
+                "`rounds`"
+            )
         return _round_of(self.rounds(ready_ps, receivers[None], size_bytes, chunks))
 
     def rounds(self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int = 1) -> Sent:
@@ -171,7 +181,8 @@ class Traffic:
         from emu.hardware.fabric_rounds import pass_rounds
 
         fabric = self.fabric
-        ready, receivers, size = self._checked(ready_ps, to, size_bytes, chunks)
+        chunks = as_integer("chunks", chunks, 1, MOST_CHUNKS, error=ConfigError)
+        ready, receivers, size = self._checked(ready_ps, to, size_bytes)
         # begin and end at each of three stations, or of one, and the arrival
         times = np.empty((7 if fabric.over_hosts else 3, *receivers.shape), np.int64)
         rule, before = ARBITRATIONS.index(fabric.arbitration), self._state.copy()
@@ -218,18 +229,18 @@ class Traffic:
         sends: npt.NDArray[np.bool_],
         rounds: int,
     ) -> Rounded:
-        """Send rounds in which member i sends to member i + r; return the times that `rounds` would.
+        """Send rounds in which, in round r from 1 on, member i sends to member i + r modulo N; return their times.
 
-        N members send about N * N messages in all rounds; only N numbers are stored. Each device must have its own
-        ports.
+        The times are those that `rounds` would give. N members send about N * N messages in all rounds; only N numbers
+        are stored. Each device must have its own ports.
 
         Args:
-            members: numbers of the devices, (N,).
+            members: numbers of the devices in the order of the ring, (N,).
             ready_ps: when each is ready, (N,).
             size_bytes: sizes of the messages that each sends, or gets; 0 for none, (N,).
             of_receiver: whether these are the messages that it gets.
             sends: whether it sends, (N,).
-            rounds: how many; after N - 1 of them they begin again.
+            rounds: how many; round N is round 1 again.
         """
         from emu.backends.numba.compiling import only_read
         from emu.hardware.fabric_rounds import pass_ring
@@ -249,7 +260,7 @@ class Traffic:
         return Rounded(times[0], times[1], sent_bytes)
 
     def _checked(
-        self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int
+        self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike
     ) -> tuple[Integers, Integers, Integers]:
         from emu.backends.numba.compiling import only_read
         from emu.hardware.fabric_rounds import first_wrong
@@ -257,16 +268,16 @@ class Traffic:
         processors, receivers = self.fabric.processors, _integers(to, "to")
         if receivers.ndim != 2 or receivers.shape[1] != processors:
             raise ShapeError(
-                f"`to` must have an entry for each of {processors} devices in every round, got shape {receivers.shape}"
+                f"`to` must have an entry for each of {processors} devices in every round, got shape "
+                f"{receivers.shape}; write {_NOTHING}"
             )
-        if chunks < 1:
-            raise ConfigError(f"`chunks` must be at least 1, got {chunks}; 1 leaves messages whole")
         ready, size = (
             _spread(values, receivers.shape, name)
             for values, name in ((ready_ps, "ready_ps"), (size_bytes, "size_bytes"))
         )
-        # the slowest link decides
-        most = LONGEST_S * min(path.bytes_per_s for path in (self.fabric.port, self.fabric.host) if path)
+        # the slowest link that messages pass decides
+        paths = (self.fabric.port, self.fabric.host if self.fabric.over_hosts else None)
+        most = LONGEST_S * min(path.bytes_per_s for path in paths if path)
         wrong, r, i = first_wrong(only_read(ready), only_read(receivers), only_read(size), most)
         if wrong:
             # in the order of the faults' numbers in `fabric_rounds`, from 1 on
@@ -340,8 +351,13 @@ def _integers(values: npt.ArrayLike, name: str) -> Integers:
     array = np.asarray(values)
     # an empty list is float64 in NumPy
     if array.dtype.kind not in "iu" and array.size:
-        raise ConfigError(f"`{name}` must hold integers, got {array.dtype}; round them to whole picoseconds or bytes")
-    return np.ascontiguousarray(array, np.int64)
+        remedy = _WHOLE if name == "to" else "round them to whole picoseconds or bytes"
+        raise ConfigError(f"`{name}` must hold integers, got {array.dtype}; {remedy}")
+    # int64 would read 2**64 - 1 as -1
+    if array.dtype.kind == "u" and array.max(initial=0) > LARGEST:
+        raise ConfigError(f"`{name}` must hold integers below 2**63, got {array.max()}; give smaller ones, of int64")
+    # a copy, so that results do not change with the caller's array
+    return np.array(array, np.int64, order="C")
 
 
 def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Integers:
@@ -349,7 +365,9 @@ def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Integer
     try:
         return np.ascontiguousarray(np.broadcast_to(array, shape))
     except ValueError:
-        raise ShapeError(f"`{name}` must spread to shape {shape}, got {array.shape}") from None
+        raise ShapeError(
+            f"`{name}` must spread to shape {shape}, got {array.shape}; give one for all, or one for each device"
+        ) from None
 
 
 def _round_of(sent: Sent) -> Sent:

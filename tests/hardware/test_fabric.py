@@ -297,7 +297,17 @@ class TestMessages:
             ),
             ((-1, [1, -1], 1), "`ready_ps` must be at least 0, got -1 of sender 0 in round 0; correct it"),
             ((0.5, [1, -1], 1), "`ready_ps` must hold integers, got float64; round them to whole picoseconds or bytes"),
-            ((0, [1, -1], 1, 0), "`chunks` must be at least 1, got 0; 1 leaves messages whole"),
+            (
+                (0, [1.0, -1], 1),
+                "`to` must hold integers, got float64; give numbers of devices, -1 for a device that sends nothing",
+            ),
+            (
+                (0, np.array([2**64 - 1, 0], np.uint64), 1),
+                f"`to` must hold integers below 2**63, got {2**64 - 1}; give smaller ones, of int64",
+            ),
+            ((0, [1, -1], 1, 0), "`chunks` must be in 1..1048576, got 0; choose a larger one"),
+            ((0, [1, -1], 1, 2.5), "`chunks` must be an integer, got 2.5; write a whole number"),
+            ((0, [1, -1], 1, 2**20 + 1), "`chunks` must be in 1..1048576, got 1048577; choose a smaller one"),
         ],
     )
     def test_a_message_that_cannot_be_is_refused(self, arguments: tuple[object, ...], text: str):
@@ -348,12 +358,31 @@ class TestMessages:
     def test_shapes_must_fit(self):
         traffic = Traffic(fabric(2))
         assert refused(ShapeError, traffic, 0, [[1, 0]], 1) == (
-            "`to` of a round must have one axis, devices, got shape (1, 2)"
+            "`to` of a round must have one axis, devices, got shape (1, 2); give several rounds to `rounds`"
         )
         assert refused(ShapeError, traffic, 0, [1, 0, 1], 1) == (
-            "`to` must have an entry for each of 2 devices in every round, got shape (1, 3)"
+            "`to` must have an entry for each of 2 devices in every round, got shape (1, 3); write -1 for a device "
+            "that sends nothing"
         )
-        assert refused(ShapeError, traffic, [0, 0, 0], [1, 0], 1) == "`ready_ps` must spread to shape (1, 2), got (3,)"
+        assert refused(ShapeError, traffic, [0, 0, 0], [1, 0], 1) == (
+            "`ready_ps` must spread to shape (1, 2), got (3,); give one for all, or one for each device"
+        )
+
+    def test_results_do_not_change_with_the_arrays_that_were_given(self):
+        ready, to, size = np.zeros((1, 2), np.int64), np.array([[1, 0]]), np.array([[5, 6]])
+        traffic = Traffic(over_hosts(2))
+        sent, copied = traffic.rounds(ready, to, size), traffic.copy(ready[0], size[0], to_host=True)
+        to[...], size[...] = -1, 99
+        assert sent.to.tolist() == [[1, 0]]
+        assert sent.size_bytes.tolist() == [[5, 6]]
+        assert copied.size_bytes.tolist() == [5, 6]
+
+    def test_a_link_to_the_host_limits_only_messages_that_pass_it(self):
+        host = Path(FAST // 10, 0, half_duplex=False, per_node=False)
+        size = 86400 * FAST // 5
+        assert Traffic(fabric(2, host=host)).send(0, [1, -1], size).arrived_ps.tolist() == [size, -1]
+        of_hosts = Traffic(fabric(2, host=host, over_hosts=True))
+        assert "`size_bytes` must be at most 8640000000000000" in refused(ConfigError, of_hosts, 0, [1, -1], size)
 
     def test_copies_need_a_link_to_the_host(self):
         with pytest.raises(ConfigError) as caught:
