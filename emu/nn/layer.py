@@ -37,7 +37,8 @@ class Parameter:
         fan_in: inputs that contribute to one output.
         fan_out: outputs to which one input contributes.
         by_rows: whether a step reads and changes only some of its rows: those of inputs that are not 0.
-        is_table: whether its rows are looked up or added, and it is never multiplied as a matrix.
+        is_table: whether it is never multiplied as a matrix: its rows are looked up or added, or its elements are
+            factors of others.
     """
 
     part: Literal["weight", "bias"]

@@ -27,7 +27,8 @@ class ParameterState:
         master: high-precision copy.
         slots: arrays that the optimiser keeps beside it, by name.
         by_rows: whether its gradients may have only some of its rows.
-        is_table: whether its rows are read one by one, and it is never multiplied as a matrix.
+        is_table: whether it is never multiplied as a matrix: its rows are looked up or added, or its elements are
+            factors of others.
     """
 
     layer: str

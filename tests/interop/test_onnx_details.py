@@ -11,7 +11,9 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import emu
+from emu.autodiff import Value
 from emu.interop.evaluation import classes_of, evaluate_graph
+from emu.optim import ParameterState
 from tests.interop.onnx_files import NETWORKS, node, saved
 
 RNG = np.random.default_rng(0)
@@ -54,6 +56,17 @@ def test_a_baked_batch_of_sizes_and_tokens_stands_for_any(tmp_path: Path):
     joined = node("Concat", ["token", "x"], axis=1)
     path = saved(tmp_path / "b.onnx", [joined], {"token": drawn(1, 1, 3)}, inputs={"x": (1, 4, 3)})
     assert emu.onnx.load(path)(drawn(5, 4, 3))[0].shape == (5, 5, 3)
+
+
+@pytest.mark.parametrize("operator", ["PRelu", "Mul", "Div"])
+def test_factors_of_single_elements_are_no_matrix_whatever_their_shape(operator: str, tmp_path: Path):
+    nodes, constants = [node(operator, ["x", "factors"])], {"factors": drawn(2, 3, 1)}
+    path = saved(tmp_path / "a.onnx", nodes, constants, inputs={"x": ("n", 2, 3, 4)})
+    [(_, parameter)] = emu.onnx.load(path).network().parameters()
+    assert (parameter.part, parameter.shape) == ("weight", (2, 3, 1))
+    master = Value(np.ones(parameter.shape, np.float32), emu.parse("fp32"))
+    state = ParameterState("a", parameter.part, master, by_rows=parameter.by_rows, is_table=parameter.is_table)
+    assert not state.is_matrix
 
 
 def test_a_file_that_computes_its_own_batch_alone_says_so(tmp_path: Path):

@@ -216,7 +216,8 @@ class Node:
             own: operands that are parameters or moments of the step, by position: their names.
             moments: which of these are moments.
             fans: inputs that contribute to one output of a weight, and outputs to which one input contributes.
-            is_table: whether the weight's rows are looked up.
+            is_table: whether the weight is never multiplied as a matrix: its rows are looked up, or its elements are
+                factors of others.
             **options: the primitive's own.
         """
         own = own or {}
@@ -260,7 +261,7 @@ class Node:
         # the role decides the format that a device has for it
         role = "weight" if primitive in ("multiply", "divide") else "bias"
         own = {i: role for i, x in enumerate((a, b)) if isinstance(x, Known) and x.is_parameter}
-        return self.apply(primitive, a, b, part=part, own=own)
+        return self.apply(primitive, a, b, part=part, own=own, is_table=True)
 
     def reshaped(self, x: Traced, shape: Sequence[int], part: str = "") -> Traced:
         """Write a step that gives a tensor another shape, if it has not that shape already."""

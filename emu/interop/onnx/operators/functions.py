@@ -37,7 +37,7 @@ def _prelu(node: Node) -> Sequence[Tensor]:
     # a slope must not make the result larger than x
     if np.broadcast_shapes(x.shape, slope.shape) != x.shape:
         raise node.refuse(f"have a slope that broadcasts to {x.shape}", slope.shape, "check the export")
-    return [node.apply("prelu", x, slope, own={1: "weight"})]
+    return [node.apply("prelu", x, slope, own={1: "weight"}, is_table=True)]
 
 
 def _elu(node: Node) -> Sequence[Tensor]:
