@@ -54,9 +54,13 @@ class Muon(Optimiser):
         momentum: share of the previous direction.
         weight_decay: lambda of matrices, times rate and parameter, apart from the gradient.
         iterations: how often a direction is multiplied.
-        adam_layers: globs of layers whose matrices Adam moves.
+        adam_layers: globs of layers whose matrices Adam moves; one text is one glob.
         adam_learning_rate: rate of Adam.
         adam: moves what is no matrix, and `adam_layers`.
+
+    Raises:
+        ConfigError: `learning_rate` is not above 0.
+        FormatError: `iterations` is no integer, or below 1.
     """
 
     def __init__(
@@ -69,9 +73,16 @@ class Muon(Optimiser):
         adam_learning_rate: float = 3e-4,
         adam: Adam | None = None,
     ) -> None:
+        # Adam's rate changes in the ratio in which this one does; NaN is refused, too
+        if not learning_rate > 0:
+            raise ConfigError(
+                f"`learning_rate` of optimiser 'muon' must be above 0, got {learning_rate}; choose a larger one"
+            )
         self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
         self.iterations = as_integer("iterations", iterations, 1)
-        self.adam_layers, self.adam_learning_rate = tuple(adam_layers), adam_learning_rate
+        # a text is a sequence of letters
+        self.adam_layers = (adam_layers,) if isinstance(adam_layers, str) else tuple(adam_layers)
+        self.adam_learning_rate = adam_learning_rate
         self.adam = Adam() if adam is None else adam
 
     # ---- which parameters ----

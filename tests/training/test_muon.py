@@ -15,7 +15,7 @@ from emu.autodiff import Value
 from emu.datapath import OutputStage
 from emu.errors import ConfigError, FormatError
 from emu.hardware import PrecisionTable, load_device, machine_of
-from emu.optim import ParameterState
+from emu.optim import Muon, ParameterState
 from emu.precision import Policy, RecordingRunner
 from emu.training import Recipe, Run, load_recipe
 from emu.training.folders.run_folder import RunFolder
@@ -117,6 +117,15 @@ def test_a_copy_of_rows_is_what_its_parameter_is():
 def test_layers_that_the_recipe_names_are_adams_as_well():
     named = slots_of(bench(IMAGES, training__optimiser={**MUON, "adam_layers": ["out*"]}))
     assert (named["output.weight"], named["conv.weight"]) == (ADAMS, MUONS)
+
+
+def test_one_text_is_one_glob_of_layers():
+    matrix = Value(np.zeros((2, 2), np.float32), emu.parse("fp32"))
+    states = [ParameterState(layer, "weight", matrix) for layer in ("conv", "output")]
+    muon = Muon(adam_layers="out*")
+    muon.require(states)
+    assert [muon.roles(state) == muon.adam.roles(state) for state in states] == [False, True]
+    assert muon.adam_layers == ("out*",)
 
 
 @pytest.mark.slow
@@ -399,6 +408,15 @@ def test_layers_whole_on_their_devices_are_moved_and_stripes_of_them_are_refused
 ])  # fmt: skip
 def test_keys_that_change_nothing_or_break_a_rule_are_refused(keys: dict[str, Any], expected: str):
     assert expected in message(IMAGES, training__optimiser=MUON | keys)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.5, float("nan")])
+def test_a_rate_that_is_not_above_0_is_refused_when_muon_is_made(rate: float):
+    with pytest.raises(ConfigError) as raised:
+        Muon(learning_rate=rate)
+    assert str(raised.value) == (
+        f"`learning_rate` of optimiser 'muon' must be above 0, got {rate}; choose a larger one"
+    )
 
 
 def test_a_network_without_a_matrix_is_refused_in_training_and_in_time():

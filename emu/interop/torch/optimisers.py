@@ -281,17 +281,17 @@ class Muon(Optimiser):
             momentum: share of the previous direction.
             weight_decay: lambda of matrices, times rate and parameter, apart from the gradient.
             iterations: how often a direction is multiplied.
-            adam_layers: globs of layers whose matrices Adam moves.
+            adam_layers: globs of layers whose matrices Adam moves; one text is one glob.
             adam_lr: rate of Adam; it changes in the ratio in which `lr` does.
             on: the machine; None is that of the model's modules.
             clip_norm: norm to which all gradients together are shortened; None clips nothing.
 
         Raises:
-            ConfigError: there is no matrix to move.
+            ConfigError: there is no matrix to move, or a rate is 0.
         """
         settings = {
             "lr": lr, "first_lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations,
-            "adam_layers": tuple(adam_layers), "adam_lr": adam_lr,
+            "adam_layers": (adam_layers,) if isinstance(adam_layers, str) else tuple(adam_layers), "adam_lr": adam_lr,
         }  # fmt: skip
         super().__init__(parameters, settings, on, clip_norm)
 
