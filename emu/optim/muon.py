@@ -12,12 +12,14 @@
     update = update - rate * decay * master         (if decay > 0)      role update
     master = master + update                                            role master
 
-A matrix is the weight of a layer that multiplies by it: (outputs, inputs), and of a convolution (outputs, channels *
-height * width). The three products of an iteration run on the layer's forward unit (`[precision.mac]`); what they read
-and write has the format of role `orthogonal`, which is that of the weights unless the device has a table for it. Each
-product of elements is rounded once; one that is added is a fused multiply-add. S is the scale that gradients and
-momentum carry, 1 without loss scaling; it cancels in x. If squares overflow, size is infinite and x is 0, except NaN
-where n is infinite.
+A matrix is the weight of a layer that multiplies by it; its rows are along the first axis: (outputs, inputs), and of
+a convolution (outputs, channels * height * width). Of a transposed convolution, and of a factor of an ONNX graph that
+stands on the right, the rows are inputs: (inputs, outputs), (channels, outputs * height * width). The three products
+of an iteration run on the layer's forward unit (`[precision.mac]`); what they read and write has the format of role
+`orthogonal`, which is that of the weights unless the device has a table for it. Elements are multiplied with one
+rounding; a product of elements to which a number is added is a fused multiply-add. S is the scale that gradients and
+momentum carry, 1 without loss scaling; it cancels in x. If squares overflow to infinity, size is infinite and x is 0;
+if an element of n is infinite itself, x is NaN.
 
 Source: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024,
 https://kellerjordan.github.io/posts/muon/. That sums and roundings are placed as above is our choice.
@@ -145,7 +147,7 @@ class Muon(Optimiser):
         ahead = parameter.run("fma", _SLOT, state.slots[_SLOT], momentum, gradient, step=".ahead")
         rows = ahead.shape[0]
         columns = ahead.array.size // rows
-        # (outputs, everything else): kernels of a convolution are rows of a matrix
+        # (first axis, everything else): kernels of a convolution are rows of a matrix
         direction = self._orthogonal(ahead.with_array(ahead.array.reshape(rows, columns)), scale, parameter)
         whole = direction.with_array(direction.array.reshape(ahead.shape))
         # elements of a tall x are about 1 / sqrt(rows) large; the factor makes them 1 / sqrt(columns), as those of a

@@ -47,7 +47,7 @@ class ParameterState:
     def is_matrix(self) -> bool:
         """Whether its layer multiplies by it: a weight of two or more axes.
 
-        The first axis is the outputs', but that of weights `by_rows` is the inputs'.
+        The first axis is the outputs'; that of weights `by_rows` and of transposed convolutions is the inputs'.
         """
         return self.part == "weight" and len(self.master.shape) > 1 and not self.is_table
 
