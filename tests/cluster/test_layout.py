@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranks_in_threads import InProcess, on_ranks
 
+from emu import cluster
 from emu.cluster.layout import Layout, blocks_of, stripes_of
 from emu.cluster.lines import Lines, lines_and_numbers, lines_of, shaped
 from emu.cluster.settings import ClusterTable
 from emu.cluster.transport import Distributed, RankError, divided, joined
 from emu.errors import ConfigError
+
+
+def test_every_module_of_the_package_stands_in_its_table_once():
+    rows = [line.split()[0] for line in (cluster.__doc__ or "").splitlines() if "  " in line]
+    paths = Path(cluster.__file__).parent.iterdir()
+    names = {f"{p.name}/" if p.is_dir() else p.name for p in paths if not p.name.startswith("__")}
+    assert sorted(rows) == sorted(names)
 
 
 def test_ten_columns_over_three_owners_are_the_published_stripes_c5():
