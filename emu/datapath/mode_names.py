@@ -9,7 +9,7 @@ MATLAB Fixed-Point Designer, RoundingMethod and OverflowAction; Python, module d
 
 from __future__ import annotations
 
-#: Names of rounding modes that neither IEEE 754 nor SystemC, gfloat or APyTypes give.
+#: Rounding modes -> their names elsewhere. Those of IEEE 754, SystemC, gfloat and APyTypes stand in `rounding.py`.
 ROUNDING_NAMES: dict[str, tuple[str, ...]] = {
     "nearest_even": (
         "RNE", "rne", "RTE", "rte", "half_even", "HALF_EVEN", "ROUND_HALF_EVEN", "round_half_even", "convergent",
@@ -40,6 +40,7 @@ _LIMITED = _or("'saturate' of fixed point", "'satfinite' of floats")
 #: Lower case -> how a message about the name ends.
 AMBIGUOUS_ROUNDINGS = {
     "round": _or("'nearest_even' (Python, NumPy)", "'nearest_away' (C, MATLAB)", "'nearest_up' (JavaScript)"),
+    "nearest": _or("'nearest_even' (IEEE 754, the default)", "'nearest_up' (MATLAB)"),
     "half_up": _HALF_UP,
     "half_down": _HALF_DOWN,
     "round_half_up": _HALF_UP,

@@ -143,9 +143,8 @@ class TestDevices:
 
     def test_a_rounding_mode_of_another_library(self, device_error: Any):
         assert device_error(weight="[precision.weight]\nformat = 'fp16'\nrounding = 'nearest'") == (
-            "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_even' (the default), "
-            "'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' or 'nearest_zero'? (in d/x.toml: "
-            "precision.weight.rounding)"
+            "`rounding` must be a rounding mode, got 'nearest', which may be 'nearest_even' (IEEE 754, the default) or "
+            "'nearest_up' (MATLAB); write the one that is meant (in d/x.toml: precision.weight.rounding)"
         )
 
     def test_an_overflow_rule_of_the_other_family(self, device_error: Any):
@@ -537,9 +536,9 @@ class TestTablesFromPython:
 class TestBeginningsOfNames:
     def test_a_mode_that_is_the_beginning_of_several_names_the_default_first(self):
         with pytest.raises(FormatError) as caught:
-            Rounding.parse("nearest")
+            Rounding.parse("neares")
         assert str(caught.value) == (
-            "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_even' (the default), "
+            "`rounding` must be a rounding mode, got 'neares'; did you mean 'nearest_even' (the default), "
             "'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' or 'nearest_zero'?"
         )
 

@@ -184,8 +184,8 @@ DROPPED = (
         ),
         (
             "Nearest",
-            "; did you mean 'nearest_even' (the default), 'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' "
-            "or 'nearest_zero'?",
+            ", which may be 'nearest_even' (IEEE 754, the default) or 'nearest_up' (MATLAB); write the one that is "
+            "meant",
         ),
     ],
 )
