@@ -310,13 +310,15 @@ BEFORE: dict[str, Case] = {
         "terms aligned to 13 digits, the others a sticky bit that only adds"),
     "sticky before the shift": (
         ("multiply", "fp16 fp16", "fp16"), {}, sticky_before_the_shift,
-        "a sticky bit that misses bit 1 behind the guard, of normal results, products of significands that reach 2"),
+        "a sticky bit that misses bit 1 behind the guard, of results that are not subnormal, products of significands "
+        "that reach 2"),
     "a product far below": (
         ("fma", "fp16 fp16 fp16", "fp16"), {"rounding": "floor"}, product_far_below(_FLOOR),
         "terms more than 12 places below the largest left out, by their first digits, of a second term of larger"),
     "a quotient short of a digit": (
         ("divide", "fp16 fp16", "fp16"), {}, quotient_short_of_a_digit,
-        "results cut to 11 digits before they are rounded, without a sticky bit, of normal results, quotients of"),
+        "results cut to 11 digits before they are rounded, without a sticky bit, of results that are not subnormal, "
+        "quotients of"),
     "odd roots": (
         ("sqrt", "fp16", "fp16"), {}, root_of_an_odd_exponent,
         "results of twice their value, of roots of odd exponents, operands a below 1 alone"),
@@ -329,7 +331,8 @@ BEFORE: dict[str, Case] = {
 AFTER: dict[str, Case] = {
     "overflow before the shift": (
         ("multiply", "fp16 fp16", "fp16"), {}, overflow_before_the_shift,
-        "overflow unseen: exponent and fraction as they are, the infinity's too, of results in the first binade"),
+        "overflow unseen: exponent and fraction as they are, the infinity's too, of results up to 1024 steps "
+        "beyond the range"),
     "an unsigned lane": (
         ("matmul", "fix8f4 fix8f4", "fix20f8"), _DOT, lane_read_as_unsigned(2), "factor a of lane 2 read as unsigned"),
     "sums that cancel": (

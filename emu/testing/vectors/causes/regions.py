@@ -1,5 +1,6 @@
 """Where a unit may have hardware of its own: on one side of 0, for subnormal results, where digits cancel.
 
+a region                    what hardware has to do there
 products of 2 or more       they are shifted by one place, which others are not
 3 or more digits cancel     the leading zeros are counted, and shifted out
 operand a lowest            the one word without a positive twin
@@ -24,7 +25,7 @@ from emu.testing.vectors.evidence import Evidence, special_codes
 from emu.testing.vectors.steps import NO_DIGIT, Mask, leading_of
 
 Integers = NDArray[np.int64]
-#: Places apart of two terms, at most, that have regions of their own.
+#: Places apart of two terms, and leading digits that cancel, at most, that have regions of their own.
 MOST_APART = 64
 #: Names of cells that say nothing about hardware of its own.
 _NOT_REGIONS = ("no flag ", "flag ", "the pair ", "the special value ")
@@ -62,12 +63,13 @@ def _of_results(e: Evidence) -> Iterator[Region]:
     if isinstance(e.format, Float) and e.format.has_subnormal_codes:
         small = e.steps.nonzero & (e.steps.index < e.normal).astype(bool)
         yield Region("subnormal results", small)
-        yield Region("normal results", ~small)
-        # the grid goes on above the largest value: its first binade there has as many steps as any
+        # zeros, infinities and NaN too
+        yield Region("results that are not subnormal", ~small)
+        # the grid goes on above the largest value; where this ends a binade, the steps are those of the next one
         whole = e.steps.rounded
         binade = 1 << e.format.fraction_bits
         past = e.beyond & (whole <= last_index(e.format) + binade).astype(bool)
-        yield Region("results in the first binade beyond the range", past)
+        yield Region(f"results up to {binade} steps beyond the range", past)
 
 
 def _of_terms(e: Evidence) -> Iterator[Region]:
@@ -124,7 +126,7 @@ def _of_operands(e: Evidence) -> Iterator[Region]:
         if fmt.signed:
             negative = codes >> np.uint64(fmt.width_bits - 1) != 0
             yield Region(f"negative operands {name}", negative)
-            yield Region(f"positive operands {name}", ~negative)
+            yield Region(f"operands {name} whose sign bit is 0", ~negative)
         if isinstance(fmt, Float):
             magnitude = codes & np.uint64(fmt.sign_code - 1)
             # an exponent field of 0
@@ -133,7 +135,8 @@ def _of_operands(e: Evidence) -> Iterator[Region]:
             with np.errstate(invalid="ignore"):
                 below = np.abs(fmt.decode(codes)) < 1
             yield Region(f"operands {name} below 1", below)
-            yield Region(f"operands {name} from 1 on", ~below)
+            # infinities and NaN too
+            yield Region(f"operands {name} that are not below 1", ~below)
 
 
 def _ranges(e: Evidence) -> Iterator[Region]:
@@ -157,7 +160,7 @@ def _ranges(e: Evidence) -> Iterator[Region]:
 
 
 def _anticipated(e: Evidence) -> Iterator[Region]:
-    """Yield where leading zeros, anticipated from the operands, are one too few or too many.
+    """Yield where more or fewer leading zeros are anticipated from the operands than their difference has.
 
     Source: Schmookler & Nowka, Leading zero anticipation and detection (ARITH 2001): with A - B as A + ~B, digit i may
     be the first one if it is not of the pattern T* G Z* (or T* Z G* for a negative difference).
