@@ -108,7 +108,8 @@ def _take_back(c: Context, g: Value, y: Value, x: Value) -> Value:
         whole[_along(axis, xp.asarray(places.reshape(-1)))] = flat
         return g.with_array(whole)
     table = _sources(places.reshape(-1), x.shape[axis])
-    # one more element, +0, is what a place gets that fewer gradients go to than to another
+    # the table has as many columns as the fullest place gets gradients; the other places are filled up with +0, one
+    # more element behind the gradients
     border = xp.zeros((*flat.shape[:axis], 1, *flat.shape[axis + 1 :]), g.array.dtype)
     # index `places.size` is this element
     padded = xp.concatenate([flat, border], axis=axis)

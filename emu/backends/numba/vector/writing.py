@@ -39,15 +39,21 @@ from emu.backends.numba.vector.stage import (
 PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES, leading_bits.MAX_CHUNKS
 WORD_BITS = leading_bits.WORD_BITS
 LANES = stage.LANES
-#: A range's report: the flags, the largest exponent, then the register's counts as `Outcome` has them.
+#: A range's report: the flags, the largest exponent, then the register's counts in the order of `Outcome.register`.
 TOP_INDEX, COUNTS_INDEX = N_FLAGS, N_FLAGS + 1
-#: Counts that follow the positions of both signs: none, below, above, not finite, all.
+#: Counts that follow the positions of both signs, as `datapath.registers.SCALARS` names them: results without a
+#: leading bit, below and above all positions, not finite, and all results.
 SCALARS = 5
 #: Arguments of `write_range`, and of the code it calls for its chunks.
 ARGUMENTS, CHUNK_ARGUMENTS = 12, 13
-#: What is given to `write_range` about a stage, by position: the address of its code, sets of words that count, ...
+#: What is given to `write_range` about a stage, by position: the address of its code, sets of words that count, the
+#: bias of exponents, whether subnormal results are kept, bytes of a result and of each operand's elements, and what
+#: fills the second operand of a padded chunk.
 (CODE, SETS, BIAS, KEEPS_SUBNORMALS, OUT_BYTES, A_BYTES, B_BYTES, C_BYTES, PADDING_OF_B) = range(9)
 N_LOOP_NUMBERS = 9
+#: Flags that stand first among the tallies, and in a report; the others are raised elsewhere: those of
+#: accumulators and of divisions.
+TALLIED_FLAGS = SUBNORMAL + 1
 
 
 @kernel
@@ -200,8 +206,8 @@ def write_range(
     if loop[KEEPS_SUBNORMALS]:
         tallies[SUBNORMAL] -= tallies[UNDERFLOW]
     tallies[UNDERFLOW] -= tallies[ZEROS]
-    for i in range(5):
-        report[i] += tallies[i]
+    for flag in range(TALLIED_FLAGS):
+        report[flag] += tallies[flag]
     # A biased exponent: 0 if all results are zeros.
     if tallies[TOP] > 0:
         report[TOP_INDEX] = max(report[TOP_INDEX], tallies[TOP] - loop[BIAS])
@@ -265,7 +271,8 @@ def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, 
         report[COUNTS_INDEX + bins + p] += negative
     scalars = COUNTS_INDEX + 2 * bins
     below = seen - zeros - counted
-    # Raw -1 of a fixed accumulator has no leading bit; nothing else is counted at its position, or below them all.
+    # A fixed accumulator's raw -1 has no leading bit, so that it counts as none. It alone stands at its position, or
+    # below all positions if it has none among them.
     none = below if integers[FIXED_ACCUMULATOR] else 0
     minus_one = integers[MINUS_ONE]
     if minus_one >= 0:
