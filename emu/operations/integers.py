@@ -1,10 +1,11 @@
-"""Integers with a scale and a zero point, as graphs of quantised networks have them: whatever the device, these bits.
+"""Integers with a scale and a zero point, as graphs of quantised networks have them: the graph's bits on all devices.
 
     float ──► quantize_linear ──► integers ──► integer_conv2d, integer_matmul ──► integers ──► dequantize_linear
 
-What a graph says in integers is computed in integers: the device's formats hold for floats alone. Each operation is a
-chain of exact sums and of float32 operations, each rounded once, in the order in which onnxruntime's kernels for AVX2
-have them. `Affine` says what elements stand for.
+What a graph says in integers is computed in integers: the device's formats hold for floats alone. So a device changes
+two things: the requantiser, if it says one, and the format in which dequantised numbers are written. Each operation is
+a chain of exact sums and of float32 operations, each rounded once, in the order in which onnxruntime's kernels for
+AVX2 have them. `Affine` says what elements stand for.
 
 Sources: ONNX, operators QuantizeLinear, QLinearConv, QLinearMatMul and related ones; docs/quantised.md, "Three forms".
 """
@@ -45,7 +46,7 @@ from emu.operations.selections import largest_of_windows, windows_asked, windows
 Array = NDArray[Any]
 #: Sums of products: 32 bits that wrap, as every runtime has them.
 SUMS = Fixed(32, 0)
-#: Integers of so many bits are float32 as they are.
+#: Elements of so many bits at most, less their zero point, are numbers of float32: these differences stay below 2**24.
 EXACT_BITS = 24
 #: Options of a convolution that say how kernels slide.
 SLIDE = ("stride", "padding", "dilation", "groups")
@@ -90,7 +91,7 @@ class Written(NamedTuple):
     Attributes:
         zero_first: whether the zero point is added before the rounding, in float32.
         times: what a number is multiplied by in place of the division by the scale; None divides.
-        rounding: mode, if the zero point is added first.
+        rounding: mode, if the zero point is added first, and of float elements.
         lowest: smallest element; None is that of the format.
         highest: largest element.
     """
@@ -228,13 +229,13 @@ def _of_tensor(element: Format) -> Scaled:
 
 
 def _operand(x: Value, how: Affine, axis: int, tiling: str, zero: Value | None = None) -> ScaledValue:
-    """Return an operand with its scales; blocks lie along an axis, that of k.
+    """Return an operand with its scales; an axis, that of k, is the one along which elements share them.
 
     Args:
         x: elements.
-        how: scales and zero points; those of several indices are those of `tiling`.
+        how: scales and zero points.
         axis: counted from the end.
-        tiling: what shares a scale if there are several.
+        tiling: what shares a scale and a zero point, if there are several.
         zero: the zero point, if the graph computes it.
     """
     elements = on_host(x.array).astype(how.format.carrier)

@@ -1,4 +1,4 @@
-"""Another rounding mode or overflow rule, or both; and habits of what lies beyond the range."""
+"""Another rounding mode or overflow rule, or both; habits of what lies beyond the range; intermediates of few bits."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _wrapping_below(e: Evidence, fmt: Float) -> Iterator[Hypothesis]:
     digits = (digits << np.maximum(-shift, 0).astype(object)) >> np.maximum(shift, 0).astype(object)
     # the field of a number below the smallest normal is 0 or less: in the bits of the exponent, a large one
     field = np.where(small, exact.leading, 0) - fmt.emin + 1
-    for name, inside in (("all", small), ("those of exponent 0 not", small & (field < 0))):
+    for name, inside in (("all", small), ("all but those of field 0", small & (field < 0))):
         # `digits` have their leading 1 at 2**fraction_bits, which a code does not store
         whole = ((field.astype(object) << fmt.fraction_bits) + digits - (1 << fmt.fraction_bits)) & (fmt.sign_code - 1)
         codes = np.where(inside, whole, 0).astype(np.uint64)
@@ -194,5 +194,5 @@ def intermediates(e: Evidence) -> Iterator[Hypothesis]:
             yield f"an intermediate result of {bits} bits that {how} before it is rounded", codes
 
 
-#: Bits that an intermediate result is narrower than the widest exact one, at most.
+#: How many bits narrower than the widest exact result an intermediate one may be.
 MOST_NARROWER = 40
