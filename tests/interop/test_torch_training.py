@@ -207,3 +207,51 @@ def test_a_gradient_that_no_module_of_emu_wrote_is_written_first():
 def test_parameters_that_cannot_be_moved_are_refused(wrong: Any, message: str):
     with pytest.raises(emu.ConfigError, match=message):
         wrong(torch.nn.Sequential(et.Linear(2, 2), et.Linear(2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (et.SGD, {"lr": -1.0}, r"`lr` must be a finite number from 0, got -1\.0; choose"),
+        (et.SGD, {"lr": None}, r"`lr` must be a finite number from 0, got None; choose"),
+        (et.SGD, {"lr": torch.tensor(0.5)}, r"`lr` must be .* from 0, got tensor\(0\.5000\); write float\(lr\)"),
+        (et.Adam, {"betas": (1.0, 0.9)}, r"`beta` must be a finite number from 0 to below 1, got 1\.0"),
+        (et.Adam, {"betas": 0.9}, r"`betas` must be a pair of numbers, got 0\.9; write"),
+        (et.Adam, {"betas": None}, r"`betas` must be a pair of numbers, got None; write"),
+        (et.Adam, {"betas": (0.9,)}, r"`betas` must be a pair of numbers, got \(0\.9,\); write"),
+    ],
+)  # fmt: skip
+def test_settings_are_refused_in_a_group_as_in_the_constructor(kind: Any, settings: dict[str, Any], message: str):
+    with pytest.raises(emu.ConfigError, match=message):
+        kind(et.Linear(2, 2), **settings)
+    with pytest.raises(emu.ConfigError, match=message):
+        kind([{"params": et.Linear(2, 2).named_parameters(), **settings}], on="float32")
+
+
+def test_settings_that_are_numbers_of_numpy_mean_the_same_as_those_of_python():
+    def moved(number: Any) -> Any:
+        model = et.Linear(2, 2)
+        with torch.no_grad():
+            model.weight.fill_(0.3)
+        model.weight.grad = torch.full((2, 2), 0.7)
+        et.SGD(model, lr=number(0.25), momentum=number(0.5), weight_decay=number(0.125)).step()
+        return model.weight.detach()
+
+    assert torch.equal(moved(np.float32), moved(float))
+
+
+def test_a_muon_without_a_rate_to_begin_with_is_refused():
+    with pytest.raises(emu.ConfigError, match=r"`lr` of Muon must begin above 0, .* got 0\.0; write one such as 0\.02"):
+        et.Muon(et.Linear(2, 2), lr=0.0)
+
+
+def test_a_string_of_adam_layers_is_one_glob():
+    model = torch.nn.Sequential(OrderedDict(first=et.Linear(2, 2), second=et.Linear(2, 2)))
+    machine = et.place(model, "float32")
+    globs = [et.Muon(model, adam_layers=names).state_dict() for names in ("second", ("second",))]
+    assert globs[0] == globs[1]
+    group = {"params": model.named_parameters(), "adam_layers": "second"}
+    optimiser = et.Muon([group], on=machine)
+    model.second.weight.grad = torch.ones(2, 2)
+    optimiser.step()
+    assert sorted(optimiser.state[model.second.weight]) == ["mean", "squares", "step"]

@@ -6,7 +6,6 @@ other, a sum of several among them, is first written in the format of gradients.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -19,6 +18,7 @@ from emu.autodiff import Operation, Value
 from emu.backends.arrays import on_host
 from emu.errors import ConfigError
 from emu.formats import Format
+from emu.interop.torch.groups import require_settings
 from emu.interop.torch.machine import Machine, On, machine_of
 from emu.interop.torch.modules import layers_of
 from emu.interop.torch.package import load_torch
@@ -63,7 +63,7 @@ class Optimiser(torch.optim.Optimizer):
         self._states: dict[int, ParameterState] = {}
         self._formats: dict[int, dict[str, Format]] = {}
         # before PyTorch's constructor, which calls `add_param_group`
-        _require_settings({**settings, "clip_norm": clip_norm})
+        require_settings({**settings, "clip_norm": clip_norm})
         torch.optim.Optimizer.__init__(self, _grouped(parameters, self._states), dict(settings))
         self._require()
 
@@ -84,7 +84,12 @@ class Optimiser(torch.optim.Optimizer):
         raise NotImplementedError
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take another group; its parameters have names, and are written in the format of master weights."""
+        """Take another group; its parameters have names, and are written in the format of master weights.
+
+        Raises:
+            ConfigError: a setting is no number, or out of its bounds.
+        """
+        require_settings(param_group)
         group = {**param_group, "params": [_named(item, self._states) for item in param_group["params"]]}
         torch.optim.Optimizer.add_param_group(self, group)
         for tensor in group["params"]:
@@ -170,26 +175,6 @@ class Optimiser(torch.optim.Optimizer):
         return runner.run(operation, "gradient", state.layer)
 
 
-#: Bounds of each setting: the least number, whether the setting may be equal to it, and the number that it is below.
-_BOUNDS = {
-    "lr": (0.0, True, math.inf), "adam_lr": (0.0, True, math.inf), "momentum": (0.0, True, 1.0),
-    "weight_decay": (0.0, True, math.inf), "eps": (0.0, True, math.inf), "beta": (0.0, True, 1.0),
-    "clip_norm": (0.0, False, math.inf),
-}  # fmt: skip
-
-
-def _require_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless each setting of an optimiser is a number within its bounds."""
-    given = [(name, number) for name, number in settings.items() if name in _BOUNDS and number is not None]
-    given += [("beta", number) for number in settings.get("betas", ())]
-    for name, number in given:
-        least, is_open, most = _BOUNDS[name]
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number or not (least < number < most or (is_open and number == least)):
-            rule = f"{'from' if is_open else 'above'} {least:g}{'' if math.isinf(most) else f' to below {most:g}'}"
-            raise ConfigError(f"`{name}` must be a finite number {rule}, got {number!r}; choose one such as 0.01")
-
-
 class SGD(Optimiser):
     """Gradient descent, with momentum and decay: `emu.optim.GradientDescent`."""
 
@@ -211,7 +196,7 @@ class SGD(Optimiser):
 
     @override
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
-        return optim.GradientDescent(group["momentum"], group["weight_decay"])
+        return optim.GradientDescent(float(group["momentum"]), float(group["weight_decay"]))
 
 
 class AdaGrad(Optimiser):
@@ -235,7 +220,7 @@ class AdaGrad(Optimiser):
 
     @override
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
-        return optim.AdaGrad(group["eps"], group["weight_decay"])
+        return optim.AdaGrad(float(group["eps"]), float(group["weight_decay"]))
 
 
 class Adam(Optimiser):
@@ -261,8 +246,8 @@ class Adam(Optimiser):
 
     @override
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
-        beta1, beta2 = group["betas"]
-        return optim.Adam(beta1, beta2, group["eps"], group["weight_decay"])
+        numbers = (*group["betas"], group["eps"], group["weight_decay"])
+        return optim.Adam(*map(float, numbers))
 
 
 class Muon(Optimiser):
@@ -270,7 +255,7 @@ class Muon(Optimiser):
 
     def __init__(
         self, parameters: Parameters, lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.0, *,
-        iterations: int = 5, adam_layers: Sequence[str] = (), adam_lr: float = 3e-4, on: On | None = None,
+        iterations: int = 5, adam_layers: str | Sequence[str] = (), adam_lr: float = 3e-4, on: On | None = None,
         clip_norm: float | None = None,
     ) -> None:  # fmt: skip
         """Take parameters; see `Optimiser`.
@@ -281,30 +266,41 @@ class Muon(Optimiser):
             momentum: share of the previous direction.
             weight_decay: lambda of matrices, times rate and parameter, apart from the gradient.
             iterations: how often a direction is multiplied.
-            adam_layers: globs of layers whose matrices Adam moves; one text is one glob.
-            adam_lr: rate of Adam; it changes in the ratio in which `lr` does.
+            adam_layers: globs of layers whose matrices Adam moves; a string is one glob.
+            adam_lr: rate of Adam; it changes in the ratio in which `lr` does, from the first one above 0.
             on: the machine; None is that of the model's modules.
             clip_norm: norm to which all gradients together are shortened; None clips nothing.
 
         Raises:
-            ConfigError: there is no matrix to move, or a rate is 0.
+            ConfigError: there is no matrix to move, or no learning rate above 0 to begin with.
         """
         settings = {
             "lr": lr, "first_lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations,
-            "adam_layers": (adam_layers,) if isinstance(adam_layers, str) else tuple(adam_layers), "adam_lr": adam_lr,
+            "adam_layers": _globs(adam_layers), "adam_lr": adam_lr,
         }  # fmt: skip
         super().__init__(parameters, settings, on, clip_norm)
 
     @override
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        # Adam's rate changes as that of its own group does; a group at rest has no ratio, and takes the default's
+        # Adam's rate is `adam_lr * lr / first_lr`; a group that begins at rest has no such ratio, and takes that to the
+        # default rate
         first_lr = param_group.get("lr") or self.defaults["lr"]
+        if not first_lr:
+            raise ConfigError(
+                f"`lr` of Muon must begin above 0, because Adam's rate changes in its ratio, got {first_lr!r}; write "
+                "one such as 0.02, and set the groups' `lr` to 0 afterwards"
+            )
         super().add_param_group({"first_lr": first_lr, **param_group})
 
     @override
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
-        first, momentum, decay = (group[name] for name in ("first_lr", "momentum", "weight_decay"))
-        return optim.Muon(first, momentum, decay, group["iterations"], group["adam_layers"], group["adam_lr"])
+        first, momentum, decay = (float(group[name]) for name in ("first_lr", "momentum", "weight_decay"))
+        globs = _globs(group["adam_layers"])
+        return optim.Muon(first, momentum, decay, group["iterations"], globs, float(group["adam_lr"]))
+
+
+def _globs(layers: str | Sequence[str]) -> tuple[str, ...]:
+    return (layers,) if isinstance(layers, str) else tuple(layers)
 
 
 # ---- which parameters, and their names ------------------------------------------------------------------------------
