@@ -11,6 +11,7 @@ import pytest
 
 import emu
 from emu import nn
+from emu.hardware.precision_table import PrecisionTable
 from emu.training.recipe import Recipe, load_recipe
 from emu.training.workbench import Workbench
 
@@ -202,6 +203,16 @@ def test_a_gradient_that_no_module_of_emu_wrote_is_written_first():
         (lambda m: et.SGD(m, on="float32"), r"must have names of their own, got two for 'linear\.weight'; call"),
         (lambda m: et.SGD(torch.nn.Linear(2, 2), on="fixed16"), r"'parameters\.weight' must be torch\.float64 to hold"),
         (lambda m: et.Muon({"params": []}), r"must have one machine"),
+        (lambda m: et.SGD([], on="float32"), r"must have a parameter to move, got none; give"),
+        (lambda m: et.SGD(m.requires_grad_(False), on="float32"), r"must have a parameter to move, got none; give"),
+        (lambda m: et.SGD([{"params": m[0]}], on="float32"), r"must have names, .* got Linear without one; give"),
+        (lambda m: et.SGD([{"lr": 0.1}], on="float32"), r"must have names, .* got a group without `params`; give"),
+        (lambda m: et.SGD(None, on="float32"), r"must have names, .* got NoneType without one; give"),
+        (lambda m: et.SGD([("a.b", 3)], on="float32"), r"must have names, .* got tuple without one; give"),
+        (
+            lambda m: et.SGD(torch.nn.Linear(2, 2).to(torch.bfloat16), on="float32"),
+            r"must be torch\.float32 to hold master weights of fp32, got torch\.bfloat16; call .*, or model\.float\(\)",
+        ),
     ],
 )  # fmt: skip
 def test_parameters_that_cannot_be_moved_are_refused(wrong: Any, message: str):
@@ -255,3 +266,55 @@ def test_a_string_of_adam_layers_is_one_glob():
     model.second.weight.grad = torch.ones(2, 2)
     optimiser.step()
     assert sorted(optimiser.state[model.second.weight]) == ["mean", "squares", "step"]
+
+
+def test_master_weights_of_a_narrow_format_may_lie_in_the_dtype_of_it():
+    masters = PrecisionTable.model_validate({"master": {"format": "fp16"}})
+    device = emu.device("float32").with_precision(masters, origin="a test")
+    model = torch.nn.Linear(2, 2).to(torch.float16)
+    et.SGD(model, on=device)
+    with pytest.raises(emu.ConfigError, match=r"must be torch\.float32"):
+        et.SGD(model.to(torch.bfloat16), on=device)
+
+
+def test_a_group_that_is_refused_leaves_optimiser_and_parameters_as_they_were():
+    first, other = et.Linear(2, 2, on="fixed8"), torch.nn.Linear(2, 2)
+    optimiser, before = et.SGD(first), other.weight.detach().clone()
+    for group, message in (
+        ([("linear.weight", other.weight)], r"names of their own, got two for 'linear\.weight'"),
+        ([("linear.weight", first.weight)], r"must be in one group, got 'linear\.weight' twice"),
+        (
+            [("new.weight", other.weight), ("new.bias", other.bias.detach().half())],
+            r"'new\.bias' must be torch\.float32",
+        ),
+    ):
+        with pytest.raises(emu.ConfigError, match=message):
+            optimiser.add_param_group({"params": group})
+    assert len(optimiser.param_groups) == 1
+    assert torch.equal(other.weight, before)
+    # names of a refused group are forgotten
+    optimiser.add_param_group({"params": [("next.weight", other.weight)], "lr": 0.5})
+    other.weight.grad = torch.ones(2, 2)
+    optimiser.step()
+    assert not torch.equal(other.weight, before)
+
+
+def test_an_optimiser_that_is_refused_writes_no_parameter():
+    model = torch.nn.Sequential(OrderedDict(fits=torch.nn.Linear(2, 2), narrow=torch.nn.Linear(2, 2).half()))
+    before = model.fits.weight.detach().clone()
+    with pytest.raises(emu.ConfigError, match=r"'narrow\.weight' must be torch\.float32"):
+        et.SGD([{"params": part.named_parameters(name)} for name, part in model.named_children()], on="fixed8")
+    assert torch.equal(model.fits.weight, before)
+
+
+def test_a_step_that_is_refused_moves_no_parameter():
+    model = torch.nn.Sequential(OrderedDict(first=et.Linear(2, 2), second=et.Linear(2, 2)))
+    machine = et.place(model, "float32")
+    optimiser, before = et.SGD(model, lr=0.5), model.first.weight.detach().clone()
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    model.second.to(torch.bfloat16)
+    with pytest.raises(emu.ConfigError, match=r"'second\.weight' must be torch\.float32"):
+        optimiser.step()
+    assert torch.equal(model.first.weight, before)
+    assert machine.step == 0

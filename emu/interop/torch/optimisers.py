@@ -6,19 +6,17 @@ other, a sum of several among them, is first written in the format of gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from emu import engine, optim
 from emu.autodiff import Operation, Value
-from emu.backends.arrays import on_host
 from emu.errors import ConfigError
-from emu.formats import Format
-from emu.interop.torch.groups import require_settings
+from emu.formats import PRESETS, Format
+from emu.interop.torch.groups import Parameters, grouped, require_settings
 from emu.interop.torch.machine import Machine, On, machine_of
 from emu.interop.torch.modules import layers_of
 from emu.interop.torch.package import load_torch
@@ -26,9 +24,9 @@ from emu.interop.torch.tensors import hosted, numbers_of, tensor_of
 from emu.optim import ParameterState, clip_by_norm
 
 torch = load_torch()
-#: What an optimiser moves: a model, its named parameters, or groups of them, each with settings of its own.
-Parameters: TypeAlias = Any
 _COUNT = "step"
+#: Formats whose numbers PyTorch's narrow dtypes hold, those of these dtypes themselves.
+_NARROW = {torch.bfloat16: PRESETS["bf16"], torch.float16: PRESETS["fp16"]}
 
 
 class Optimiser(torch.optim.Optimizer):
@@ -55,29 +53,60 @@ class Optimiser(torch.optim.Optimizer):
             clip_norm: threshold; None clips nothing.
 
         Raises:
-            ConfigError: parameters have no names, or modules compute on several machines.
+            ConfigError: there are no parameters, they have no names, a dtype does not hold master weights, or modules
+                compute on several machines. No parameter is written then.
         """
         self.machine = _machine_of(parameters, on)
         self.clip_norm = clip_norm
         # by the id of a parameter: its layer and part; its numbers are in the parameter itself
         self._states: dict[int, ParameterState] = {}
         self._formats: dict[int, dict[str, Format]] = {}
-        # before PyTorch's constructor, which calls `add_param_group`
+        self._is_made = False
         require_settings({**settings, "clip_norm": clip_norm})
-        torch.optim.Optimizer.__init__(self, _grouped(parameters, self._states), dict(settings))
-        self._require()
+        # PyTorch's constructor calls `add_param_group` for each group, which only notes it: nothing is written before
+        # all of them are checked
+        torch.optim.Optimizer.__init__(self, grouped(parameters, self._states), dict(settings))
+        self._begin(self.param_groups, self._checked(self.param_groups))
+        self._is_made = True
 
-    def _require(self) -> None:
-        """Raise ConfigError if two parameters have one name, or emu's optimiser cannot move these."""
-        moved = [self._states[id(p)] for group in self.param_groups for p in group["params"]]
-        names = [state.name for state in moved]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
+    def _checked(self, groups: Sequence[Mapping[str, Any]]) -> list[ParameterState]:
+        """Return the states of all parameters of groups.
+
+        Raises:
+            ConfigError: there is none, two have one name, one is there twice, a dtype does not hold master weights, or
+                emu's optimiser cannot move them.
+        """
+        tensors = [p for group in groups for p in group["params"]]
+        if not tensors:
             raise ConfigError(
-                f"parameters must have names of their own, got two for {twice!r}; call emu.torch.place(model, device), "
-                "which names modules by their places"
+                "an optimiser must have a parameter to move, got none; give the model, or model.named_parameters() "
+                "anew, where a parameter has requires_grad"
             )
-        self._rule(self.param_groups[0]).require([self._current(p) for g in self.param_groups for p in g["params"]])
+        named: dict[str, int] = {}
+        for tensor in tensors:
+            name = self._states[id(tensor)].name
+            if named.get(name) == id(tensor):
+                raise ConfigError(f"a parameter must be in one group, got {name!r} twice; leave it out of the others")
+            if name in named:
+                raise ConfigError(
+                    f"parameters must have names of their own, got two for {name!r}; call emu.torch.place(model, "
+                    "device), which names modules by their places"
+                )
+            named[name] = id(tensor)
+        states = [self._current(p) for p in tensors]
+        self._rule(groups[0]).require(states)
+        for group in groups:
+            # settings that are no numbers, such as iterations, are checked here
+            self._rule(group)
+        return states
+
+    def _begin(self, groups: Sequence[Mapping[str, Any]], states: Sequence[ParameterState]) -> None:
+        """Write parameters in the format of master weights, and note the formats of slots before the first step."""
+        moved = [(group, p) for group in groups for p in group["params"]]
+        for (group, tensor), state in zip(moved, states, strict=True):
+            self._write_master(tensor, state.master)
+            self._rule(group).start(state, self._format_of(state))
+            self._formats[id(tensor)] = {slot: value.format for slot, value in state.slots.items()}
 
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
         """Return emu's optimiser with the settings of a group."""
@@ -87,24 +116,28 @@ class Optimiser(torch.optim.Optimizer):
         """Take another group; its parameters have names, and are written in the format of master weights.
 
         Raises:
-            ConfigError: a setting is no number, or out of its bounds.
+            ConfigError: a setting is no number or out of its bounds, a parameter has no name or that of another one, or
+                its dtype does not hold master weights. The optimiser and the parameters are as before.
         """
-        require_settings(param_group)
-        group = {**param_group, "params": [_named(item, self._states) for item in param_group["params"]]}
-        torch.optim.Optimizer.add_param_group(self, group)
-        for tensor in group["params"]:
-            # slots begin here, so that their formats are known before the first step
-            master, known = self._master(tensor), self._states[id(tensor)]
-            self._write_master(tensor, master)
-            state = replace(known, master=master, slots={})
-            self._rule({**self.defaults, **param_group}).start(state, self._format_of(state))
-            self._formats[id(tensor)] = {slot: value.format for slot, value in state.slots.items()}
+        before = dict(self._states)
+        try:
+            [group] = grouped([param_group], self._states)
+            require_settings(group)
+            states = self._checked([*self.param_groups, {**self.defaults, **group}]) if self._is_made else []
+            torch.optim.Optimizer.add_param_group(self, group)
+        except Exception:
+            self._states = before
+            raise
+        if self._is_made:
+            # those of earlier groups come first
+            self._begin([group := self.param_groups[-1]], states[len(states) - len(group["params"]) :])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every parameter that has a gradient; return what `closure` returns.
 
         Raises:
-            ConfigError: a parameter's dtype does not hold master weights, or its gradient is sparse.
+            ConfigError: a parameter's dtype does not hold master weights.
+            FormatError: a gradient is sparse or complex.
         """
         loss = None
         if closure is not None:
@@ -117,9 +150,11 @@ class Optimiser(torch.optim.Optimizer):
         gradients = {s.name: self._gradient(s, p.grad) for s, (_, p) in zip(states, moved, strict=True)}
         if self.clip_norm is not None:
             gradients = clip_by_norm(states, gradients, self.clip_norm, runner)
-        for state, (group, tensor) in zip(states, moved, strict=True):
-            count = int(self.state[tensor].get(_COUNT, 0))
+        counts = [int(self.state[tensor].get(_COUNT, 0)) for _, tensor in moved]
+        # all is computed before anything is written, so that an error leaves every parameter where it was
+        for state, count, (group, _) in zip(states, counts, moved, strict=True):
             self._rule(group).apply(state, gradients[state.name], float(group["lr"]), count, runner)
+        for state, count, (_, tensor) in zip(states, counts, moved, strict=True):
             # in place: PyTorch's modules and other references keep the same parameter
             self._write_master(tensor, state.master)
             # as tensors in PyTorch's state, so that `state_dict` saves them
@@ -136,7 +171,7 @@ class Optimiser(torch.optim.Optimizer):
 
     def _current(self, tensor: Any) -> ParameterState:
         """Return the state of a parameter as it is now."""
-        known, formats = self._states[id(tensor)], self._formats[id(tensor)]
+        known, formats = self._states[id(tensor)], self._formats.get(id(tensor), {})
         state = ParameterState(known.layer, known.part, self._master(tensor), is_table=known.is_table)
         kept = self.state[tensor]
         # zeros before the first step, as emu's optimisers begin
@@ -151,18 +186,24 @@ class Optimiser(torch.optim.Optimizer):
         state = self._states[id(tensor)]
         fmt = self._format_of(state)("master")
         array = numbers_of(tensor, state.name)
+        self._require_dtype(tensor, fmt)
         # rounding again changes nothing if a step wrote it
         return Value(engine.quantize(array, fmt, backend=self.machine.backend), fmt)
 
-    def _write_master(self, tensor: Any, master: Value) -> None:
-        state, array = self._states[id(tensor)], np.asarray(on_host(master.array))
-        if array.dtype == np.float64 and tensor.dtype != torch.float64 and tensor.dtype != self.machine.parameter_dtype:
+    def _require_dtype(self, tensor: Any, fmt: Format) -> None:
+        """Raise ConfigError unless a parameter's dtype holds every number of the format of master weights."""
+        needed = torch.float64 if fmt.carrier == np.float64 else torch.float32
+        narrow = _NARROW.get(tensor.dtype)
+        if tensor.dtype not in (needed, torch.float64, self.machine.parameter_dtype) and fmt != narrow:
+            way = "double" if needed == torch.float64 else "float"
             raise ConfigError(
-                f"parameter {state.name!r} must be torch.float64 to hold master weights of {master.format}, got "
-                f"{tensor.dtype}; call emu.torch.place, or model.double()"
+                f"parameter {self._states[id(tensor)].name!r} must be {needed} to hold master weights of {fmt}, got "
+                f"{tensor.dtype}; call emu.torch.place, or model.{way}()"
             )
+
+    def _write_master(self, tensor: Any, master: Value) -> None:
         with torch.no_grad():
-            tensor.copy_(tensor_of(Value(array, master.format), tensor.dtype, tensor.device))
+            tensor.copy_(tensor_of(hosted(master), tensor.dtype, tensor.device))
 
     def _gradient(self, state: ParameterState, gradient: Any) -> Value:
         array = numbers_of(gradient, f"gradient of {state.name}")
@@ -303,7 +344,7 @@ def _globs(layers: str | Sequence[str]) -> tuple[str, ...]:
     return (layers,) if isinstance(layers, str) else tuple(layers)
 
 
-# ---- which parameters, and their names ------------------------------------------------------------------------------
+# ---- the machine ------------------------------------------------------------------------------
 
 
 def _machine_of(parameters: Parameters, on: On | None) -> Machine:
@@ -323,48 +364,3 @@ def _machine_of(parameters: Parameters, on: On | None) -> Machine:
             "emu.torch.place(model, device) and give the model, or on=machine"
         )
     return machines[0]
-
-
-def _grouped(parameters: Parameters, states: dict[int, ParameterState]) -> list[dict[str, Any]]:
-    """Return groups as PyTorch takes them, and note the name of each parameter.
-
-    Raises:
-        ConfigError: a parameter has no name.
-    """
-    if isinstance(parameters, torch.nn.Module):
-        # before `named_parameters`, so that parameters of emu's modules keep the names of their layers
-        _name_of_modules(parameters, states)
-        parameters = [(name, p) for name, p in parameters.named_parameters() if p.requires_grad]
-    items = list(cast("Iterable[Any]", parameters))
-    groups = items if items and all(isinstance(item, dict) for item in items) else [{"params": items}]
-    return [{**group, "params": [_named(item, states) for item in group["params"]]} for group in groups]
-
-
-def _name_of_modules(model: Any, states: dict[int, ParameterState]) -> None:
-    """Note parameters of emu's modules under the names of their layers, by which their formats are found."""
-    for module in layers_of(model).values():
-        known = {(own.name, p.part): p for own, p in module.parameters_of_layers()}
-        for (layer, part), tensor in module.tensors().items():
-            states[id(tensor)] = ParameterState(layer, part, _nothing(), is_table=known[layer, part].is_table)
-
-
-def _named(item: Any, states: dict[int, ParameterState]) -> Any:
-    """Return a parameter, and note its name unless it is noted."""
-    if isinstance(item, torch.Tensor) and id(item) in states:
-        return item
-    pair = cast("tuple[Any, ...]", item) if isinstance(item, tuple) else ()
-    if len(pair) != 2 or not isinstance(pair[0], str):
-        got = cast("object", item)
-        raise ConfigError(
-            f"parameters must have names, by which formats are found, got {type(got).__name__} without one; give the "
-            "model, or model.named_parameters()"
-        )
-    name, tensor = pair
-    layer, _, part = name.rpartition(".")
-    # a parameter whose name has no dot belongs to no layer: "parameters" stands for it
-    states.setdefault(id(tensor), ParameterState(layer or "parameters", part, _nothing()))
-    return tensor
-
-
-def _nothing() -> Value:
-    return Value(np.zeros(0, np.float32))
