@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -318,3 +320,76 @@ def test_a_step_that_is_refused_moves_no_parameter():
         optimiser.step()
     assert torch.equal(model.first.weight, before)
     assert machine.step == 0
+
+
+def test_a_run_that_goes_on_from_files_draws_the_same_random_bits():
+    """The machine is a new one: its step comes from the optimiser's file."""
+    x, y = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 3
+
+    def trained(stops: bool) -> str:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+        machine = et.place(model, "fixed8")
+        optimiser, loss = et.SGD(model, lr=0.1), et.Loss(on=machine)
+        for step in range(6):
+            if stops and step == 3:
+                file = io.BytesIO()
+                torch.save([model.state_dict(), optimiser.state_dict()], file)
+                file.seek(0)
+                weights, saved = torch.load(file)
+                model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+                machine = et.place(model, "fixed8")
+                optimiser, loss = et.SGD(model, lr=0.1), et.Loss(on=machine)
+                model.load_state_dict(weights)
+                optimiser.load_state_dict(saved)
+                assert saved["machine_step"] == machine.step == 3
+            optimiser.zero_grad()
+            loss(model(x), y).backward()
+            optimiser.step()
+        return et.sha256(model)
+
+    assert trained(stops=True) == trained(stops=False)
+
+
+def test_states_that_were_saved_without_the_machines_step_leave_it_as_it_is():
+    model = et.Linear(2, 2)
+    optimiser = et.SGD(model)
+    model.machine.step = 5
+    saved = optimiser.state_dict()
+    del saved["machine_step"]
+    optimiser.load_state_dict(saved)
+    assert model.machine.step == 5
+    with pytest.raises(emu.ConfigError, match=r"`machine_step` must be an integer, got 2\.5"):
+        optimiser.load_state_dict({**saved, "machine_step": 2.5})
+
+
+def test_moments_of_float64_are_loaded_as_they_were_saved():
+    model = et.Linear(2, 2)
+    optimiser = et.SGD(model, momentum=0.9)
+    model.weight.grad = torch.ones(2, 2)
+    optimiser.step()
+    saved = optimiser.state_dict()
+    saved["state"][0]["momentum"] = torch.full((2, 2), 1 / 3, dtype=torch.float64)
+    optimiser.load_state_dict(saved)
+    assert torch.equal(optimiser.state[model.weight]["momentum"], saved["state"][0]["momentum"])
+
+
+def test_momentum_that_is_set_between_steps_begins_at_zero():
+    def moved(momentum: float) -> Any:
+        model = et.Linear(2, 2)
+        with torch.no_grad():
+            model.weight.fill_(1.0)
+        optimiser = et.SGD(model, lr=0.25, momentum=momentum)
+        optimiser.param_groups[0]["momentum"] = 0.5
+        for _ in range(2):
+            model.weight.grad = torch.ones(2, 2)
+            optimiser.step()
+        return model.weight.detach()
+
+    assert torch.equal(moved(0.0), moved(0.5))
+
+
+def test_a_copy_of_an_optimiser_is_refused():
+    optimiser = et.SGD(et.Linear(2, 2))
+    with pytest.raises(emu.ConfigError, match=r"got a copy of SGD; make one for the copied model, and call its load_"):
+        copy.deepcopy(optimiser)

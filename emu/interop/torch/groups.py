@@ -40,12 +40,15 @@ def require_settings(settings: Mapping[str, Any]) -> None:
         if name == "clip_norm" and number is None:
             continue
         least, may_equal, most = _BOUNDS[name]
-        is_number = isinstance(number, Real) and not isinstance(number, bool)
-        if is_number and (least < number < most or (may_equal and number == least)):
+        if _is_number(number) and (least < number < most or (may_equal and number == least)):
             continue
         rule = f"{'from' if may_equal else 'above'} {least:g}{'' if math.isinf(most) else f' to below {most:g}'}"
         remedy = f"write float({name})" if isinstance(number, torch.Tensor) else "choose one such as 0.01"
         raise ConfigError(f"`{name}` must be a finite number {rule}, got {number!r}; {remedy}")
+
+
+def _is_number(number: object) -> bool:
+    return isinstance(number, Real) and type(number) is not bool
 
 
 def grouped(parameters: Parameters, states: dict[int, ParameterState]) -> list[dict[str, Any]]:

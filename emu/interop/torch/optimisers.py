@@ -16,6 +16,7 @@ from emu import engine, optim
 from emu.autodiff import Operation, Value
 from emu.errors import ConfigError
 from emu.formats import PRESETS, Format
+from emu.formats.integers import as_integer
 from emu.interop.torch.groups import Parameters, grouped, require_settings
 from emu.interop.torch.machine import Machine, On, machine_of
 from emu.interop.torch.modules import layers_of
@@ -25,6 +26,7 @@ from emu.optim import ParameterState, clip_by_norm
 
 torch = load_torch()
 _COUNT = "step"
+_MACHINE_STEP = "machine_step"
 #: Formats whose numbers PyTorch's narrow dtypes hold, those of these dtypes themselves.
 _NARROW = {torch.bfloat16: PRESETS["bf16"], torch.float16: PRESETS["fp16"]}
 
@@ -58,7 +60,7 @@ class Optimiser(torch.optim.Optimizer):
         """
         self.machine = _machine_of(parameters, on)
         self.clip_norm = clip_norm
-        # by the id of a parameter: its layer and part; its numbers are in the parameter itself
+        # by the id of a parameter: its layer and part, as its numbers are in the parameter itself; formats of its slots
         self._states: dict[int, ParameterState] = {}
         self._formats: dict[int, dict[str, Format]] = {}
         self._is_made = False
@@ -66,7 +68,7 @@ class Optimiser(torch.optim.Optimizer):
         # PyTorch's constructor calls `add_param_group` for each group, which only notes it: nothing is written before
         # all of them are checked
         torch.optim.Optimizer.__init__(self, grouped(parameters, self._states), dict(settings))
-        self._begin(self.param_groups, self._checked(self.param_groups))
+        self._begin(self._checked(self.param_groups), self.param_groups)
         self._is_made = True
 
     def _checked(self, groups: Sequence[Mapping[str, Any]]) -> list[ParameterState]:
@@ -93,20 +95,14 @@ class Optimiser(torch.optim.Optimizer):
                     "device), which names modules by their places"
                 )
             named[name] = id(tensor)
-        states = [self._current(p) for p in tensors]
+        states = [self._current(p, {**self.defaults, **group}) for group in groups for p in group["params"]]
         self._rule(groups[0]).require(states)
-        for group in groups:
-            # settings that are no numbers, such as iterations, are checked here
-            self._rule(group)
         return states
 
-    def _begin(self, groups: Sequence[Mapping[str, Any]], states: Sequence[ParameterState]) -> None:
-        """Write parameters in the format of master weights, and note the formats of slots before the first step."""
-        moved = [(group, p) for group in groups for p in group["params"]]
-        for (group, tensor), state in zip(moved, states, strict=True):
+    def _begin(self, states: Sequence[ParameterState], groups: Sequence[Mapping[str, Any]]) -> None:
+        """Write parameters in the format of master weights."""
+        for state, tensor in zip(states, (p for group in groups for p in group["params"]), strict=True):
             self._write_master(tensor, state.master)
-            self._rule(group).start(state, self._format_of(state))
-            self._formats[id(tensor)] = {slot: value.format for slot, value in state.slots.items()}
 
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
         """Return emu's optimiser with the settings of a group."""
@@ -130,7 +126,7 @@ class Optimiser(torch.optim.Optimizer):
             raise
         if self._is_made:
             # those of earlier groups come first
-            self._begin([group := self.param_groups[-1]], states[len(states) - len(group["params"]) :])
+            self._begin(states[len(states) - len(group["params"]) :], [group])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every parameter that has a gradient; return what `closure` returns.
@@ -146,7 +142,7 @@ class Optimiser(torch.optim.Optimizer):
         runner = self.machine.runner()
         # gradients of all groups together: clipping shortens by their joint norm
         moved = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
-        states = [self._current(p) for _, p in moved]
+        states = [self._current(p, group) for group, p in moved]
         gradients = {s.name: self._gradient(s, p.grad) for s, (_, p) in zip(states, moved, strict=True)}
         if self.clip_norm is not None:
             gradients = clip_by_norm(states, gradients, self.clip_norm, runner)
@@ -164,21 +160,56 @@ class Optimiser(torch.optim.Optimizer):
         self.machine.step += 1
         return loss
 
+    # ---- saved and loaded -------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what PyTorch saves of an optimiser, and the machine's step, by which random bits differ."""
+        return {**torch.optim.Optimizer.state_dict(self), _MACHINE_STEP: self.machine.step}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was saved, the machine too; one without the machine's step leaves that as it is.
+
+        Raises:
+            ConfigError: the machine's step is no integer from 0.
+        """
+        given = dict(state_dict)
+        step = given.pop(_MACHINE_STEP, None)
+        if step is not None:
+            step = as_integer(_MACHINE_STEP, step, 0, error=ConfigError)
+        torch.optim.Optimizer.load_state_dict(self, given)
+        # PyTorch has written slots in the dtype of their parameter, which may be narrower
+        for group, saved in zip(self.param_groups, given["param_groups"], strict=True):
+            for tensor, key in zip(group["params"], saved["params"], strict=True):
+                for name, slot in given["state"].get(key, {}).items():
+                    if isinstance(slot, torch.Tensor):
+                        self.state[tensor][name] = slot.to(tensor.device)
+        if step is not None:
+            self.machine.step = step
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        raise ConfigError(
+            f"an optimiser of emu must stay with the parameters that it moves, got a copy of {type(self).__name__}; "
+            "make one for the copied model, and call its load_state_dict with state_dict() of this one"
+        )
+
     # ---- a parameter ------------------------------------------------------------------------------------------------
 
     def _format_of(self, state: ParameterState) -> Callable[[str], Format]:
         return lambda role: self.machine.policy.stage(state.layer, role).format
 
-    def _current(self, tensor: Any) -> ParameterState:
+    def _current(self, tensor: Any, group: Mapping[str, Any]) -> ParameterState:
         """Return the state of a parameter as it is now."""
-        known, formats = self._states[id(tensor)], self._formats.get(id(tensor), {})
+        known = self._states[id(tensor)]
+        kept: Mapping[str, Any] = self.state.get(tensor, {})
         state = ParameterState(known.layer, known.part, self._master(tensor), is_table=known.is_table)
-        kept = self.state[tensor]
-        # zeros before the first step, as emu's optimisers begin
+        # zeros before the first step, and for settings that ask for a slot since then
+        self._rule(group).start(state, self._format_of(state))
+        formats = self._formats.setdefault(id(tensor), {})
+        formats.update({slot: value.format for slot, value in state.slots.items()})
         for slot, fmt in formats.items():
-            zeros = np.zeros(state.master.shape, fmt.carrier)
-            array = numbers_of(kept[slot], slot).astype(fmt.carrier) if slot in kept else zeros
-            state.slots[slot] = Value(array, fmt)
+            if slot in kept:
+                state.slots[slot] = Value(numbers_of(kept[slot], slot).astype(fmt.carrier), fmt)
         return state
 
     def _master(self, tensor: Any) -> Value:
