@@ -167,3 +167,26 @@ def test_a_damaged_file_is_one_error_or_still_a_network(tmp_path: Path, name: st
             messages.append(str(error))
     assert len(messages) > 5
     assert not [message for message in messages if "\n" in message]
+
+
+@pytest.mark.parametrize("name", ["digits.onnx", "letters.onnx"])
+def test_a_damaged_file_is_one_error_where_its_steps_are_counted_and_where_it_is_written(tmp_path: Path, name: str):
+    """A damaged name is read as bytes, which nothing else takes for a text."""
+    content, draw = (NETWORKS / name).read_bytes(), np.random.default_rng(7)
+    messages: list[str] = []
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in draw.integers(0, min(len(content), 3000), int(draw.integers(1, 4))):
+            damaged[place] = int(draw.integers(0, 256))
+        path = tmp_path / name
+        path.write_bytes(damaged)
+        try:
+            network = emu.onnx.load(path)
+        except emu.EmuError:
+            continue
+        for compute in (lambda: network.composed, lambda: network.write_qonnx(tmp_path / "q.onnx", "fixed16")):
+            try:
+                compute()
+            except emu.EmuError as error:
+                messages.append(str(error))
+    assert any("must be a whole file whose fields fit together, got TypeError" in message for message in messages)

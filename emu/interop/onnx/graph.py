@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emu.hardware import Device
+from emu.hardware import Device, load_device
 from emu.interop import graph
 from emu.interop.damage import undamaged
 from emu.interop.onnx.trace import Source
@@ -21,7 +21,8 @@ def load(path: str | Path) -> Graph:
         The network, which computes when it is called.
 
     Raises:
-        ConfigError: the file is missing or damaged, or has something that emu does not compute; names the node.
+        ConfigError: the package onnx is not installed; the file is missing, damaged, too large or of a version that is
+            not understood; or it has something that emu does not compute: names the node.
     """
     with undamaged(Path(path)):
         return Graph(Source(path))
@@ -47,20 +48,30 @@ class Graph(graph.Graph):
 
     @property
     def composed(self) -> dict[str, int]:
-        """The nodes that write intermediate results on a device, and how many steps each has."""
-        return self._file.composed()
+        """The nodes that a device computes in several steps, each of which it writes, and how many steps each has.
+
+        Raises:
+            ConfigError: fields of the file do not fit together.
+        """
+        with undamaged(self.path):
+            return self._file.composed()
 
     def write_qonnx(self, path: str | Path, device: str | Path | Device) -> Path:
         """Write the network in a device's fixed-point formats as QONNX, for tools that read it; return the path.
 
-        Each tensor that the device writes has a Quant behind it, each weight and bias one before it is read. The file
-        computes the device's bits where sums are exact, and for nodes of one step: `composed` names the others.
+        A Quant follows each tensor that the device writes, and each weight and bias. The file computes the device's
+        bits where sums are exact, and where a node is one step: `composed` names the others.
 
         Args:
             path: the new file.
             device: formats: a name, a path, or what `emu.device` returns.
 
         Raises:
-            ConfigError: Quant does not have a format or a mode, or the file cannot be written.
+            ConfigError: the device is unknown, or its binary points follow from training; Quant does not have one of
+                its formats or modes; the network has formats already; fields of its file do not fit together; or the
+                new file cannot be written.
         """
-        return write_qonnx(self._file, device, path)
+        # outside: what is wrong with an argument is not the file's fault
+        machine, file = load_device(device), Path(path)
+        with undamaged(self.path):
+            return write_qonnx(self._file, machine, file)

@@ -48,7 +48,7 @@ def require_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _is_number(number: object) -> bool:
-    return isinstance(number, Real) and type(number) is not bool
+    return not isinstance(number, bool) and isinstance(number, Real)
 
 
 def grouped(parameters: Parameters, states: dict[int, ParameterState]) -> list[dict[str, Any]]:
