@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -184,9 +185,11 @@ def test_a_damaged_file_is_one_error_where_its_steps_are_counted_and_where_it_is
             network = emu.onnx.load(path)
         except emu.EmuError:
             continue
-        for compute in (lambda: network.composed, lambda: network.write_qonnx(tmp_path / "q.onnx", "fixed16")):
-            try:
-                compute()
-            except emu.EmuError as error:
-                messages.append(str(error))
+        try:
+            assert all(steps > 1 for steps in network.composed.values())
+            network.write_qonnx(tmp_path / "q.onnx", "fixed16")
+        except emu.EmuError as error:
+            messages.append(str(error))
+        with contextlib.suppress(emu.EmuError):
+            network.write_qonnx(tmp_path / "q.onnx", "fixed16")
     assert any("must be a whole file whose fields fit together, got TypeError" in message for message in messages)
