@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 ALIGNMENT = 8
 #: What a header says of the file: Hugging Face's transformers load no file without it.
 METADATA = {"format": "pt"}
-
+_METADATA_NAME = "__metadata__"
 
 #: Numbers that are encoded together, an even number.
 CHUNK = 1 << 20
@@ -74,8 +74,9 @@ def write_checkpoint(
 ) -> None:
     """Write a `.safetensors` file, complete or not at all: elements and scales in tensors of their own.
 
-    A value that was read is written in the same bytes, if its elements have no NaN: each NaN is the canonical one. A
-    scale of a whole tensor has no axis. What the file cannot hold is refused before it is touched.
+    A value that was read is written in the same bytes, if it has no NaN: one among elements or scales that are encoded
+    becomes the canonical one. The scale of a whole tensor is written without an axis. What the file cannot hold is
+    refused before the file is touched.
 
     Args:
         path: of the file; one of that name is replaced.
@@ -84,9 +85,9 @@ def write_checkpoint(
             What it does not say is taken from `tensors`, if these are a `Checkpoint`; else an array keeps its dtype.
 
     Raises:
-        ConfigError: no such convention or dtype, a name that is not there, or two tensors of one name.
+        ConfigError: no such convention or dtype, a name that is not there or is no string, or two tensors of one name.
         FormatError: a value of another format than its convention's, blocks along another axis than the last, an array
-            whose numbers do not belong to the dtype, or whose own dtype files lack.
+            whose numbers do not belong to the dtype, or whose own dtype files lack, or lists that are no array.
         ShapeError: elements that do not fill blocks.
         OSError: the file cannot be written.
 
@@ -106,10 +107,10 @@ def write_checkpoint(
         value = tensors[name]
         return _parts(name, value, _choice(name, value, tensors, convention))
 
-    if isinstance(convention, Mapping) and (
-        unknown := next((name for name in convention if name not in tensors), None)
-    ):
-        raise ConfigError(f"`convention` must name what is written, got {unknown!r}; leave it out of the conventions")
+    _require_convention(tensors, convention)
+    nameless = next((name for name in cast("Mapping[object, Any]", tensors) if not isinstance(name, str)), None)
+    if nameless is not None:
+        raise ConfigError(f"names of tensors must be strings, got {nameless!r}; write {str(nameless)!r}")
     # from names, shapes and dtypes alone: no number is encoded yet
     header, starts = _header([part for name in tensors for part, _ in parts_of(name)])
 
@@ -123,6 +124,35 @@ def write_checkpoint(
                 file.write(np.ascontiguousarray(codes(), part.stored).data)
 
     replace_file(path, write)
+
+
+def _require_convention(tensors: Mapping[str, Any], convention: object) -> None:
+    """Raise ConfigError unless `convention` is None, a known convention, or a dictionary of names that are written."""
+    if convention is None:
+        return
+    if isinstance(convention, str):
+        if convention in CONVENTIONS:
+            return
+        if dtype_of_codes(convention) is not None:
+            example = {str(next(iter(tensors), "w")): convention}
+            raise ConfigError(
+                f"`convention` must be known, got {convention!r}, a dtype; for arrays, name the dtype by tensor: "
+                f"{example}"
+            )
+        raise ConfigError(f"`convention` must be known, got {convention!r}{nearest_name(convention, CONVENTIONS)}")
+    if not isinstance(convention, Mapping):
+        raise ConfigError(
+            f"`convention` must be a name, or a dictionary of names by tensor, got {convention!r}; write one such as "
+            "'mxfp8', or {'w': 'BF16'}"
+        )
+    for name, choice in cast("Mapping[object, object]", convention).items():
+        if name not in tensors:
+            raise ConfigError(f"`convention` must name what is written, got {name!r}; leave it out of the conventions")
+        if not isinstance(choice, str):
+            raise ConfigError(
+                f"the convention or dtype of {name!r} must be a name, got {choice!r}; write one such as 'mxfp8' or "
+                "'BF16'"
+            )
 
 
 def _choice(
@@ -141,13 +171,17 @@ def _header(parts: list[Part]) -> tuple[bytes, dict[str, int]]:
     """Return a file's beginning, and where tensors start behind it: the widest dtypes first, so that all are aligned.
 
     Raises:
-        ConfigError: two tensors of one name.
+        ConfigError: two tensors of one name, or one of the name of what headers say of the file.
     """
     starts: dict[str, int] = {}
-    entries: dict[str, Any] = {"__metadata__": METADATA}
+    entries: dict[str, Any] = {_METADATA_NAME: METADATA}
     end = 0
     # sizes of wider dtypes are multiples of narrower sizes, so every start is aligned
     for part in sorted(parts, key=lambda part: (-part.stored.itemsize, part.name)):
+        if part.name == _METADATA_NAME:
+            raise ConfigError(
+                f"a tensor must not be named {_METADATA_NAME!r}, under which a file says what it is; rename it"
+            )
         if part.name in entries:
             raise ConfigError(f"tensors must have names of their own, got {part.name!r} twice; rename one of them")
         starts[part.name], end = end, end + part.size_bytes
@@ -161,7 +195,13 @@ def _header(parts: list[Part]) -> tuple[bytes, dict[str, int]]:
 def _parts(name: str, value: Any, choice: str | None) -> list[Written]:
     if isinstance(value, ScaledValue):
         return _parts_of_scaled(name, value, _row(name, value, choice))
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise FormatError(
+            f"array {name!r} must be one that NumPy makes, got {type(value).__name__}: {error}; give lists of equal "
+            "lengths, or an array"
+        ) from None
     if choice is None:
         choice = _NAMES.get(f"{array.dtype.kind}{array.dtype.itemsize}")
         if choice is None:
@@ -192,27 +232,37 @@ def _row(name: str, value: ScaledValue, choice: str | None) -> Convention:
         ConfigError: there is none of that name.
         FormatError: none is named, or it holds values of another format.
     """
-    fitting = [row.name for row in CONVENTIONS.values() if row.holds(value.format)]
+    fitting = [row for row in CONVENTIONS.values() if row.holds(value.format)]
     if choice is None:
         raise FormatError(
             f"a scaled value must be stored by a convention, got none for {name!r}, a value of {value.format}; "
-            f"{_advice(fitting)}"
+            f"{_advice(value, fitting)}"
         )
     if choice not in CONVENTIONS:
         raise ConfigError(f"`convention` must be known, got {choice!r}{nearest_name(choice, CONVENTIONS)}")
-    if choice not in fitting:
+    if CONVENTIONS[choice] not in fitting:
         raise FormatError(
             f"{name!r} must be a value of {CONVENTIONS[choice].format} for the convention {choice}, got one of "
-            f"{value.format}; {_advice(fitting)}"
+            f"{value.format}; {_advice(value, fitting)}"
         )
     return CONVENTIONS[choice]
 
 
-def _advice(fitting: list[str]) -> str:
+def _advice(value: ScaledValue, fitting: list[Convention]) -> str:
     if fitting:
-        return f"write convention={' or '.join(map(repr, fitting))}"
+        # of two conventions that differ in the dtype of scales, only one whose dtype has the value's scales
+        names = [row.name for row in fitting if _has_scales(row, value)]
+        return f"write convention={' or '.join(map(repr, names))}"
     formats = dict.fromkeys(str(row.format) for row in CONVENTIONS.values())
     return f"no convention has it, quantize the numbers into one of {', '.join(formats)}"
+
+
+def _has_scales(row: Convention, value: ScaledValue) -> bool:
+    """Return whether a convention's dtypes have the scales of a value whose format it holds."""
+    return all(
+        dtype != "BF16" or bool(FORMAT_DTYPES["BF16"].contains(np.asarray(scales)).all())
+        for (_, dtype), scales in zip(row.scales, value.scales, strict=True)
+    )
 
 
 def _parts_of_scaled(name: str, value: ScaledValue, row: Convention) -> list[Written]:
@@ -251,10 +301,13 @@ def _scale_codes(what: str, scales: Array, fmt: Float, dtype: str) -> Array:
     # fp32 scales are stored as numbers
     if dtype == "F32":
         return scales
-    return _encoded(what, scales, FORMAT_DTYPES["BF16"] if dtype == "BF16" else fmt, dtype)
+    if dtype == "BF16":
+        # these scales are numbers of float32, which the convention with scales in float32 stores as they are
+        return _encoded(what, scales, FORMAT_DTYPES["BF16"], dtype, "write convention='fp8-row'")
+    return _encoded(what, scales, fmt, dtype)
 
 
-def _encoded(what: str, numbers: Array, fmt: Float, dtype: str) -> Array:
+def _encoded(what: str, numbers: Array, fmt: Float, dtype: str, remedy: str = "quantize it first") -> Array:
     """Return codes.
 
     Raises:
@@ -266,7 +319,7 @@ def _encoded(what: str, numbers: Array, fmt: Float, dtype: str) -> Array:
         # searched only after the failure: `encode` does not say where
         index = tuple(int(i) for i in np.argwhere(~fmt.contains(numbers))[0])
         raise FormatError(
-            f"{what} must be numbers of {dtype}, got {numbers[index]} at index {index}; quantize it first"
+            f"{what} must be numbers of {dtype}, got {numbers[index]} at index {index}; {remedy}"
         ) from None
 
 

@@ -224,6 +224,7 @@ def test_a_folder_must_have_one_checkpoint(path: Path):
 
 
 ROWS = emu.quantize(np.ones((4, 64), np.float32), "fp8_row")
+EVEN = emu.value((np.float32([[1], [2], [3]]), np.float32([[1], [0.5], [2]])), "fp8_row")
 UNEVEN = emu.value((np.float32([[1], [2], [3]]), np.float32([[1], [0.1], [0.2]])), "fp8_row")
 SHORT = emu.quantize(np.ones((4, 40), np.float32), "mxfp8_e4m3", pad=True)
 
@@ -233,14 +234,17 @@ SHORT = emu.quantize(np.ones((4, 40), np.float32), "mxfp8_e4m3", pad=True)
     [
         ({"w": ROWS}, None, FormatError,
          "a scaled value must be stored by a convention, got none for 'w', a value of fp8_row; write "
-         "convention='fp8-row' or 'fp8-row-bf16'"),
+         "convention='fp8-row'"),
         ({"w": ROWS}, {}, FormatError,
+         "a scaled value must be stored by a convention, got none for 'w', a value of fp8_row; write "
+         "convention='fp8-row'"),
+        ({"w": EVEN}, None, FormatError,
          "a scaled value must be stored by a convention, got none for 'w', a value of fp8_row; write "
          "convention='fp8-row' or 'fp8-row-bf16'"),
         ({"w": ROWS}, "deepsek", ConfigError, "`convention` must be known, got 'deepsek'; did you mean 'deepseek'?"),
         ({"w": ROWS}, "deepseek", FormatError,
          "'w' must be a value of fp8_tile_128x128 for the convention deepseek, got one of fp8_row; write "
-         "convention='fp8-row' or 'fp8-row-bf16'"),
+         "convention='fp8-row'"),
         ({"w": emu.quantize(np.ones((4, 64)), "nvfp4")}, "modelopt-nvfp4", FormatError,
          "'w' must be a value of nvfp4 nvfp4_torchao for the convention modelopt-nvfp4, got one of nvfp4; no "
          "convention has it, quantize the numbers into one of mxfp4_e2m1, nvfp4 nvfp4_torchao, fp8_tile_128x128, "
@@ -262,7 +266,23 @@ SHORT = emu.quantize(np.ones((4, 40), np.float32), "mxfp8_e4m3", pad=True)
          "array 'x' must have a dtype that safetensors files have, got <U1; give it as float32, with a dtype such as "
          "BF16 in `convention`"),
         ({"w": UNEVEN}, "fp8-row-bf16", FormatError,
-         "scales 'w_scale' must be numbers of BF16, got 0.10000000149011612 at index (1, 0); quantize it first"),
+         "scales 'w_scale' must be numbers of BF16, got 0.10000000149011612 at index (1, 0); write "
+         "convention='fp8-row'"),
+        ({"w": UNEVEN}, "deepseek", FormatError,
+         "'w' must be a value of fp8_tile_128x128 for the convention deepseek, got one of fp8_row; write "
+         "convention='fp8-row'"),
+        ({"x": np.float32([1])}, "mxfp9", ConfigError,
+         "`convention` must be known, got 'mxfp9'; did you mean 'mxfp8'?"),
+        ({"x": np.float32([1])}, "BF16", ConfigError,
+         "`convention` must be known, got 'BF16', a dtype; for arrays, name the dtype by tensor: {'x': 'BF16'}"),
+        ({"x": np.float32([1])}, 3, ConfigError,
+         "`convention` must be a name, or a dictionary of names by tensor, got 3; write one such as 'mxfp8', or "
+         "{'w': 'BF16'}"),
+        ({"x": np.float32([1])}, {"x": ["BF16"]}, ConfigError,
+         "the convention or dtype of 'x' must be a name, got ['BF16']; write one such as 'mxfp8' or 'BF16'"),
+        ({3: np.float32([1])}, None, ConfigError, "names of tensors must be strings, got 3; write '3'"),
+        ({"__metadata__": np.float32([1])}, None, ConfigError,
+         "a tensor must not be named '__metadata__', under which a file says what it is; rename it"),
     ],
 )  # fmt: skip
 def test_what_a_file_cannot_hold_is_refused(
@@ -272,3 +292,10 @@ def test_what_a_file_cannot_hold_is_refused(
         emu.write_checkpoint(path, tensors, convention)
     assert str(error.value) == message
     assert list(path.parent.iterdir()) == []
+
+
+def test_lists_that_are_no_array_are_named(path: Path):
+    with pytest.raises(
+        FormatError, match=r"^array 'x' must be one that NumPy makes, got list: .*; give lists of equal"
+    ):
+        emu.write_checkpoint(path, {"x": [[1.0], [2.0, 3.0]]})
