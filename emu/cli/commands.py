@@ -37,7 +37,7 @@ from emu.cli.options import (
     with_options,
 )
 from emu.cli.output import Output
-from emu.errors import EmuError
+from emu.errors import ConfigError, EmuError
 
 app = App(name="emu", help="Train networks on an emulated datapath, bit by bit.", no_args_is_help=True)
 
@@ -104,7 +104,7 @@ def evaluate(
     """Measure the test accuracy of trained weights on a device; of a network's file, what it does to each layer."""
     from emu.interop.loading import is_network
 
-    # What only models have, so that the other branch can name it; and the other way round below.
+    # An option that only models have, so that what reads networks can name it; the other way round below.
     of_models = model or next(iter(settings or []), None)
     if is_network(weights):
         from emu.cli.graphs import evaluate_network
@@ -251,6 +251,8 @@ def devices(
     """List the shipped devices: their formats and their multiply-accumulate units."""
     from emu.cli.listings import all_backends, all_devices, one_device
 
+    if backends and name is not None:
+        raise ConfigError(f"`--backends` must stand without a device, got {name!r}; leave out one of them")
     if backends:
         return all_backends()
     return all_devices() if name is None else one_device(name)

@@ -16,6 +16,7 @@ from emu.cli.tables import Listing
 from emu.formats import PRESETS
 from emu.hardware import device_names
 from emu.training.recipe import model_names
+from tests.command_line import running
 
 COMMANDS = (
     "train",
@@ -197,3 +198,9 @@ def test_a_device_shows_the_role_of_multiplied_matrices_where_it_has_a_table(lin
     printed = [" ".join(line.split()) for line in lines(100, "devices", str(mine))]
     assert "orthogonal fix16f13 floor saturate" in printed
     assert not any("orthogonal" in line for line in lines(100, "devices", "fixed16"))
+
+
+def test_a_device_beside_backends_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, _, err = running(monkeypatch, capsys)("devices", "nosuch", "--backends")
+    assert code == 2
+    assert "`--backends` must stand without a device, got 'nosuch'; leave out one of them" in " ".join(err.split())
