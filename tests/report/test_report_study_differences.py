@@ -122,3 +122,17 @@ def test_one_seed_and_equal_differences_make_no_statement():
 def test_an_interval_on_one_side_of_the_limit_or_within_the_margin_is_settled(differences: tuple[float, ...]):
     [said] = remarks([row("fp16", *differences)])
     assert said.startswith("Settled: ")
+
+
+def test_equal_differences_are_no_failure_and_print_no_interval():
+    equal = Difference.of([0.958 - 0.978, 0.956 - 0.976, 0.957 - 0.977], baseline=0.977)
+    assert str(equal) == "-2.00 (no statement)"
+    assert not equal.is_failure
+
+
+@pytest.mark.parametrize(("worse", "kind"), [(-0.21, "symlog"), (-0.19, None)])
+def test_the_axis_bends_by_all_that_it_shows_the_baseline_too(worse: float, kind: str | None):
+    """All seeds lie within two points of each other; the axis reaches from them to 0."""
+    _, [chart] = difference_picture("differences", [row("fp16", worse, worse + 0.001, worse - 0.001)])
+    scales = [layer["encoding"]["x"]["scale"] for layer in chart.spec["layer"] if "scale" in layer["encoding"]["x"]]
+    assert {scale.get("type") for scale in scales} == {kind}

@@ -120,7 +120,7 @@ def lost(row: Row) -> str:
         return text
     low, high = row.difference.interval
     # A loss is minus a difference, so the ends change places.
-    return f"{text} ({'no statement' if row.difference.is_impossible else between(-high, -low)})"
+    return f"{text} ({between(-high, -low) if row.difference.is_statement else 'no statement'})"
 
 
 def _points(row: Row) -> str:

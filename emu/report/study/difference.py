@@ -137,10 +137,10 @@ class Difference:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the device is significantly worse: the whole interval lies below the limit of failure."""
-        return self.interval is not None and not self.is_impossible and self.interval[1] < FAILS_BELOW
+        """Whether the device is significantly worse: a statement, whose interval lies below the limit of failure."""
+        return self.is_statement and self.interval is not None and self.interval[1] < FAILS_BELOW
 
     def __str__(self) -> str:
         if self.interval is None:
             return points(self.mean)
-        return f"{points(self.mean)} ({'no statement' if self.is_impossible else between(*self.interval)})"
+        return f"{points(self.mean)} ({between(*self.interval) if self.is_statement else 'no statement'})"

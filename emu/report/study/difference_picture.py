@@ -14,6 +14,8 @@ from emu.report.study.difference import FAILS_BELOW, points
 _ROW_PIXELS = 34
 #: A wider picture, in points, has an axis that is logarithmic far from 0.
 _WIDE = 20.0
+#: Where the dashed line is, in points.
+_LINE = 100 * FAILS_BELOW
 _TICKS = (-100, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50, 100)
 _SEED, _BAR = "var(--series-1)", "var(--series-5)"
 _READING = (
@@ -36,9 +38,9 @@ def difference_picture(identifier: str, rows: Sequence[Row]) -> tuple[Html, tupl
         for seed, value in row.paired.items()
     ]
     bars = [_bar(row) for row in paired]
-    # The axis must hold intervals and single seeds.
+    # The axis must hold intervals and single seeds, the baseline, and the dashed line.
     ends: list[float] = [bar[key] for bar in bars for key in ("low", "high") if key in bar]
-    values = [*ends, *(100 * value for row in paired for value in row.paired.values())]
+    values = [*ends, *(100 * value for row in paired for value in row.paired.values()), 0.0, _LINE]
     bent = max(values) - min(values) > _WIDE
     spec = _spec([row.called for row in paired], seeds, bars, bent=bent)
     without = [row.called for row in paired if row.difference is None or not row.difference.is_statement]
@@ -105,5 +107,5 @@ def _spec(names: list[str], seeds: list[dict[str, Any]], bars: list[dict[str, An
         alt.layer(interval, lines, mean, marks, note),
         bars=bars,
         seeds=seeds,
-        edges=[{"points": 0, "kind": "baseline"}, {"points": 100 * FAILS_BELOW, "kind": "failure"}],
+        edges=[{"points": 0, "kind": "baseline"}, {"points": _LINE, "kind": "failure"}],
     )
