@@ -1,4 +1,4 @@
-"""The training recipe after all settings: network, data, training, and all other tables."""
+"""The section of a run's recipe, changed by the settings that were given: network, data, training, other tables."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def section(evidence: Evidence) -> Section:
     parts = [_network(network, evidence)] if (network := table_of(recipe.get("network"))) and not given else []
     if given:
         parts.append(join([element("h3", "Network"), paragraph("Given from Python:"), element("pre", str(given))]))
-    # 9 stands behind all places of _FIRST.
+    # Tables of _FIRST in that order, then the others by name.
     others = sorted(
-        (key for key in recipe if key != "network"), key=lambda key: (_FIRST.index(key) if key in _FIRST else 9, key)
+        (key for key in recipe if key != "network"),
+        key=lambda key: (_FIRST.index(key) if key in _FIRST else len(_FIRST), key),
     )
     loose = {key: recipe[key] for key in others if not isinstance(recipe[key], dict)}
     tables = {key: values for key in others if _flat(values := table_of(recipe[key]))}
@@ -80,10 +81,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         name = f"{prefix}{key}"
         if isinstance(value, dict):
             pairs += _flat(table_of(value), f"{name}.")
-        elif value is not None and value != []:
+        elif value is not None and value not in ([], ""):
             pairs.append((name, _text(value)))
     return pairs
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
