@@ -28,7 +28,8 @@ from emu.backends.numba.vector.ordered_tiles import (
 )
 
 Array = NDArray[Any]
-#: How many k are packed for one panel, then for the next: whole cache lines of either storage order, and few pages.
+#: How many k of a panel are packed before the next panel's: they fill whole cache lines, whether neighbours of b in
+#: memory lie along k or along columns, and few pages are open at a time.
 PACKED = 16
 #: Packed numbers below this are not worth a second thread.
 GRAIN_PACKED = 1 << 19
@@ -38,8 +39,8 @@ GRAIN_PACKED = 1 << 19
 def _pack_neighbours(b: Any, panels: Any, scale: float, order: Any, filler: int, start: int, stop: int) -> None:
     """Pack b, (B, K, N), times `scale`, into (B, panels, order * 32): those numbers `start`..`stop` along batch and k.
 
-    A panel holds 32 columns, one k of `order` after the other, with zeros after the last column. A k of K or more
-    stands for numbers that are all `filler`.
+    A panel holds 32 columns, one k of `order` after the other, with zeros after the last column. If k is K or more,
+    the numbers of its columns are all `filler`.
     """
     depth, columns = order.size, b.shape[2]
     at = start
@@ -55,11 +56,11 @@ def _pack_neighbours(b: Any, panels: Any, scale: float, order: Any, filler: int,
                     row = b[batch, source, first : first + width]
                     for j in range(width):
                         packed[j] = row[j] * scale
-                    for j in range(width, PANEL_COLUMNS):
-                        packed[j] = 0
                 else:
-                    for j in range(PANEL_COLUMNS):
+                    for j in range(width):
                         packed[j] = filler
+                for j in range(width, PANEL_COLUMNS):
+                    packed[j] = 0
         at += high - low
 
 
@@ -97,7 +98,9 @@ def _pack_apart(b: Any, panels: Any, scale: float, order: Any, filler: int, star
 def packed_panels(
     b: Array, dtype: Any, scale: float = 1.0, *, order: NDArray[np.int64] | None = None, filler: int = 0
 ) -> Array:
-    """Return a right operand (B, K, N) as packed panels, (B or 1, panels, K * 32); one matrix if all are the same.
+    """Return a right operand (B, K, N) as packed panels, (B or 1, panels, depth * 32); one matrix if all are the same.
+
+    The depth is K, or the length of `order`.
 
     Args:
         b: the operand.
@@ -129,7 +132,7 @@ def _halve_lines(lines: Any, start: int, stop: int) -> None:
 
 
 def as_lines_of(adder: str, lines: Array) -> Array:
-    """Return lines of 32 right factors as the tiles take them: of binary16 numbers in the first half of their room."""
+    """Return lines of 32 right factors as the tiles take them; those of binary16 fill the first half of each line."""
     if adder in HALF:
         over_ranges(lambda _, i, j: _halve_lines(lines, i, j), lines.size // PANEL_COLUMNS, 1, GRAIN_PACKED)
     return lines
@@ -221,7 +224,7 @@ def row_loops(adder: str) -> Any:
                             first_sum = lane(first_sums[row, column] * sum_scale)
                             sums[i * PANEL_COLUMNS + j] = first_sum + lane(mark) if mark else first_sum
                 add_in_order(adder, address(left), address(panels[p]), depth, low, high, address(sums), address(hit))
-                # In elements; of `touched`, which has bytes, in bytes, too.
+                # Counted in elements; those of `touched` are bytes.
                 here = first * columns + p * PANEL_COLUMNS
                 finish_in_order(
                     adder,
