@@ -30,7 +30,8 @@ class Encoding(NamedTuple):
     """How columns become codes, as the loops take it.
 
     Attributes:
-        steps, bits, threshold, kind, deviations, outliers, low, high: of `ColumnsCode`; `kind` is its `levels`.
+        steps, bits, threshold, deviations, outliers, low, high: those of `ColumnsCode`.
+        kind: `levels` of `ColumnsCode`.
         computes_levels: whether levels are computed, or given.
         leaves_some_out: whether some values decide no level.
         deviates: whether standard deviations are needed.
@@ -57,12 +58,23 @@ class Encoding(NamedTuple):
         ranges = code.steps > 2 and not code.has_range and (computes_levels or code.levels != MIDDLES)
         deviates = ranges or (computes_levels and code.outliers > 0)
         leaves_some_out = computes_levels and (drawn or code.outliers > 0)
-        # The fields of a `ColumnsCode` in order, with the bits of a code after `steps`.
+        # Fields come in the order of `ColumnsCode`, with the bits of a code, which it computes, after `steps`.
         return cls(*code[:1], code.bits, *code[1:], computes_levels, leaves_some_out, deviates, settles)
 
 
 class Columns(NamedTuple):
-    """Columns and what is written for them, each a row of an array; `no_codes` is empty, of the dtype of codes."""
+    """Columns, what decides their codes, and what is written for them: a row, or a number, for each column.
+
+    Attributes:
+        gradients: (columns, rows).
+        residual: of the same dtype and shape; what the codes lose is written into it.
+        limits: (columns,): thresholds that are given.
+        counted: whether a value may decide levels, (columns or 1, rows); (1, 0): all may.
+        levels: float32, those in use: given or written.
+        means: (columns,), written.
+        words: uint32, the codes, written.
+        no_codes: empty, of the dtype of codes.
+    """
 
     gradients: Array
     residual: Array
@@ -98,7 +110,7 @@ class Room(NamedTuple):
     """Room for one column.
 
     Attributes:
-        values: V.
+        values: gradients plus residual.
         codes: uint8 or uint16, filled up with 0 to whole groups.
         decides: whether each value decides levels.
         lanes: sums of the values of each code, (codes, 64).

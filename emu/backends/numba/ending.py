@@ -40,7 +40,7 @@ class _Ended(Way[Given]):
         """Make a way of a module's loops.
 
         Args:
-            loops: module with `declines` and `contents`.
+            loops: a module: `declines` says which products it does not compute, `contents` computes the others.
             words: what to say after the planner's proof.
             is_partial: whether `contents` leaves some numbers to the ways that follow.
             divides: whether `contents` returns quotients too.
@@ -51,12 +51,12 @@ class _Ended(Way[Given]):
 
     @override
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        # "": the product is of another kind, and no reason is due.
         own = self.loops.declines(product, stage)
+        # "" says that the product is of another kind, and needs no reason; None that nothing is against the loops.
         if own == "":
             return own
         # A reason that holds for all compiled loops goes before the loops' own.
-        general = _declines(product, stage) or ("" if self.divides else _declines_quotient(product, stage))
+        general = _declines(product, stage) or (None if self.divides else _declines_quotient(product, stage))
         return general or own
 
     @override
@@ -122,26 +122,29 @@ class EndedSparse(_Ended[SparseProduct]):
         return strips.any_operand(np.isnan, product)
 
 
-def _declines(product: ProductCode, stage: StageCode) -> str:
-    """Return why no compiled loop writes what a unit holds; "" if one may."""
-    reason = declines_stage(stage)
+def _declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return why no compiled loop writes what a unit holds; None if nothing is against it."""
+    reason = declines_stage(stage) or None
     if reason or product.is_exact:
         return reason
     parts = (part for part in (product.mac.product, product.mac.accumulator) if part is not None)
     if any(part.format.is_float and not part.format.signed for part in parts):
         return "unsigned floats inside the unit have no compiled loop"
-    return infinite_sums.hides(product.mac)
+    return infinite_sums.hides(product.mac) or None
 
 
-def _declines_quotient(product: ProductCode, stage: StageCode) -> str:
-    """Return why a quotient rounded to odd might be written as another one than the exact quotient; "" if never."""
+def _declines_quotient(product: ProductCode, stage: StageCode) -> str | None:
+    """Return why the number written for a quotient that is rounded to odd first might not be that of the exact one.
+
+    None if it always is.
+    """
     # 2**span is a fixed format's modulus: larger quotients saturate, or wrap by `wide_sums.quotients`.
     span = stage.format.width_bits + stage.format.quantum
     undecided = not decides_in_float64(stage, span + (stage.overflow == k.WRAP))
     too_large = product.divisor.bit_length() > wide_sums.MAX_DIVISOR_BITS
     if product.divides_oddly and (too_large or undecided):
         return f"a quotient by {product.divisor} is not decided in float64"
-    return ""
+    return None
 
 
 def _written(contents: Contents, divisor: int, write: Write) -> Outcome:

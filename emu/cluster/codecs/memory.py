@@ -13,15 +13,15 @@ Array = NDArray[Any]
 
 @dataclass
 class Memory:
-    """The memory of a codec for one node's part of a stripe, or for its owner's sum.
+    """What a codec remembers of one node's part of a stripe, or at the stripe's owner of the sum.
 
     Attributes:
         residual: dtype of the gradients, (columns, rows): what the next mini-batch adds to its gradients.
         batches: mini-batches so far.
         means: dtype of the gradients, (columns,): means of the mini-batch before; None before the first.
         levels: float32, (columns, levels of a column): the levels in use, which may be smoothed; None before the first.
-        computed: levels of the latest mini-batches that computed some, before smoothing, the newest last; as many as
-            the codec's smoothing and lag still read.
+        computed: levels of the latest mini-batches that computed some, before smoothing, the newest last: as many as
+            the codec's lag and its window together; the lag and one without a window.
         older_means: means of the mini-batches before that of `means`, the newest last; as many as the codec's
             threshold still reads.
         waiting: residuals that later mini-batches add, the newest last; none if each adds that of the one before it.
@@ -54,7 +54,7 @@ class Memory:
         """Keep the residual of the mini-batch just encoded until `lag` mini-batches later."""
         if lag == 1:
             return
-        # a queue of lag - 1 residuals: the one that leaves it was appended `lag` mini-batches before its use
+        # lag - 1 residuals wait between two mini-batches: each is added `lag` mini-batches after its own
         self.waiting.append(self.residual)
         self.residual = self.waiting.pop(0) if len(self.waiting) == lag else np.zeros_like(self.residual)
 
