@@ -330,7 +330,7 @@ def vectors(
 @with_options(CheckOptions)
 def check(
     target: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of the vectors; with --op, the dump: there is no folder.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the vectors; with --op, the dump itself.")
     ],
     dump: Annotated[
         Path | None, typer.Argument(help="Results, in any format of --dump-format; without: dump.hex in the folder.")
