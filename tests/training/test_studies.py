@@ -428,8 +428,8 @@ def test_the_page_draws_every_seed_of_stored_runs(finished: Path, monkeypatch: p
     assert page.count('"machine":"8 fixed8"') == 3, "two seeds and their mean"
 
 
-def test_the_page_says_that_equal_differences_have_an_interval_without_width(finished: Path):
-    assert str(Difference.of([-0.0022] * 3)) == "-0.22 (-0.22 .. -0.22)"
+def test_equal_differences_are_no_statement_and_the_page_says_that_their_interval_has_no_width(finished: Path):
+    assert str(Difference.of([-0.0022] * 3)) == "-0.22 (no statement)"
     assert "no width where all differences are equal" in pages(finished / "out")[0]
 
 
