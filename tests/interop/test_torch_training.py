@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,28 +150,44 @@ def test_a_model_of_emus_layers_begins_as_a_run_does_and_ends_in_its_hash(tmp_pa
     assert et.sha256(model) == run.weights_sha256
 
 
-def test_an_optimiser_that_is_saved_and_loaded_goes_on_in_the_same_bits():
+#: A model, its optimiser and its loss.
+Training = tuple[Any, Any, Any]
+
+
+def network() -> Any:
+    return torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+
+
+def trained_on_fixed8(begin: Callable[[Any], Training], resume: Callable[[Training], Training] | None = None) -> str:
+    """Return the hash after six steps; `resume` takes what was trained up to the fourth, and returns what goes on."""
     x, y = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 3
+    torch.manual_seed(0)
+    training = begin(network())
+    for step in range(6):
+        if resume is not None and step == 3:
+            training = resume(training)
+        model, optimiser, loss = training
+        optimiser.zero_grad()
+        loss(model(x), y).backward()
+        optimiser.step()
+    return et.sha256(training[0])
 
-    def trained(stops: bool) -> str:
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+
+def test_an_optimiser_that_is_saved_and_loaded_goes_on_in_the_same_bits():
+    def begin(model: Any) -> Training:
         machine = et.place(model, "fixed8")
-        optimiser, loss = et.Adam(model), et.Loss(on=machine)
-        for step in range(6):
-            if stops and step == 3:
-                states = model.state_dict(), optimiser.state_dict()
-                model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
-                et.place(model, machine)
-                optimiser = et.Adam(model)
-                model.load_state_dict(states[0])
-                optimiser.load_state_dict(states[1])
-            optimiser.zero_grad()
-            loss(model(x), y).backward()
-            optimiser.step()
-        return et.sha256(model)
+        return model, et.Adam(model), et.Loss(on=machine)
 
-    assert trained(stops=True) == trained(stops=False)
+    def resume(training: Training) -> Training:
+        before, saved, loss = training
+        model = network()
+        et.place(model, before[0].machine)
+        optimiser = et.Adam(model)
+        model.load_state_dict(before.state_dict())
+        optimiser.load_state_dict(saved.state_dict())
+        return model, optimiser, loss
+
+    assert trained_on_fixed8(begin, resume) == trained_on_fixed8(begin)
 
 
 def test_schedulers_of_pytorch_change_the_rate():
@@ -324,31 +341,23 @@ def test_a_step_that_is_refused_moves_no_parameter():
 
 def test_a_run_that_goes_on_from_files_draws_the_same_random_bits():
     """The machine is a new one: its step comes from the optimiser's file."""
-    x, y = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 3
 
-    def trained(stops: bool) -> str:
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
+    def begin(model: Any) -> Training:
         machine = et.place(model, "fixed8")
-        optimiser, loss = et.SGD(model, lr=0.1), et.Loss(on=machine)
-        for step in range(6):
-            if stops and step == 3:
-                file = io.BytesIO()
-                torch.save([model.state_dict(), optimiser.state_dict()], file)
-                file.seek(0)
-                weights, saved = torch.load(file)
-                model = torch.nn.Sequential(et.Linear(6, 5), torch.nn.Tanh(), et.Linear(5, 3))
-                machine = et.place(model, "fixed8")
-                optimiser, loss = et.SGD(model, lr=0.1), et.Loss(on=machine)
-                model.load_state_dict(weights)
-                optimiser.load_state_dict(saved)
-                assert saved["machine_step"] == machine.step == 3
-            optimiser.zero_grad()
-            loss(model(x), y).backward()
-            optimiser.step()
-        return et.sha256(model)
+        return model, et.SGD(model, lr=0.1), et.Loss(on=machine)
 
-    assert trained(stops=True) == trained(stops=False)
+    def resume(training: Training) -> Training:
+        file = io.BytesIO()
+        torch.save([part.state_dict() for part in training[:2]], file)
+        file.seek(0)
+        weights, saved = torch.load(file)
+        model, optimiser, loss = begin(network())
+        model.load_state_dict(weights)
+        optimiser.load_state_dict(saved)
+        assert saved["machine_step"] == model[0].machine.step == 3
+        return model, optimiser, loss
+
+    assert trained_on_fixed8(begin, resume) == trained_on_fixed8(begin)
 
 
 def test_states_that_were_saved_without_the_machines_step_leave_it_as_it_is():
