@@ -14,7 +14,7 @@ import emu
 from emu import Mac, engine
 from emu.backends.gathered import Gathered
 from emu.backends.interface import encode_mac
-from emu.backends.numba import integers
+from emu.backends.numba import integers, raw_products
 from emu.backends.numba.vector.choosing import MAX_BINS
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
 from emu.backends.numba.ways import in_tiles
@@ -428,7 +428,8 @@ def test_a_saturating_accumulator_is_said_to_be_spared_where_the_backend_spares_
 @pytest.mark.parametrize("group", [1, 999])
 def test_groups_of_any_size_reach_the_output_stage(group: int, bins: int | None, monkeypatch: pytest.MonkeyPatch):
     """Loops hand groups of sums to the stage's vector code; registers beyond it make them hand every group back."""
-    monkeypatch.setattr(integers, "GROUP_RESULTS", group)
+    for module in (integers, raw_products):
+        monkeypatch.setattr(module, "GROUP_RESULTS", group)
     positions = {} if bins is None else {"lowest": -8, "bins": bins}
     for fmt in ("fix8f4", "fix16f8"):
         names = {"a_format": fmt, "b_format": fmt, "out_format": "fix16f8", "rounding": "stochastic", "seed": 3}

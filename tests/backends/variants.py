@@ -1,6 +1,6 @@
 """Ways in which the compiled kernels can run here: vector code or plain loops, and how work is shared among threads.
 
-alone           one thread; small arrays are written without questions (`emu.engine.small`)
+alone           one thread; small arrays are written without questions (`emu.engine.small`), small products in kept room
 two threads     every piece of work split, however small, among two threads
 last first      split likewise, but the second part is done before the first: neither may need the other
 generic         plain loops (`EMU_CPU=generic`), last first
@@ -22,7 +22,7 @@ import pytest
 
 import emu
 import emu.backends.numba
-from emu.backends.numba import compiling, integers, machine, scaled, stage
+from emu.backends.numba import compiling, integers, machine, scaled, small_products, stage
 from emu.backends.numba.vector import choosing
 from emu.backends.numba.ways import blocks_in_tiles, in_tiles
 from emu.backends.product import choose
@@ -90,6 +90,7 @@ def _forget_choices() -> None:
     ):
         cached.cache_clear()
     small._WRITES.clear()
+    small_products._PRODUCTS.clear()
 
 
 @contextmanager
@@ -103,7 +104,8 @@ def running(name: str) -> Generator[None, None, None]:
             for module in _sharing_modules():
                 patch.setattr(module, "over_ranges", lambda work, size, align, _=1: share(work, size, align, 1))
             patch.setattr(integers, "GRAIN_MACS", 1)
-            patch.setattr(small, "MOST_ELEMENTS", 0)  # small arrays are written by one thread
+            for module in (small, small_products):  # one thread writes small arrays and products
+                patch.setattr(module, "MOST_ELEMENTS", 0)
             patch.setattr(stage, "MOST_AT_ONCE", 0)
         if variant.in_turn:
             patch.setattr(compiling, "_pool", _InTurn)

@@ -345,6 +345,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/vector/paired_products.py": OwnTests(_PAIRED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/pairing.py": OwnTests(_PAIRED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/small.py": OwnTests(_SMALL_WRITES, kernels=(NATIVE,)),
+    "emu/backends/numba/small_products.py": OwnTests(("tests/backends/test_small_products.py",), kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposed_products.py": OwnTests(_TRANSPOSED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposing.py": OwnTests((*_BATCHED_PRODUCTS, *_PAIRED_PRODUCTS), kernels=(NATIVE,)),
     "emu/backends/numba/vector/block_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),

@@ -2,8 +2,9 @@
 
 The planner has proved that no sum leaves 2**53, so any order gives the same integers:
 
-    carriers -> raws      int8 if both operands have at most 8 bits, else int16
+    carriers -> raws      `raw_products`
     one matrix            its right operand's panels are packed once; threads share rows, or k if rows are few
+    small matrices        one thread, in room that is kept (`small_products`)
     many matrices         threads share the batch
     a single column       exact float64 adds of elements that are not moved (`single_column`)
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,39 +23,37 @@ from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered, as_gathered
-from emu.backends.interface import FormatCode, Outcome, Write, carrier_of
+from emu.backends.interface import Outcome, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba import single_column
-from emu.backends.numba.compiling import BLOCK, only_read, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products, has_pair_products
+from emu.backends.numba.raw_products import (
+    BYTE,
+    GRAIN_MACS,
+    GROUP_RESULTS,
+    NO_ADDEND,
+    WORD_BITS,
+    RawProduct,
+    grain_of,
+)
+from emu.backends.numba.small_products import write_small_product
 from emu.backends.numba.stage import Writer, run_stage
 from emu.backends.numba.vector import batched_products, gathered_pairs, packing, paired_products
 from emu.backends.numba.vector import integer_products as loops
-from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS, TILE_ROWS
 from emu.backends.numba.vector.writing import Sink
 from emu.backends.product import Formats
 
 Array = NDArray[Any]
-#: Multiply-adds, results written, elements moved below which a second thread is not worth waking.
-GRAIN_MACS, GRAIN_RESULTS, GRAIN_ELEMENTS = 1 << 25, 1 << 17, 1 << 20
-#: Results that pass the output stage together, and bytes of their packed rows: both stay in the second-level cache.
-GROUP_RESULTS, GROUP_BYTES = 1 << 14, 1 << 18
+#: Elements moved below which a second thread is not worth waking.
+GRAIN_ELEMENTS = 1 << 20
 #: Most multiply-adds of sums over pairs, those whose sums are dropped too, per multiply-add of the product.
 MOST_IN_VAIN = 1.6
-#: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
-FEWEST_INSTRUCTIONS = bounded(12, 1, loops.INT32_MAX // 2, "a sum of 32 bits takes at least one instruction")
-#: Bits of the narrower of the two kinds of raws; bits of the wider one beside its sign.
-BYTE = 8
-WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
-#: The value 1 has 2**-quantum raws; from this exponent on, float32 does not hold that number.
-FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
 #: Binary points nearer to 0 than this leave sums of up to 24 bits among the normal float32 numbers.
 FLOAT32_CENTRAL = bounded(50, 1, 51, "a last place, and a sum of 24 bits, lie within the exponents -126 to 127")
 #: Integers up to 2**24 are exact in float32.
 FLOAT32_INTEGERS = bounded(1 << 24, 1, 1 << 24, "float32 holds each integer up to it")
-#: Largest 8-bit left operand after `loops.OFFSET` was added.
-LARGEST_BYTE = bounded(255, 127 + loops.OFFSET, 255, "the instruction takes it unsigned")
-_NO_ADDEND = np.zeros((1, 1, 1))
 
 
 def applies(formats: Formats) -> bool:
@@ -79,11 +77,14 @@ def write_products(
         formats: formats of the three.
         write: output stage, random bits, register.
     """
+    outcome = write_small_product(a, b, addend, formats, write)
+    if outcome is not None:
+        return outcome
     left, right = as_gathered(a), as_gathered(b)
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
     # One column would leave 31 of a panel's 32 columns empty.
     if single_column.applies(left, right):
-        third = _NO_ADDEND if addend is None else addend.astype(np.float64)
+        third = NO_ADDEND if addend is None else addend.astype(np.float64)
         return run_stage("quantize", (single_column.sums(left, right, third).reshape(shape),), write)
     values = empty(shape, carrier_of(write.stage.format))
     # Patches, which need no copy: many matrices first, then one.
@@ -97,7 +98,7 @@ def write_products(
             _write_sums(writer, sums)
             return writer.outcome()
     writer = Writer("quantize", (np.dtype(np.float64),), values, write)
-    _compute(_Product.of(left, right, addend, formats), writer)
+    _compute(RawProduct.of(left, right, addend, formats), writer)
     return writer.outcome()
 
 
@@ -174,8 +175,9 @@ def _gathered_sums(left: Gathered, right: Gathered, addend: Array | None, format
     return sums if sums is None or addend is None else sums + addend.astype(np.float64)
 
 
-def _compute(product: _Product, writer: Writer | _Copier) -> None:
-    if not product.batches * product.rows * product.columns:
+def _compute(product: RawProduct, writer: Writer | _Copier) -> None:
+    sizes = product.sizes
+    if not product.batches * sizes.rows * sizes.columns:
         return
     if product.batches > 1:
         _write_batches(product, writer)
@@ -197,8 +199,9 @@ def exact_sums(
             more.
     """
     left, right = as_gathered(a), as_gathered(b)
-    product = _Product.of(left, right, addend, formats, magnitudes=magnitudes)
-    sums = empty((product.batches, product.rows, product.columns), np.dtype(np.float64))
+    product = RawProduct.of(left, right, addend, formats, magnitudes=magnitudes)
+    sizes = product.sizes
+    sums = empty((product.batches, sizes.rows, sizes.columns), np.dtype(np.float64))
     _compute(product, _Copier(sums))
     return sums
 
@@ -218,121 +221,6 @@ class _Copier:
         self._sums[start:stop] = operands[0][start - origin : stop - origin]
 
 
-@dataclass(eq=False)  # not frozen, which takes four times as long to make
-class _Product:
-    """A product of integer matrices, ready for the loops.
-
-    Attributes:
-        left: raws, B x M x K.
-        right: raws, B x K x N.
-        addend: float64 values.
-        batches: B.
-        bits: of raws, 8 or 16.
-        split: 1 if left raws of 16 bits are multiplied as two bytes.
-        instructions: how many may be added to 32-bit sums.
-        lsb: the value of 1 in the sums.
-    """
-
-    left: Gathered
-    right: Gathered
-    addend: Array
-    batches: int
-    bits: int
-    split: int
-    instructions: int
-    lsb: float
-
-    @property
-    def rows(self) -> int:
-        return self.left.rows.size
-
-    @property
-    def columns(self) -> int:
-        return self.right.columns.size
-
-    @property
-    def depth(self) -> int:
-        return self.left.columns.size
-
-    @property
-    def panels(self) -> int:
-        return -(-self.columns // PANEL_COLUMNS)
-
-    @property
-    def item(self) -> type[Any]:
-        return np.int8 if self.bits == BYTE else np.int16
-
-    @property
-    def group(self) -> int:
-        """Rows that are packed and finished together, a multiple of 16: results are written from multiples of 16."""
-        row_bytes = min(self.depth, loops.CHUNK_DEPTH) * np.dtype(self.item).itemsize * (1 + self.split)
-        # Both limits: results of a group, and its packed rows (twice as many bytes if split).
-        fitting = min(GROUP_RESULTS // max(self.columns, 1), GROUP_BYTES // max(row_bytes, 1))
-        return max(min(fitting, self.rows) // 16, 1) * 16
-
-    def room_for_rows(self, rows: int) -> Array:
-        """Return room for that many packed rows."""
-        plane = packing.room_of_rows(rows, min(self.depth, loops.CHUNK_DEPTH))
-        return empty((2 * plane,), np.uint8 if self.bits == BYTE else np.int16)
-
-    def room_for_panels(self) -> Array:
-        """Return room for the packed right operand, (panels, depth * 32), and for a vector that begins at its end."""
-        neighbours = NEIGHBOURS[self.bits]
-        shape = (self.panels, -(-self.depth // neighbours) * neighbours * PANEL_COLUMNS)
-        size = shape[0] * shape[1]
-        return empty((size + WORD_BYTES * packing.SLACK,), self.item)[:size].reshape(shape)
-
-    def room_for_tiles(self, rows: int, depth: int) -> Array:
-        """Return room for the sums of that many rows: one tile if each tile is finished before the next."""
-        tiles = -(-rows // TILE_ROWS) * self.panels if depth > loops.CHUNK_DEPTH else 1
-        return empty((tiles * loops.TILE_SUMS,), np.int64)
-
-    @classmethod
-    def of(
-        cls,
-        left: Gathered,
-        right: Gathered,
-        addend: Array | None,
-        formats: Formats,
-        *,
-        magnitudes: bool = False,
-    ) -> _Product:
-        narrow = not magnitudes and all(f.signed and f.width_bits <= BYTE for f in formats[:2])
-        # AVX2 multiplies no bytes, and int8 does not hold the magnitude of -2**7.
-        bits = BYTE if narrow and has_dot_products() else 2 * BYTE
-        left, largest_left = _raws(left, formats[0], bits, magnitudes=magnitudes)
-        right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
-        split, instructions = _instructions(bits, max(largest_left, 1), max(largest_right, 1))
-        lsb = math.ldexp(1.0, formats[0].quantum + formats[1].quantum)
-        third = _NO_ADDEND
-        if addend is not None:
-            third = np.ascontiguousarray(np.abs(addend) if magnitudes else addend, np.float64)
-        return cls(left, right, third, max(left.batches, right.batches), bits, split, instructions, lsb)
-
-
-def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple[Gathered, int]:
-    """Return the same matrices of raws, or of their magnitudes, and a bound on the magnitudes."""
-    # Raws of at most 16 bits are exact in float32; only their scale may be beyond it.
-    data = only_read(x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64))
-    kind = np.dtype(np.int8 if bits == BYTE else np.int16)
-    raws, largest = packing.raws_of(data, math.ldexp(1.0, -fmt.quantum), kind, packing.SLACK)
-    if magnitudes:  # ~x is -x - 1: of -2**15, whose negative int16 does not hold, it is 2**15 - 1
-        np.maximum(raws, np.maximum(-raws, ~raws), out=raws)
-    return Gathered(raws, x.batches, x.step, x.rows, x.columns), largest
-
-
-def _instructions(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:
-    """Return whether to split left elements into bytes, and how many instructions may be added to 32-bit sums."""
-    # An instruction adds 2 or 4 products to a lane. Bytes of a split element are at most 128 in magnitude, the high one
-    # of 2**15 - 1 = 256 * 128 - 1 too.
-    if bits == BYTE:
-        return 0, loops.INT32_MAX // (NEIGHBOURS[8] * LARGEST_BYTE * largest_right)
-    whole = loops.INT32_MAX // (NEIGHBOURS[16] * largest_left * largest_right)
-    if whole >= FEWEST_INSTRUCTIONS:
-        return 0, whole
-    return 1, loops.INT32_MAX // (NEIGHBOURS[16] * loops.OFFSET * largest_right)
-
-
 def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
     return x.data, x.batch_stride, x.rows, x.columns
 
@@ -341,13 +229,13 @@ def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
 _Pairs = tuple[Array, Array, Array, Array, int]
 
 
-def _pairs(product: _Product) -> tuple[_Pairs, Array] | None:
+def _pairs(product: RawProduct) -> tuple[_Pairs, Array] | None:
     """Return pairs and segments by which one left matrix meets patches, two elements at a time; None of other operands.
 
     Sums for positions between the columns are computed and dropped.
     """
     # The left matrix is packed once: it must be the same for all patches.
-    if product.left.batch_stride or product.bits == BYTE:
+    if product.left.batch_stride or product.sizes.bits == BYTE:
         return None
     return _pairs_of(product.right.rows.tobytes(), product.right.columns.tobytes())
 
@@ -401,9 +289,10 @@ def _segments_of(offsets: Array) -> Array:
     return np.stack([starts // PANEL_COLUMNS, starts % PANEL_COLUMNS, columns, lengths], axis=1)
 
 
-def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
+def _write_batches(product: RawProduct, writer: Writer | _Copier) -> None:
     """Share the batch among threads; each packs and multiplies its matrices, a group at a time."""
-    results = product.rows * product.columns
+    sizes = product.sizes
+    results = sizes.rows * sizes.columns
     group = max(GROUP_RESULTS // max(results, 1), 1)
     group = -(-group // 16) * 16 if results % 16 else group  # the stage writes from multiples of 16
     left, right = _side(product.left), _side(product.right)
@@ -413,7 +302,7 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
     def work(thread: int, start: int, stop: int) -> None:
         sums = empty((min(group, max(stop - start, 0)) * results,), np.float64)
         sink = writer.sink(thread)
-        rooms = None if pairs is not None else (product.room_for_rows(product.group), product.room_for_panels())
+        rooms = None if pairs is not None else (sizes.room_for_rows(product.group), sizes.room_for_panels())
         first = start
         while first < stop:
             if rooms is None:
@@ -424,7 +313,7 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
             first = _finish_group(writer, thread, sums, at, first, stop, group, results)
 
     align = 16 if results % 16 else 1
-    over_ranges(work, product.batches, align, _grain(results, product.depth))
+    over_ranges(work, product.batches, align, grain_of(results, sizes.depth))
 
 
 def _finish_group(
@@ -458,68 +347,66 @@ def _finish_group(
     return end
 
 
-def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
+def _write_rows(product: RawProduct, writer: Writer | _Copier) -> None:
     """Pack the right operand once; share the rows among threads, or k if rows are few."""
-    panels = product.room_for_panels()
-    macs = product.rows * product.columns * product.depth
+    sizes = product.sizes
+    panels = sizes.room_for_panels()
+    macs = sizes.rows * sizes.columns * sizes.depth
     # Rows are shared if each thread gets four blocks of them, or if there is too little work to share k.
-    blocks = -(-product.rows // TILE_ROWS)
+    blocks = -(-sizes.rows // TILE_ROWS)
     if blocks >= 4 * thread_count() or macs < thread_count() * GRAIN_MACS:
         _share_rows(product, writer, panels)
     else:
         _share_depth(product, writer, panels)
 
 
-def _grain(results: int, depth: int) -> int:
-    """Return how many parts, each of so many results that are sums of `depth` products, are worth a second thread."""
-    return max(1, int(1 / (results * depth / GRAIN_MACS + (results + 1) / GRAIN_RESULTS)))
-
-
-def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
-    corrections = np.zeros(product.panels * PANEL_COLUMNS, np.int64)
+def _share_rows(product: RawProduct, writer: Writer | _Copier, panels: Array) -> None:
+    sizes = product.sizes
+    corrections = np.zeros(sizes.panels * PANEL_COLUMNS, np.int64)
     left, right = _side(product.left), _side(product.right)
 
     def pack(thread: int, first: int, last: int) -> None:
-        packing.pack_panels(right, 0, panels, first, last, 0, product.depth, corrections)
+        packing.pack_panels(right, 0, panels, first, last, 0, sizes.depth, corrections)
 
-    over_ranges(pack, product.panels, 1, max(1, GRAIN_ELEMENTS // max(product.depth * PANEL_COLUMNS, 1)))
+    over_ranges(pack, sizes.panels, 1, max(1, GRAIN_ELEMENTS // max(sizes.depth * PANEL_COLUMNS, 1)))
     # Left bytes are packed OFFSET too large: each sum is too large by OFFSET times the sum of its right column.
-    ending = (corrections * loops.OFFSET, product.lsb, product.addend, product.columns)
+    ending = (corrections * loops.OFFSET, product.lsb, product.addend, sizes.columns)
     group = product.group
 
     def work(thread: int, start: int, stop: int) -> None:
         rows = min(group, max(stop - start, 0))
-        packed, tiles = product.room_for_rows(rows), product.room_for_tiles(rows, product.depth)
-        out = empty((rows * product.columns,), np.float64)
+        packed, tiles = sizes.room_for_rows(rows), sizes.room_for_tiles(rows)
+        out = empty((rows * sizes.columns,), np.float64)
         sink = writer.sink(thread)
-        rest = (product.depth, panels, product.split, product.instructions, packed, tiles, ending, out, sink)
+        rest = (sizes.depth, panels, product.split, product.instructions, packed, tiles, ending, out, sink)
         first = start
         while first < stop:
             at = loops.write_row_groups(left, first, stop, group, *rest)
-            first = _finish_group(writer, thread, out, at, first, stop, group, product.columns)
+            first = _finish_group(writer, thread, out, at, first, stop, group, sizes.columns)
 
-    over_ranges(work, product.rows, 16, _grain(product.columns, product.depth))
+    over_ranges(work, sizes.rows, 16, grain_of(sizes.columns, sizes.depth))
 
 
-def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
+def _share_depth(product: RawProduct, writer: Writer | _Copier, panels: Array) -> None:
     """Let each thread pack and multiply a part of k; integers add up to the same in any order."""
+    sizes = product.sizes
     left, right = _side(product.left), _side(product.right)
     # Sums of all results for each thread, as each adds up another part of k.
-    size = -(-product.rows // TILE_ROWS) * product.panels * loops.TILE_SUMS
+    size = -(-sizes.rows // TILE_ROWS) * sizes.panels * loops.TILE_SUMS
     tiles = empty((thread_count() + 1, size), np.int64)
     tiles[...] = 0
-    corrections = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
+    corrections = np.zeros((thread_count() + 1, sizes.panels * PANEL_COLUMNS), np.int64)
     # `add_products` finishes nothing here: what it would finish with is not read.
-    unused = (corrections[0], product.lsb, product.addend, product.columns)
-    out = empty((product.rows * product.columns,), np.float64)
+    unused = (corrections[0], product.lsb, product.addend, sizes.columns)
+    out = empty((sizes.rows * sizes.columns,), np.float64)
 
     def work(thread: int, start: int, stop: int) -> None:
-        packing.pack_panels(right, 0, panels, 0, product.panels, start, stop, corrections[thread])
-        scales = (panels, product.split, product.instructions, product.room_for_rows(product.rows))
-        loops.add_products(left, 0, 0, product.rows, start, stop, *scales, tiles[thread], 0, unused, out)
+        packing.pack_panels(right, 0, panels, 0, sizes.panels, start, stop, corrections[thread])
+        scales = (panels, product.split, product.instructions, sizes.room_for_rows(sizes.rows))
+        loops.add_products(left, 0, 0, sizes.rows, start, stop, *scales, tiles[thread], 0, unused, out)
 
-    macs_per_k = max(product.rows * product.columns, 1)
-    over_ranges(work, product.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // macs_per_k))
-    ending = (corrections.sum(axis=0) * loops.OFFSET, product.lsb, product.addend, product.columns)
-    loops.finish_rows(tiles.sum(axis=0), 0, 0, product.rows, ending, out)
-    writer.write(0, (out,), 0, product.rows * product.columns, 0)
+    macs_per_k = max(sizes.rows * sizes.columns, 1)
+    over_ranges(work, sizes.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // macs_per_k))
+    ending = (corrections.sum(axis=0) * loops.OFFSET, product.lsb, product.addend, sizes.columns)
+    loops.finish_rows(tiles.sum(axis=0), 0, 0, sizes.rows, ending, out)
+    writer.write(0, (out,), 0, sizes.rows * sizes.columns, 0)

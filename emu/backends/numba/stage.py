@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from emu.backends.numba.vector.writing import (
     Sink,
     chunk_code,
     loop_numbers,
+    range_entry,
     report_size,
     write_range,
 )
@@ -178,6 +179,25 @@ class StageWriter:
         self._blank = np.zeros(self.report_size, np.int64)
         self._blank[TOP_INDEX] = NO_EXPONENT
 
+    def begun(self, shape: tuple[int, ...], random: RandomCode) -> Begun:
+        """Return a new result and its report, for one thread to write by vector code; there must be some.
+
+        Args:
+            shape: of the result.
+            random: address of random bits.
+        """
+        parameters, address = self.parameters, self._address
+        if self._draws:
+            parameters = addressed(parameters, random)
+            address = address_of(parameters)
+        return Begun(empty(shape, self._target), self._blank.copy(), parameters, address)
+
+    def outcome(self, begun: Begun) -> Outcome:
+        """Return what was written and counted."""
+        report = begun.report
+        counted = report[COUNTS_INDEX:] if self._counts else None
+        return Outcome(begun.values, report[:TOP_INDEX], counted, int(report[TOP_INDEX]))
+
     def write_small(self, operands: Sequence[Array], shape: tuple[int, ...], random: RandomCode) -> Outcome | None:
         """Write a small result by vector code, on the caller's thread, in a quarter of the time of a `Writer`.
 
@@ -188,12 +208,7 @@ class StageWriter:
             shape: of the result; not empty.
             random: address of random bits.
         """
-        count = math.prod(shape)
-        values, report = empty(shape, self._target), self._blank.copy()
-        parameters, address = self.parameters, self._address
-        if self._draws:
-            parameters = addressed(parameters, random)
-            address = address_of(parameters)
+        count, begun = math.prod(shape), self.begun(shape, random)
         # A number that stands for all: its bytes are a key that a cache can hash.
         sources = [x if x.size == count else _chunk_of(x.tobytes(), x.dtype) for x in operands]
         starts = [address_of(x) for x in sources]  # which live as long as their addresses are used
@@ -201,10 +216,30 @@ class StageWriter:
         unread = MOST_OPERANDS - len(sources)  # the first operand stands for those that are missing: it is not read
         starts += starts[:1] * unread
         steps += steps[:1] * unread
-        if write_range(*starts, *steps, address_of(values), 0, count, 0, address, address_of(report)) < count:
-            return None
-        counted = report[COUNTS_INDEX:] if self._counts else None
-        return Outcome(values, report[:TOP_INDEX], counted, int(report[TOP_INDEX]))
+        values, report, _, address = begun
+        wrote = write_range(*starts, *steps, address_of(values), 0, count, 0, address, address_of(report))
+        return self.outcome(begun) if wrote == count else None
+
+
+class Begun(NamedTuple):
+    """A small result that vector code writes.
+
+    Attributes:
+        values: the result.
+        report: one thread's: flags, the largest exponent, counts.
+        parameters: the numbers of the stage and of the loop, kept as long as their address is used.
+        address: of the parameters.
+    """
+
+    values: Array
+    report: NDArray[np.int64]
+    parameters: NDArray[np.int64]
+    address: int
+
+    def sink(self) -> Sink:
+        """Return where a compiled loop delivers results; valid while this object lives."""
+        values = self.values
+        return Sink(range_entry(), address_of(values), values.itemsize, 0, self.address, address_of(self.report))
 
 
 @lru_cache(maxsize=256)
