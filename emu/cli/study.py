@@ -115,19 +115,15 @@ class _Remainder:
             # A process without a run would only cost its start.
             workers = min(workers or processors(), len(self.left))
         bar = RunsBar("runs", len(self.cases), self.home.path / ATTEMPTS)
-        try:
-            with Runs(open_engine(on, workers)) as runs, bar:
-                for case in self.left.values():
-                    runs.submit(self.sending.job(case))
-                while runs.running():
-                    for run in runs.ended():
-                        # Taken out of `left`: what remains are runs that have not ended.
-                        bar.say(self._settle(self.left.pop(run.key), run.failure))
-                    bar.update(self.settled, held_in(self.home.path / CLAIMS))
-            self._tidy()
-        finally:
-            # also after Ctrl-C or an error: the runs that have ended are in the cache
-            self.sending.close()
+        with self.sending, Runs(open_engine(on, workers)) as runs, bar:
+            for case in self.left.values():
+                runs.submit(self.sending.job(case))
+            while runs.running():
+                for run in runs.ended():
+                    # Taken out of `left`: what remains are runs that have not ended.
+                    bar.say(self._settle(self.left.pop(run.key), run.failure))
+                bar.update(self.settled, held_in(self.home.path / CLAIMS))
+        self._tidy()
 
     def _settle(self, case: Case, failure: str | None) -> str:
         """Record how a run ended; return a line about it."""

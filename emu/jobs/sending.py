@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from emu.errors import ConfigError
 from emu.jobs.cache import RunCache, cache_path, most_bytes
@@ -63,8 +63,14 @@ class Sending:
             f"no finished run is in {folder}; workers must see this folder, or use --store"
         )
 
-    def close(self) -> None:
-        """Drop the runs of the cache that were used least recently, if it is too large."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop the runs of the cache that were used least recently, if it is too large.
+
+        Also after Ctrl-C or an error: the runs that have ended are in the cache.
+        """
         if self.cache:
             # at the end, so that no run is dropped between its training and its use
             RunCache(cache_path()).trim(self._most_bytes)

@@ -48,6 +48,11 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 EPS = 1e-7
 
 
+def globs_of(layers: str | Sequence[str]) -> tuple[str, ...]:
+    """Return globs of layers; one text is one glob."""
+    return (layers,) if isinstance(layers, str) else tuple(layers)
+
+
 class Muon(Optimiser):
     """Momentum made orthogonal for matrices, Adam for all other parameters and for the layers that are named.
 
@@ -83,7 +88,7 @@ class Muon(Optimiser):
         self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
         self.iterations = as_integer("iterations", iterations, 1)
         # a text is a sequence of letters
-        self.adam_layers = (adam_layers,) if isinstance(adam_layers, str) else tuple(adam_layers)
+        self.adam_layers = globs_of(adam_layers)
         self.adam_learning_rate = adam_learning_rate
         self.adam = Adam() if adam is None else adam
 

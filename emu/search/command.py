@@ -136,13 +136,9 @@ def _run_trials(
         ended = _ended(ledger)
         bar.say(f"{ended}/{search.trials}  {line}")
 
-    try:
-        with Runs(open_engine(options.on, options.workers)) as runs, bar:
-            drive = Drive(space, metrics, ledger, sending, snapshot, say)
-            drive.run(runs, lambda: bar.update(ended, sorted(runs.running()), drive.doing(runs)))
-    finally:
-        # also after Ctrl-C or an error: the runs that have ended are in the cache
-        sending.close()
+    with sending, Runs(open_engine(options.on, options.workers)) as runs, bar:
+        drive = Drive(space, metrics, ledger, sending, snapshot, say)
+        drive.run(runs, lambda: bar.update(ended, sorted(runs.running()), drive.doing(runs)))
 
 
 def _ended(ledger: Ledger) -> int:

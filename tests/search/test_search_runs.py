@@ -79,7 +79,7 @@ def test_a_search_that_is_interrupted_trims_the_cache_of_runs_as_well(
         raise end("no engine")
 
     monkeypatch.setattr(command, "open_engine", ended)
-    monkeypatch.setattr(Sending, "close", lambda sending: closed.append(sending))
+    monkeypatch.setattr(Sending, "__exit__", lambda sending, *_: closed.append(sending))
     with pytest.raises((Interrupted, end)):
         run_search(written(tmp_path), tmp_path / "out", NO_CACHE)
     assert len(closed) == 1

@@ -430,7 +430,7 @@ def test_the_page_draws_every_seed_of_stored_runs(finished: Path, monkeypatch: p
 
 def test_equal_differences_are_no_statement_and_the_page_says_that_their_interval_has_no_width(finished: Path):
     assert str(Difference.of([-0.0022] * 3)) == "-0.22 (no statement)"
-    assert "no width where all differences are equal" in pages(finished / "out")[0]
+    assert "Where all differences are equal" in pages(finished / "out")[0]
 
 
 def test_all_grids_train_a_seed_before_the_next_one(tmp_path: Path):

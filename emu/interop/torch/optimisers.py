@@ -23,6 +23,7 @@ from emu.interop.torch.modules import layers_of
 from emu.interop.torch.package import load_torch
 from emu.interop.torch.tensors import hosted, numbers_of, tensor_of
 from emu.optim import ParameterState, clip_by_norm
+from emu.optim.muon import globs_of
 
 torch = load_torch()
 _COUNT = "step"
@@ -348,7 +349,7 @@ class Muon(Optimiser):
         """
         settings = {
             "lr": lr, "first_lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations,
-            "adam_layers": _globs(adam_layers), "adam_lr": adam_lr,
+            "adam_layers": globs_of(adam_layers), "adam_lr": adam_lr,
         }  # fmt: skip
         super().__init__(parameters, settings, on, clip_norm)
 
@@ -367,12 +368,8 @@ class Muon(Optimiser):
     @override
     def _rule(self, group: Mapping[str, Any]) -> optim.Optimiser:
         first, momentum, decay = (float(group[name]) for name in ("first_lr", "momentum", "weight_decay"))
-        globs = _globs(group["adam_layers"])
-        return optim.Muon(first, momentum, decay, group["iterations"], globs, float(group["adam_lr"]))
-
-
-def _globs(layers: str | Sequence[str]) -> tuple[str, ...]:
-    return (layers,) if isinstance(layers, str) else tuple(layers)
+        layers, adam_lr = group["adam_layers"], float(group["adam_lr"])
+        return optim.Muon(first, momentum, decay, group["iterations"], layers, adam_lr)
 
 
 # ---- the machine ------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from emu.training.study import Study
 
 FILE_NAME = "report.html"
 _OF_SEEDS = (
-    "95% intervals of Student's t, which have no width where all differences are equal. An interval that reaches "
-    "beyond what is possible is no statement."
+    "95% intervals of Student's t. Where all differences are equal, or an interval reaches beyond what is possible, "
+    "there is no statement."
 )
 _OF_ONE_SEED = (
     "each is the difference of a single seed, which has no interval: another seed may give another one. Name two or "
