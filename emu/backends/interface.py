@@ -149,6 +149,11 @@ class RandomCode(NamedTuple):
     recorded: Array | None
     elements: NDArray[np.int64] | None = None
 
+    def at_step(self, step: int) -> RandomCode:
+        """Return the same numbers of Philox for the results of a training step."""
+        # the step is a 32-bit word of Philox's counter
+        return RandomCode(self.seed, self.stream, step % 2**32, self.draw, None)
+
 
 class Write(NamedTuple):
     """How exact results are written.

@@ -184,9 +184,7 @@ class UnitDescription(NamedTuple):
         assert address is not None
         if address.step == step:
             return self
-        # the step is a 32-bit word of Philox's counter
-        moved = RandomCode(address.seed, address.stream, step % 2**32, address.draw, None)
-        drawn = (self.source, moved, self.register, self.flags)
+        drawn = (self.source, address.at_step(step), self.register, self.flags)
         return UnitDescription(self.stage, self.code, self.mac, *drawn, self.backend, self.kernels, self.records)
 
     def writing(self, stage: OutputStage, flags: Flags | None = None) -> UnitDescription:

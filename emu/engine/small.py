@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import NO_QUANTUM, Outcome, RegisterCode, StageCode
 from emu.backends.kernels import Kernels, SmallOperation, SmallWrite
+from emu.datapath import Flags, StatisticsRegister
+from emu.engine.delivery import deliver
 from emu.engine.description import UnitDescription
 from emu.engine.exact_register import exact_register
 from emu.engine.operands import FLOATS, codes_of
-from emu.formats import Format
+from emu.formats import Format, Value
 
 Array = NDArray[Any]
 #: Larger arrays may be worth a second thread, which `small_write` does not wake.
@@ -93,6 +95,81 @@ def _spread(x: Array, shape: tuple[int, ...]) -> Array | None:
     except ValueError:  # the shapes do not fit, which the usual way says in the words of the operation
         return None
     return repeated
+
+
+class Repeated:
+    """An elementwise operation that is repeated with other numbers of the same kinds: only the kinds are asked again.
+
+    Training repeats each of its operations in every step. To make the unit of the next step, and to find what writes,
+    takes longer than the arithmetic on a bias.
+    """
+
+    __slots__ = ("_dtypes", "_formats", "_positions", "_unit", "_write")
+
+    def __init__(self, unit: UnitDescription, operands: Sequence[Value], write: SmallWrite) -> None:
+        """Keep what writes an operation; see `of`."""
+        self._unit, self._write, register = unit, write, unit.register
+        self._formats, self._dtypes = [x.format for x in operands], [x.array.dtype for x in operands]
+        self._positions = None if register is None else (register.lowest, register.bins)
+
+    @classmethod
+    def of(cls, unit: UnitDescription, operation: str, operands: Sequence[Value]) -> Repeated | None:
+        """Return the operation of a unit on values like these; None if it must take the usual way.
+
+        Args:
+            unit: who writes; Philox draws its bits.
+            operation: "quantize", or an elementwise operation.
+            operands: values.
+        """
+        register = unit.register
+        lowest, bins = (None, None) if register is None else (register.lowest, register.bins)
+        # positions that are open are fixed by the usual way
+        if unit.address is None or (register is not None and (lowest is None or bins is None)):
+            return None
+        # not of a device, nor of a scaled format
+        if not all(type(x) is Value and type(x.array) is np.ndarray for x in operands):
+            return None
+        # floats are rounded as the numbers that they are, whatever their format
+        formats = tuple([None if operation == "quantize" else x.format for x in operands])
+        sources = tuple([x.array.dtype for x in operands])
+        write = _write_of(unit.kernels, operation, sources, formats, unit.code, lowest, bins)
+        return None if write is None else cls(unit, operands, write)
+
+    def written(
+        self, operands: Sequence[Value], step: int, register: StatisticsRegister | None, flags: Flags | None
+    ) -> Array | None:
+        """Return carriers as the unit writes them; None if these operands or counters are of another kind.
+
+        Args:
+            operands: values.
+            step: training step, whose random bits are drawn.
+            register: observes the results; None observes nothing.
+            flags: count what happens; None counts nothing.
+        """
+        unit = self._unit
+        assert unit.address is not None
+        # `CounterTable.load` replaces registers, and a register may be given other positions
+        if register is not unit.register or flags is not unit.flags:
+            return None
+        if register is not None and self._positions != (register.lowest, register.bins):
+            return None
+        arrays: list[Array] = []
+        for x, fmt, dtype in zip(operands, self._formats, self._dtypes, strict=True):
+            array = x.array
+            if x.format is not fmt or type(array) is not np.ndarray or array.dtype is not dtype:
+                return None
+            if not array.flags.c_contiguous:
+                return None
+            arrays.append(array)
+        first = arrays[0]
+        shape = first.shape
+        if not 0 < first.size < MOST_ELEMENTS:
+            return None
+        for x in arrays:
+            if x.shape != shape and (x.size != 1 or x.ndim > len(shape)):
+                return None
+        outcome = self._write(arrays, shape, unit.address.at_step(step))
+        return None if outcome is None else deliver(unit, outcome)
 
 
 @lru_cache(maxsize=4096)

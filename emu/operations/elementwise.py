@@ -15,7 +15,7 @@ def elementwise(name: str) -> Callable[..., Value]:
     """Return the operation that writes an elementwise one of the engine through the role's unit."""
 
     def operation(role: Role, *operands: Value) -> Value:
-        return role.unit().elementwise(name, *operands)
+        return role.elementwise(name, *operands)
 
     return operation
 
@@ -27,8 +27,7 @@ add, subtract, multiply, divide, fma, sqrt = map(
 
 def quantize(role: Role, x: Value) -> Value:
     """Write values in the format of the role."""
-    # wide raws need their format to be read; other carriers hold their numbers, whatever format they had
-    return role.unit().quantize(x if getattr(x.format, "carries_raws", False) else x.array)
+    return role.quantize(x)
 
 
 def _negate(role: Role, x: Value) -> Value:

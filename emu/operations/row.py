@@ -40,6 +40,14 @@ class Role(Protocol):
         """Return the unit that writes and observes the result; its Mac depends on the formats of the factors."""
         ...
 
+    def elementwise(self, operation: str, *operands: Value) -> Value:
+        """Return an elementwise operation of values, written and observed as the result."""
+        ...
+
+    def quantize(self, x: Value) -> Value:
+        """Return a value, written and observed as the result."""
+        ...
+
     def on_host(self, name: str) -> Unit:
         """Return the unit that writes an intermediate result of the host by its name; it is not observed."""
         ...

@@ -10,6 +10,7 @@ from emu.engine import Unit
 from emu.engine.casts import stage_of_cast, write_cast
 from emu.engine.description import EXACT, UnitDescription
 from emu.engine.records import ProductRecord
+from emu.engine.small import Repeated
 from emu.formats import Format, ScaledValue, Value
 from emu.formats.value import made_value
 from emu.precision.counters import CounterTable
@@ -69,6 +70,7 @@ class LayerRole:
         self.magnitudes: Magnitudes | None = None
         self._units: dict[tuple[Format, ...], Unit] = {}
         self._host_units: dict[str, Unit] = {}
+        self._repeated: dict[str, Repeated | None] = {}
         if counters is not None:
             counters.of(self._counted_as, role)  # so that the table lists the role even if nothing is ever written
 
@@ -93,6 +95,44 @@ class LayerRole:
         if description is not unit.description:
             unit = self._units[factors] = Unit.of(description)
         return unit
+
+    def elementwise(self, operation: str, *operands: Value) -> Value:
+        """Return an elementwise operation of values, written and observed as the result."""
+        result = self._repeat(operation, operands)
+        if result is None:
+            result = self.unit().elementwise(operation, *operands)
+            self._keep(operation, operands)
+        return result
+
+    def quantize(self, x: Value) -> Value:
+        """Return a value, written and observed as the result."""
+        result = self._repeat("quantize", (x,))
+        if result is None:
+            # wide raws need their format to be read; other carriers hold their numbers, whatever format they had
+            result = self.unit().quantize(x if getattr(x.format, "carries_raws", False) else x.array)
+            self._keep("quantize", (x,))
+        return result
+
+    def _repeat(self, operation: str, operands: tuple[Value, ...]) -> Value | None:
+        """Return an operation as it was written before, with other numbers; None if something else has changed."""
+        repeated = self._repeated.get(operation)
+        if repeated is None:
+            return None
+        # asked at every operation, as in `unit`
+        counters = self._counters and self._counters.of(self._counted_as, self._role)
+        counted = (None, None) if counters is None else (counters.register, counters.flags)
+        array = repeated.written(operands, self.step, *counted)
+        if array is None:
+            return None
+        # a value keeps its format only as long as nobody writes to it
+        array.flags.writeable = False
+        return made_value(array, self.stage.format)
+
+    def _keep(self, operation: str, operands: tuple[Value, ...]) -> None:
+        """Keep how an operation is repeated. Called after a result, which fixes the positions of the register."""
+        # what takes the usual way keeps to it: to ask again would cost as much as the arithmetic on a bias
+        if operation not in self._repeated or self._repeated[operation] is not None:
+            self._repeated[operation] = Repeated.of(self.unit().description, operation, operands)
 
     def on_host(self, name: str) -> Unit:
         """Return the unit that writes an intermediate result: in the `loss` role's format, not observed.

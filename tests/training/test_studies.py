@@ -329,7 +329,7 @@ def test_a_study_that_is_interrupted_trims_the_cache_of_runs_as_well(
         raise end("no engine")
 
     monkeypatch.setattr("emu.cli.study.open_engine", ended)
-    monkeypatch.setattr(Sending, "close", lambda sending: closed.append(sending))
+    monkeypatch.setattr(Sending, "__exit__", lambda sending, *_: closed.append(sending))
     (file := tmp_path / "grid.toml").write_text(GRID.format(steps=6))
     with pytest.raises((Interrupted, end)):
         run_study(file, tmp_path / "out", StudyOptions(cache=False))
