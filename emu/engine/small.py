@@ -123,8 +123,9 @@ class Repeated:
         """
         register = unit.register
         lowest, bins = (None, None) if register is None else (register.lowest, register.bins)
+        assert unit.address is not None
         # positions that are open are fixed by the usual way
-        if unit.address is None or (register is not None and (lowest is None or bins is None)):
+        if register is not None and (lowest is None or bins is None):
             return None
         # not of a device, nor of a scaled format
         if not all(type(x) is Value and type(x.array) is np.ndarray for x in operands):

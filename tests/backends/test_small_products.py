@@ -51,6 +51,13 @@ def test_a_kept_product_takes_other_numbers_addends_and_modes(fmt: str, outcomes
     assert sum(outcome is not None for outcome in outcomes) >= 16
 
 
+@pytest.mark.parametrize("formats", [("fix16f8", "fix8f4"), ("fix8f4", "fix16f12"), ("ufix15f3", "fix4f1")], ids=str)
+def test_operands_of_two_formats_have_scales_of_their_own(formats: tuple[str, str]):
+    a, b = random_values(formats[0], (7, 30), 1), random_values(formats[1], (30, 40), 2)
+    names = {"a_format": formats[0], "b_format": formats[1], "out_format": "fix32f10"}
+    assert_same_everywhere(lambda **where: emu.matmul(a, b, **names, **where), "fix32f10")
+
+
 def test_extremes_take_two_passes_over_bytes_and_small_numbers_of_the_same_shapes_one():
     least, ones = np.full((5, 40), -128.0), np.full((5, 40), 1.0)
     for a in (ones, least, ones, least * 2.0**-8):
@@ -120,10 +127,14 @@ def test_rows_that_are_worth_a_second_thread_are_left_to_two(
     assert [outcome is not None for outcome in outcomes] == [is_small]
 
 
-def test_scales_beyond_float32_take_the_usual_way(outcomes: list[Outcome | None]):
-    a = random_values("fix8f140", (3, 5), 1)
-    assert_same_everywhere(lambda **where: multiply(a, a.T, "fix8f140", out_format="fix8f275", **where), "fix8f275")
-    assert all(outcome is None for outcome in outcomes)
+@pytest.mark.parametrize(("frac_bits", "is_small"), [(127, True), (128, False), (140, False)])
+def test_scales_beyond_float32_take_the_usual_way(frac_bits: int, is_small: bool, outcomes: list[Outcome | None]):
+    """2**128 is no float32; 2**127 is the largest power of two that is."""
+    fmt, out = f"fix8f{frac_bits}", f"fix16f{2 * frac_bits}"
+    a, b = random_values(fmt, (3, 5), 1), random_values(fmt, (5, 7), 2)
+    assert a.dtype == np.float32
+    assert_same_everywhere(lambda **where: multiply(a, b, fmt, out_format=out, **where), out)
+    assert any(outcome is not None for outcome in outcomes) is is_small
 
 
 def test_threads_multiply_at_once_in_rooms_of_their_own():

@@ -64,6 +64,18 @@ def test_every_operation_of_every_format_is_the_same(operation: str, outcomes: l
     assert any(outcome is not None for outcome in outcomes) == (operation in ARITY)
 
 
+@pytest.mark.parametrize("positions", [{"lowest": -8}, {"bins": 20}, {}], ids=str)
+def test_positions_that_are_open_are_fixed_by_the_first_result(positions: dict[str, int]):
+    a, b = (emu.value(random_values("fix8f4", (3, 5), seed), "fix8f4") for seed in (1, 2))
+    registers = [emu.StatisticsRegister(**positions) for _ in range(2)]
+    for backend, register in zip(("reference", "numba"), registers, strict=True):
+        unit = emu.Unit("fix8f4", register=register, backend=backend)
+        for _ in range(2):
+            unit.multiply(a, b)
+    assert registers[0] == registers[1]
+    assert registers[1].total == 30
+
+
 @needs_vectors
 @pytest.mark.parametrize("rounding", list(Rounding))
 def test_every_mode_is_the_same(rounding: Rounding, outcomes: list[Outcome | None]):

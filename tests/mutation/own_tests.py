@@ -231,7 +231,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/operands.py": OwnTests((_NUMBERS, *_ENGINE, _ONE_NAN, "tests/cuda/test_device_operands.py", *_STAGE)),
     "emu/engine/casts.py": OwnTests(_CASTS),
     "emu/engine/advice.py": OwnTests(("tests/engine/test_advice.py",)),
-    "emu/engine/small.py": OwnTests(_SMALL_WRITES, kernels=(NATIVE,)),
+    "emu/engine/small.py": OwnTests((*_SMALL_WRITES, "tests/precision/test_repeated_operations.py"), kernels=(NATIVE,)),
     "emu/engine/integer_products.py": OwnTests(_INTEGERS, kernels=(HIDDEN, NATIVE)),
     "emu/engine/requantise.py": OwnTests(("emu/engine/requantise.py", *_INTEGERS)),
     "emu/engine/scaled_output.py": OwnTests(_INTEGERS),

@@ -168,7 +168,7 @@ class _SmallProduct:
             room = self._new_room()
         largest_left = packing.raws_range(left.flat(a), left.scale, room.left, 0, left.size)
         largest_right = packing.raws_range(right.flat(b), right.scale, room.right, 0, right.size)
-        split, instructions = instructions_of(bits, max(largest_left, 1), max(largest_right, 1))
+        split, instructions = instructions_of(bits, largest_left, largest_right)
         corrections = room.corrections
         corrections.fill(0)
         operand = (room.right, 0, right.rows, right.columns)
