@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Unpack
 
 from numpy.typing import NDArray
@@ -59,17 +60,24 @@ def function(
     return written_to(out, write_function(unit, name, array, fmt))
 
 
+@lru_cache(maxsize=1)
+def _functions() -> Any:
+    """Return the package of functions, imported with the first one: an engine without functions needs no tables."""
+    # once: an `import` within a function takes a microsecond each time
+    from emu.backends import functions
+
+    return functions
+
+
 def carrier_of_function(name: str, x: Any, fmt: str | Format | None, *, check: bool) -> tuple[Array, Format]:
     """Return the carrier and format of a function's operand; an array without one is fp32 or fp64, by its dtype.
 
     Raises:
         FormatError: no such function, or an element that is not a value of its format.
     """
-    # imported with the first function: an engine that only adds and multiplies does without tables
-    from emu.backends.functions import FUNCTIONS
-
-    if not isinstance(name, str) or name not in FUNCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
+    known = _functions().FUNCTIONS
+    if not isinstance(name, str) or name not in known:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, known)}")
     # a value of plain floats has no format: it is read as the array in it
     if isinstance(x, Value) and x.format is None:
         x = x.array
@@ -92,13 +100,12 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
         FormatError: the carriers are raws beyond float64, or function values are doubles and the format written is
             fixed point beyond them.
     """
-    from emu.backends.functions import function_table, is_tabled
-
+    functions = _functions()
     # None, as for floats: function values have endless digits, and no fixed-point register holds them exactly
     kernels, write = unit.kernels, encode_write(unit, array.shape, None)
     # a table is made for this output stage: rounding, overflow and flags are those of the exact function value
-    if is_tabled(fmt):
-        table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
+    if functions.is_tabled(fmt):
+        table = functions.function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
         outcome = kernels.tabled(table, array, write)
     # raws of more than 53 bits are integers of 64 bits: their value is no double, on which the sequence of doubles
     # works

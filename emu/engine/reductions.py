@@ -119,12 +119,19 @@ def write_total(
         ShapeError: an axis that is no integer, that the array does not have, or that is there twice.
     """
     axes = tuple(range(array.ndim)) if axis is None else as_axes("axis", axis, array.ndim)
-    kept = tuple(a for a in range(array.ndim) if a not in axes)
+    kept, shape = _kept(axes, array.shape)
     # by offsets: kept axes run down the rows, summed ones along k
     rows, one = Gathered.of_axes(array, kept, axes), one_of(fmt)
-    depth, shape = rows.shape[2], tuple(array.shape[a] for a in kept)
+    depth = rows.columns.size
     matrices = Matrices(rows, _ones(depth, one.carrier), None, (fmt, one, None), shape)
     return write_product(unit, matrices, max(depth, 1) if averaged else 1)  # the mean of nothing is 0
+
+
+@lru_cache(maxsize=256)
+def _kept(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes that are not summed, and the result's shape."""
+    kept = tuple(a for a in range(len(shape)) if a not in axes)
+    return kept, tuple(shape[a] for a in kept)
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ from emu.backends.functions import coefficients as c
 from emu.backends.functions.double import MAGIC, MAGIC_BITS, SMALLEST_NORMAL, SQRT_HALF_BITS
 from emu.backends.memory import empty
 from emu.backends.numba.bits import BIAS, bits_of, float_of, numeric, power_of_two, product_error
-from emu.backends.numba.compiling import kernel, over_ranges, thread_count
+from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.proofs import INTO_NORMAL, SUBNORMAL_SHIFT
 
 Array = NDArray[Any]
@@ -260,11 +260,11 @@ def _range_of(number: int) -> Callable[[Array, Array], int]:
 def evaluate_wide(name: str, x: Array) -> WideResult:
     """Return function `name` of `x` (any shape, float64), as the definition does."""
     flat, doubles = np.ascontiguousarray(x).reshape(-1), empty((x.size,), np.dtype(np.float64))
-    evaluate, strange = _range_of(_NUMBER[name]), np.zeros(thread_count() + 1, np.int64)
+    evaluate, strange = _range_of(_NUMBER[name]), list[int]()  # threads append at once
 
-    def work(thread: int, start: int, stop: int) -> None:
-        strange[thread] = evaluate(flat[start:stop], doubles[start:stop])
+    def work(_: int, start: int, stop: int) -> None:
+        strange.append(evaluate(flat[start:stop], doubles[start:stop]))
 
     over_ranges(work, x.size, 64, GRAIN)
     doubles = doubles.reshape(x.shape)
-    return completed(name, x, doubles) if strange.any() else WideResult(doubles, None)
+    return completed(name, x, doubles) if any(strange) else WideResult(doubles, None)
