@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from fast_suite import most_are_slow
 
 import emu
 from emu.backends.numba.cache import Versions
+from emu.backends.numba.compiling import kernel
 
 PRINT_FOLDER = "from emu.backends.numba.cache import cache_folder; print(cache_folder())"
 
@@ -71,6 +73,20 @@ def test_a_file_with_a_flipped_bit_raises_nothing(tmp_path: Path):
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert isinstance(files.load("f32"), Fraction | None), place
+
+
+def test_a_kernel_that_cannot_be_saved_computes_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def is_full(self: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    @kernel
+    def twice(x: float) -> float:
+        return 2.0 * x
+
+    twice._cache._cache_file = Versions(str(tmp_path), "twice-1.py311")
+    monkeypatch.setattr(Path, "write_bytes", is_full)
+    assert twice(1.5) == 3.0
+    assert not list(tmp_path.iterdir())
 
 
 COMPILE_SHAPES = """

@@ -11,7 +11,7 @@ import hashlib
 import pickle
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,19 @@ def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[...
     # Numba's cache has chosen path and name. Of its files it calls `save`, `load` and `flush` alone.
     files = made._cache
     files._cache_file = Versions(files._cache_path, files._impl.filename_base)
+    files.save_overload = _if_possible(files.save_overload)
     made._compile_for_args = _giving_up(made._compile_for_args)  # the first call of a version looks it up there
     return made
+
+
+def _if_possible(save: Callable[..., None]) -> Callable[..., None]:
+    """Return what saves a compiled version if the system lets it: with a full disk, this process alone has the code."""
+
+    def save_if_possible(*args: Any) -> None:
+        with suppress(OSError):
+            save(*args)
+
+    return save_if_possible
 
 
 def _giving_up(compile_for: Callable[..., Any]) -> Callable[..., Any]:
