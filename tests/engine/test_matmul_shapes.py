@@ -137,6 +137,20 @@ def test_values_outside_their_format_are_named():
         )
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("fmt", "unit"), [("fix16f0", "exact"), ("fp16", "exact"), ("fp16", "fp32")])
+@pytest.mark.parametrize(("images", "channels"), [(0, 4), (3, 0)])
+def test_a_convolution_of_no_images_or_with_no_kernels_is_empty(
+    images: int, channels: int, fmt: str, unit: str, groups: int, backend: str
+):
+    register, flags = emu.StatisticsRegister(), emu.Flags()
+    formats = {"x_format": fmt, "w_format": fmt, "bias_format": fmt, "out_format": "fp32"}
+    options = {"mac": emu.Mac(accumulator=unit), "padding": (1, 1), "groups": groups, "backend": backend}
+    x, kernels, bias = np.zeros((images, 4, 6, 5)), np.ones((channels, 4 // groups, 3, 3)), np.ones(channels)
+    result = emu.conv2d(x, kernels, bias=bias, register=register, flags=flags, **formats, **options)
+    assert (result.shape, register.total, flags.inexact) == ((images, channels, 6, 5), 0, 0)
+
+
 def test_convolutions_that_do_not_fit_are_named():
     formats = {"x_format": "fix8f4", "w_format": "fix8f4", "out_format": "fix8f4"}
     with pytest.raises(
