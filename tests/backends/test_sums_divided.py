@@ -38,6 +38,29 @@ def test_a_mean_near_a_tie_is_not_rounded_twice(backend: str):
     assert all(abs(Fraction(float(mean[0])) - exact) < abs(n - exact) for n in neighbours)
 
 
+@pytest.mark.parametrize(
+    ("fmt", "out"),
+    [("bf16", "fix24f20"), ("bf16", "fix16f-90"), ("fix16f-200", "fix8f0"), ("fix40f-880", "fix8f0"),
+     ("fix16f880", "fix16f470"), ("fix16f-20", "fix16f12"), ("fp16", "fix8f4")],
+)  # fmt: skip
+@pytest.mark.parametrize("rounding", ["nearest_even", "ceil"])
+def test_a_mean_that_wraps_keeps_its_lowest_bits_wherever_the_sum_lies(fmt: str, out: str, rounding: str, backend: str):
+    source, target = emu.parse(fmt), emu.parse(out)
+    assert isinstance(target, emu.Fixed)
+    rng = np.random.default_rng(5)
+    scale = float(source.max) / 8
+    for count in (3, 5, 7):
+        numbers = emu.quantize(rng.uniform(-scale, scale, (20, count)), fmt)
+        means = average(
+            numbers, x_format=fmt, out_format=out, axis=1, rounding=rounding, overflow="wrap", backend=backend
+        )
+        for row, mean in zip(numbers, means, strict=True):
+            steps = sum(Fraction(float(x)) for x in row) / count * Fraction(2) ** target.frac_bits
+            whole = round(steps) if rounding == "nearest_even" else -(-steps // 1)  # `round` takes the even one of two
+            raw = (whole - target.min_raw) % 2**target.width_bits + target.min_raw
+            assert Fraction(float(mean)) * Fraction(2) ** target.frac_bits == raw
+
+
 @pytest.mark.parametrize(("count", "moved"), [(1, 0), (2, 1), (3, 1), (4, 2), (9, 3), (64, 6)])
 def test_the_register_of_a_mean_observes_the_sum_with_its_point_moved(count: int, moved: int, backend: str):
     sums, means = StatisticsRegister(), StatisticsRegister()

@@ -50,7 +50,7 @@ MAX_WINDOW_BITS = bounded(51, 1, 51, "rounding to the upper window by a sum need
 #: Bits of a divisor that is no power of two, and most bits of windows whose sums are divided by one.
 MAX_DIVISOR_BITS = bounded(24, 1, 24, "a float32 holds every smaller divisor")
 MAX_DIVIDED_WINDOW_BITS = bounded(38, 1, 62 - MAX_DIVISOR_BITS, "a remainder and a digit fit 63 bits")
-#: Bits of a quotient below the last place of a sum.
+#: Bits of a quotient below the last place of a sum, unless it wraps.
 QUOTIENT_BITS = bounded(80, 53 + MAX_DIVISOR_BITS, 400, "a divisor's, and a float64's; the lowest is a normal number")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 16
@@ -163,11 +163,13 @@ def _operands(a: Array, b: Array, formats: Formats, *, splits: bool) -> tuple[Ar
     return np.concatenate([x for x, _ in pairs], axis=2), np.concatenate([y for _, y in pairs], axis=1)
 
 
-def _writing(stage: StageCode, divisor: int, width: int) -> Writing:
+def _writing(stage: StageCode, divisor: int, width: int, lowest: int) -> Writing:
     shift = divisor.bit_length() - 1 if divisor & (divisor - 1) == 0 else 0
     rest = 1 if divisor == 1 << shift else divisor
     top = _span(stage) + shift if stage.overflow == k.WRAP and not stage.format.is_float else NO_TOP
-    return Writing(rest, shift, 0 if rest == 1 else QUOTIENT_BITS // width + 1, top)
+    # What wraps keeps its bits below 2**top alone, of which those down to 2**(top - 53) decide, wherever the sum lies.
+    below = QUOTIENT_BITS if top == NO_TOP else max(lowest - (top - EXACT_BITS), 0)
+    return Writing(rest, shift, 0 if rest == 1 else below // width + 1, top)
 
 
 def _windows(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Windows:
@@ -186,7 +188,7 @@ def _windows(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> 
         tile=min(BLOCK, max(ALIGN, TILE_WINDOWS // windows // ALIGN * ALIGN)),
         product_needs_odd=int(needs_odd),
         addend_parts=terms.addend_parts,
-        writing=_writing(stage, divisor, width),
+        writing=_writing(stage, divisor, width, span.lowest),
     )
 
 
