@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from functools import lru_cache
 
 from emu.backends.kernels import Kernels
@@ -38,7 +39,13 @@ def _status(name: str) -> str:
 
 def _status_of_numba() -> str:
     # looked up, not imported: importing Numba takes long
-    return "ready" if importlib.util.find_spec("numba") is not None else "numba is not installed: pip install numba"
+    if importlib.util.find_spec("numba") is None:
+        return "numba is not installed: pip install numba"
+    setting = os.environ.get("NUMBA_DISABLE_JIT", "")
+    # as Numba reads it: what is no integer switches nothing off
+    if setting.strip().isdecimal() and int(setting):
+        return f"Numba compiles nothing, as NUMBA_DISABLE_JIT is {setting}: unset it"
+    return "ready"
 
 
 def _status_of_cuda() -> str:

@@ -122,3 +122,23 @@ def test_a_thread_count_that_is_no_positive_integer_is_named(wanted: str, monkey
     with pytest.raises(emu.ConfigError, match=f"EMU_THREADS must be a positive integer, got '{wanted}'; unset it"):
         thread_count()
     thread_count.cache_clear()
+
+
+COMPUTE = """
+import emu, numpy as np
+one = np.ones((200, 200))
+print(emu.backends()["numba"])
+try:
+    emu.quantize([1.26], "fix8f4", backend="numba")
+except emu.BackendUnavailable as error:
+    print(error)
+plan = emu.explain(emu.matmul, one, one, a_format="fp16", b_format="fp16", out_format="fp16")
+print(emu.quantize([1.26], "fix8f4").tolist(), plan.path)
+"""
+
+
+def test_where_numba_is_told_to_compile_nothing_the_reference_computes():
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    out = subprocess.check_output([sys.executable, "-c", COMPUTE], env=environment, text=True).splitlines()
+    reason = "Numba compiles nothing, as NUMBA_DISABLE_JIT is 1: unset it"
+    assert out == [reason, f"backend 'numba' cannot compute here: {reason}", "[1.25] definition"]

@@ -105,7 +105,12 @@ class Versions:
 
 
 def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Return `function` compiled by `compile_as` with `options`, kept on disk if the cache folder can be written to."""
+    """Return `function` compiled by `compile_as` with `options`, kept on disk if the cache folder can be written to.
+
+    It stays as it is if Numba is told to compile nothing (NUMBA_DISABLE_JIT): then no backend asks for kernels.
+    """
+    if _NUMBA_CONFIG.DISABLE_JIT:
+        return function
     with _numba_cache_in(cache_folder()):
         try:
             made: Any = compile_as(cache=True, **options)(function)
