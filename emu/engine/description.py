@@ -194,7 +194,10 @@ class UnitDescription(NamedTuple):
             stage: format, rounding mode and overflow rule of what is written.
             flags: count what happens; None counts nothing.
         """
-        return self._replace(stage=stage, code=encode_stage(stage), register=None, flags=flags)
+        unit = self._replace(stage=stage, code=encode_stage(stage), register=None, flags=flags)
+        # recorded bits are those of the result, in its shape and number of bits: what draws nothing needs none
+        needs_bits = self.address is not None or stage.rounding.draws
+        return unit if needs_bits else unit._replace(source=None, address=UNSEEDED)
 
     def drawn(self, shape: tuple[int, ...], inner: tuple[int, ...] | None = None) -> RandomCode:
         """Return the random numbers of a result as a kernel takes them.

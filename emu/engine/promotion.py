@@ -53,7 +53,7 @@ def write_promoted(
     batches, rows, depth, columns = matrices.sizes
     shape = (batches, rows, columns)
     left, right = (on_host(x.array() if isinstance(x, Gathered) else x) for x in (matrices.left, matrices.right))
-    # what the outer accumulator counts is not counted: as in other units, flags are those of what is written
+    # flags are those of what is written: overflow of the accumulators, run by run, is not counted
     outer = unit.writing(accumulator_stage)
     # what a run hands over has the inner accumulator's format: the stage rounds nothing that the adds have not rounded
     inner_stage = inner_mac.stage_of(require_placed(parse(order.accumulator)))
@@ -78,11 +78,13 @@ def write_promoted(
                 # (B or 1, M, 1) * (B or 1, 1, N): one product of scales for each result
                 factor = scales[0][:, :, run, None] * scales[1][:, None, run]
         state = write_elementwise(outer, "fma", [factor, partial, state], formats)
+    # the caller's shape, which recorded random bits have: the same elements in the same order
+    sums = state.reshape(matrices.shape)
     if divisor == 1:
-        return write_quantized(unit, state, mac.accumulator).reshape(matrices.shape)
+        return write_quantized(unit, sums, mac.accumulator)
     # an array: `divide` reads as many divisors as there are results
-    divisors = np.full(shape, divisor, np.int64)
-    return write_elementwise(unit, "divide", [state, divisors], (mac.accumulator, Fixed(64, 0))).reshape(matrices.shape)
+    divisors = np.full(sums.shape, divisor, np.int64)
+    return write_elementwise(unit, "divide", [sums, divisors], (mac.accumulator, Fixed(64, 0)))
 
 
 def _part_of(alignment: Alignment | None, part: slice) -> Alignment | None:

@@ -320,6 +320,38 @@ def test_means_of_promoted_sums_are_divided_once():
     assert not np.array_equal(unit.total(x, 0).array, mean)
 
 
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_recorded_random_bits_of_promoted_sums_have_the_shape_of_the_result(backend: str):
+    """x + u / 2**24 floored: u = 0 leaves 0.5 below 1, the largest u does not."""
+    mac = emu.Mac(accumulator="fp32", order="promote(2, sequential, fp32, nearest_even)")
+    options: dict[str, Any] = {"mac": mac, "out_format": "fix8f0", "rounding": "stochastic", "backend": backend}
+    factors = {"a_format": "fp16", "b_format": "fp16"}
+    for left, right in (((2, 4), (4, 3)), ((4,), (4, 3)), ((5, 2, 4), (4, 3)), ((4,), (4,))):
+        a, b = np.full(left, 0.125), np.ones(right)
+        drawn = np.arange(np.matmul(a, b).size).reshape(np.shape(np.matmul(a, b))) % 2
+        assert np.array_equal(emu.matmul(a, b, rbits=drawn * (2**24 - 1), **factors, **options), drawn)
+    unit = emu.Unit("fix8f0", inputs="fp16", mac=mac, rounding="stochastic", random=emu.RecordedBits([0, 2**24 - 1, 0]))
+    assert unit.average(np.full((4, 3), 0.5), 0).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_recorded_random_bits_may_be_wider_than_those_of_intermediate_results(backend: str):
+    a, b = emu.quantize(np.ones((3, 32)), "fp8_row"), emu.quantize(np.full((32, 2), 0.515625), "fp8_row", axis=0)
+    options: dict[str, Any] = {"mac": emu.Mac.preset("h100", inputs="fp8_row"), "backend": backend}
+    drawn = np.array([[0, 2**32 - 1], [2**31 - 1, 2**31], [2**30, 3 * 2**30]])
+    written = emu.matmul(a, b, out_format="fix8f0", rounding="stochastic", n_rbits=32, rbits=drawn, **options)
+    assert np.array_equal(written, 16 + (drawn >= 2**31))
+
+
+def test_flags_do_not_count_what_overflows_in_a_run_of_promoted_sums():
+    flags = emu.Flags()
+    mac = emu.Mac(accumulator="fp32", order="promote(2, sequential, fp16, nearest_even)")
+    x = np.full((1, 4), 60000.0)
+    options: dict[str, Any] = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32", "mac": mac, "flags": flags}
+    assert np.isinf(emu.matmul(x, np.ones((4, 1)), **options)).all()
+    assert not any(flags.counts())
+
+
 def test_a_line_on_the_right_has_its_scale_at_the_result():
     mac = emu.Mac.preset("h100", inputs="fp8_row")
     x, y = RANDOM.normal(size=(3, 64)), RANDOM.normal(size=64)
