@@ -167,7 +167,8 @@ class Sliding(NamedTuple):
         # (N, groups, O / groups, 1), then image and group as one axis, as `patches` numbers them
         grouped = array.reshape(1, self.groups, -1, 1)
         whole = namespace(array).broadcast_to(grouped, (images, *grouped.shape[1:]))
-        return whole.reshape(images * self.groups, grouped.shape[2], 1)
+        # sizes in full: without images or channels -1 could be any number
+        return whole.reshape(images * self.groups, array.size // self.groups, 1)
 
     def matrices(
         self,
@@ -194,10 +195,9 @@ class Sliding(NamedTuple):
         sizes = _sizes_of(x.shape, w.shape, self)
         count, channels = x.shape[0], w.shape[0]
         left = w.reshape(self.groups, channels // self.groups, math.prod(w.shape[1:]))
-        # each image has the kernels of every group; a single matrix would stand for one image where there is none
+        # each image has the kernels of every group; without groups, kernels broadcast one stack to all images, not to 0
         if self.groups > 1 or not count:
-            every = namespace(w).broadcast_to(left, (count, *left.shape))
-            left = every.reshape(count * self.groups, *left.shape[1:])
+            left = namespace(w).broadcast_to(left, (count, *left.shape)).reshape(count * self.groups, *left.shape[1:])
         addend = None if third is None else self.per_channel(one_per_channel(third, channels), count)
         formats: Formats = (fw, fx, fb)
         patches = self.patches(x, (w.shape[2], w.shape[3]), border)

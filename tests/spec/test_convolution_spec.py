@@ -101,3 +101,12 @@ def test_a_kernel_that_just_fits_has_one_place_and_a_larger_one_is_refused(kerne
         w = np.ones((1, 1, kernel[0] + longer[0], kernel[1] + longer[1]))
         with pytest.raises(emu.ShapeError, match="conv2d: the kernel must fit the padded image"):
             emu.conv2d(x, w, padding=padding, **FIX)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("images", "channels"), [(0, 4), (1, 0), (0, 0)])
+def test_no_images_or_no_output_channels_have_an_empty_result(images: int, channels: int, groups: int, backend: str):
+    x, w = np.ones((images, 2, 4, 4)), np.ones((channels, 2 // groups, 3, 3))
+    for bias in ({}, {"bias": np.ones(channels), "bias_format": "fix16f0"}):
+        y = emu.conv2d(x, w, groups=groups, padding=(1, 0), backend=backend, **bias, **FIX)
+        assert y.shape == (images, channels, 4, 2)
