@@ -10,7 +10,7 @@ Integer-Arithmetic-Only Inference", 2018, section 2.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -113,13 +113,15 @@ def requantise(
         described = Requantiser(kind, **chosen)
     fmt = element_format(parse_number(out))
     accumulators = as_sums(sums)
+    factors = {"a_scale": a_scale, "b_scale": b_scale}
     if multiplier is not None:
-        made = _given_multiplier(described, multiplier)
+        parts = _given_multiplier(described, multiplier, [name for name, given in factors.items() if given is not None])
+        _require_broadcast(parts, accumulators.shape)
+        made = _within_shifts(*parts)
     else:
-        a, b = (
-            scales_that_divide(1.0 if given is None else given, FLOAT32, name)
-            for given, name in ((a_scale, "a_scale"), (b_scale, "b_scale"))
-        )
+        a, b = (scales_that_divide(1.0 if given is None else given, FLOAT32, name) for name, given in factors.items())
+        # before they are multiplied with each other: scales that fit the sums fit together
+        _require_broadcast((a, b), accumulators.shape)
         made = multipliers_of(described, a, b)
     return made_value(write_requantised(described, fmt, accumulators, made, flags), fmt)
 
@@ -167,9 +169,7 @@ def write_requantised(
         ShapeError: multipliers that do not broadcast to the sums.
     """
     require_elements(by, fmt)
-    arrays = [part.shape for part in multipliers if hasattr(part, "shape")]
-    if any(not _broadcasts(shape, sums.shape) for shape in arrays):
-        raise ShapeError(f"scales must broadcast to the sums {sums.shape}, got {arrays[0]}; give axes of size 1")
+    _require_broadcast(multipliers, sums.shape)
     # int64 far within its range: a sum and a zero point cannot wrap
     rounded = np.asarray(_ROWS[RequantiserKind(by.kind)].apply(sums, *multipliers))
     rounded += by.zero
@@ -194,6 +194,14 @@ def require_elements(by: Requantiser, fmt: Fixed) -> None:
             )
 
 
+def _require_broadcast(parts: Iterable[Any], to: tuple[int, ...]) -> None:
+    """Raise ShapeError unless the arrays among some parts broadcast to the shape of the sums."""
+    for part in parts:
+        shape = getattr(part, "shape", ())
+        if not _broadcasts(shape, to):
+            raise ShapeError(f"scales must broadcast to the sums {to}, got {shape}; give axes of size 1")
+
+
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     try:
         return np.broadcast_shapes(shape, to) == to
@@ -215,25 +223,34 @@ def multipliers_of(by: Requantiser, a: Array, b: Array) -> tuple[Any, ...]:
     return _ROWS[RequantiserKind(by.kind)].prepare(a, b, np.float32(by.scale), by.rounding)
 
 
-def _given_multiplier(by: Requantiser, given: tuple[Any, Any]) -> tuple[Any, ...]:
+def _given_multiplier(by: Requantiser, given: tuple[Any, Any], scales: Sequence[str]) -> tuple[Integers, Integers]:
+    """Return a multiplier that stands for all scales; `scales` names those of the operands that were given as well."""
     if by.kind not in (RequantiserKind.DOUBLE_ROUNDING, RequantiserKind.SINGLE_ROUNDING):
         raise FormatError(
             f"`multiplier` must be left out for the requantiser {by.kind}, which is given scales; choose "
             "double_rounding or single_rounding"
         )
-    if by.scale != 1 or not isinstance(given, tuple) or len(given) != 2:  # pyright: ignore[reportUnnecessaryIsInstance]
+    beside = [f"`{name}`" for name in scales] + ([] if by.scale == 1 else [f"`scale` {by.scale}"])
+    if beside or not isinstance(given, tuple) or len(given) != 2:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormatError(
             "`multiplier` must be given without scales, as a pair of integers and shifts, got "
-            f"{given!r}{'' if by.scale == 1 else f' and `scale` {by.scale}'}; write multiplier=(1518500250, -7)"
+            f"{' and '.join([repr(given), *beside])}; write multiplier=(1518500250, -7)"
         )
-    m, shift = (np.asarray(part) for part in given)
+    m, shift = (_as_array(part) for part in given)
     least = 1 << (MULTIPLIER_BITS - 1)
     if any(part.dtype.kind not in "iu" for part in (m, shift)) or ((m != 0) & ((m < least) | (m >= 2 * least))).any():
         raise FormatError(
             f"`multiplier` must be integers, 0 or in 2**30..2**31 - 1, and shifts, got {given[0]!s} and {given[1]!s}; "
             "give what the compiled model holds"
         )
-    return _within_shifts(m.astype(np.int64), shift.astype(np.int64))
+    return m.astype(np.int64), shift.astype(np.int64)
+
+
+def _as_array(part: Any) -> Array:
+    try:
+        return np.asarray(part)
+    except ValueError:  # a ragged list
+        return np.array(None)
 
 
 # ---- kinds ----------------------------------------------------------------------------------------------------------
@@ -362,10 +379,10 @@ def _power_of_two(a: Array, b: Array, scale: np.float32, mode: Rounding | None) 
     quotient, mode = _exact_quotient(a, b, scale, mode)
     # a power of two has the fraction 1/2; binary64 tells it from others, which differ by 2**-48 or more: the product of
     # two scales of 24 bits and the third, moved by a power of two, are integers of 48 bits
-    fraction, _ = np.frexp(quotient.near)
-    if (fraction != 0.5).any():
+    wrong = np.frexp(quotient.near)[0] != 0.5
+    if wrong.any():
         raise FormatError(
-            f"a multiplier of the requantiser shift must be a power of two, got {float(quotient.near.flat[0])!s}; "
+            f"a multiplier of the requantiser shift must be a power of two, got {quotient.near[wrong].flat[0]!s}; "
             "choose scales that are powers of two, or another kind"
         )
     return quotient, mode
