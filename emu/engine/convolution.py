@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import on_host
 from emu.datapath.stage import require_placed
 from emu.engine.advice import plan_of
-from emu.engine.delivery import written_to
+from emu.engine.delivery import require_out, written_to
 from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, call_of
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
@@ -73,10 +73,14 @@ def conv2d(
     slide = Sliding.among(options)
     if isinstance(x, ScaledValue) or isinstance(w, ScaledValue):
         third = as_addend_operand(bias, bias_format, "bias", check=check)
-        return written_to(out, write_scaled_matrices(unit, scaled_patches(unit.mac, x, w, third, slide)))
+        product = scaled_patches(unit.mac, x, w, third, slide)
+        require_out(out, product.matrices.shape, unit.stage.format)
+        return written_to(out, write_scaled_matrices(unit, product))
     # plain operands: their product takes the way of `matmul`, from patches that are read by offsets
     given = (x, x_format), (w, w_format), (bias, bias_format)
     matrices = patches_and_kernels(*given, slide, check=check)
+    # asked first: a wrong `out` fails before anything is counted
+    require_out(out, matrices.shape, unit.stage.format)
     values = write_product(unit, matrices)
     return written_to(out, values)
 

@@ -21,7 +21,7 @@ from emu.backends.product import Product
 from emu.datapath.order import Promote
 from emu.datapath.stage import require_placed
 from emu.engine.advice import plan_of
-from emu.engine.delivery import deliver, encode_write, written_to
+from emu.engine.delivery import deliver, encode_write, require_out, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.elementwise import write_elementwise
 from emu.engine.integer_products import carriers_of_sums, integer_sums, matrices_of_integers
@@ -83,8 +83,12 @@ def matmul(
     unit, out, check = call_of("matmul", out_format, options, PRODUCT_OPTIONS)
     if isinstance(a, ScaledValue) or isinstance(b, ScaledValue):
         third = as_addend_operand(addend, addend_format, "addend", check=check)
-        return written_to(out, write_scaled_product(unit, a, b, third))
+        product = scaled_matrices(unit.mac, a, b, third)
+        require_out(out, product.matrices.shape, unit.stage.format)
+        return written_to(out, write_scaled_matrices(unit, product))
     matrices = matrices_of((a, a_format), (b, b_format), (addend, addend_format), check=check)
+    # asked first: a wrong `out` fails before anything is counted
+    require_out(out, matrices.shape, unit.stage.format)
     values = write_product(unit, matrices)
     return written_to(out, values)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import lasting
 from emu.backends.gathered import Gathered
-from emu.engine.delivery import written_to
+from emu.engine.delivery import require_out, written_to
 from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, UnitDescription, call_of
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
@@ -64,7 +64,10 @@ def total(
     Source: docs/concepts/products.md, "The order of the terms".
     """
     unit, out, check = call_of("total", out_format, options, PRODUCT_OPTIONS)
-    return written_to(out, write_total(unit, *in_format(x, x_format, "x", check=check), axis))
+    array, fmt = in_format(x, x_format, "x", check=check)
+    # asked first: a wrong `out` fails before anything is counted
+    require_out(out, _kept_sizes(array, axis), unit.stage.format)
+    return written_to(out, write_total(unit, array, fmt, axis))
 
 
 def average(
@@ -95,7 +98,15 @@ def average(
     Source: docs/concepts/products.md, "The order of the terms".
     """
     unit, out, check = call_of("average", out_format, options, PRODUCT_OPTIONS)
-    return written_to(out, write_total(unit, *in_format(x, x_format, "x", check=check), axis, averaged=True))
+    array, fmt = in_format(x, x_format, "x", check=check)
+    require_out(out, _kept_sizes(array, axis), unit.stage.format)
+    return written_to(out, write_total(unit, array, fmt, axis, averaged=True))
+
+
+def _kept_sizes(array: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the shape of a sum over `axis`."""
+    axes = range(array.ndim) if axis is None else as_axes("axis", axis, array.ndim)
+    return tuple(size for place, size in enumerate(array.shape) if place not in axes)
 
 
 def write_total(

@@ -170,11 +170,9 @@ def write_scaled(
     axis = axis_of(axis, x.shape, fmt)
     if not pad:
         require_whole_blocks(fmt, x.shape, axis)
-    if unit.register is not None:
-        observe(unit, x, source)
     numbers = as_read(unit.kernels, fmt, x, source)
-    # the register has seen the numbers; divided by their scales they would be counted a second time
-    unseen = unit._replace(register=None)  # which has observed the numbers
+    # the register observes the numbers; divided by their scales they would be counted a second time
+    unseen = unit._replace(register=None)
     write, counted = encode_write(unseen, x.shape, None), unit.flags is not None or counts is not None
     scales: Scales | None = None
     # scales that the rule alone decides: one pass of the backend makes them and the elements
@@ -189,6 +187,9 @@ def write_scaled(
             else given_scales(fmt, *given, numbers, axis)
         )
         outcome, stored = _elements_by(unit.kernels, numbers, fmt, axis, write, scales), scales.stored
+    # here, where nothing can fail any more: a call that was refused has counted nothing
+    if unit.register is not None:
+        observe(unit, x, source)
     if magnitudes is not None and scales is not None:
         # noted after the elements were made: it is what later casts assume
         magnitudes.note(scales.names["amax"])

@@ -125,10 +125,14 @@ class ScaledOutput:
     def _requantised(self, unit: UnitDescription, product: IntegerProduct, scales: list[Any]) -> ScaledValue:
         assert self.requantiser is not None
         assert isinstance(self.format.element, Fixed)
+        # scales are looked at before anything is counted
+        if not all(np.isfinite(part).all() for part in scales):
+            raise FormatError(
+                "operands whose sums are requantised must have finite scales, got NaN: there was a NaN or an infinity "
+                "in what was quantized; replace it first"
+            )
+        made = multipliers_of(self.requantiser, *scales)
         sums, accumulator = integer_sums(unit, product, write_product)
-        # the sums as the accumulator has them, before zero point and multiplier
-        if unit.register is not None:
-            observe(unit, sums, accumulator)
         # sums of an accumulator of at most 32 bits need no look
         is_wide = accumulator.width_bits > INT32.bits
         if is_wide and (beyond := sums[(sums < INT32.min) | (sums > INT32.max)]).size:
@@ -136,14 +140,11 @@ class ScaledOutput:
                 f"sums that are requantised must have 32 bits, got {beyond.flat[0]} from the accumulator "
                 f"{accumulator}; write emu.Mac(accumulator='fix32f0', overflow='wrap')"
             )
+        # the sums as the accumulator has them, before zero point and multiplier
+        if unit.register is not None:
+            observe(unit, sums, accumulator)
         # (B, M, N), to which scales of rows (B, M, 1) and of columns (B, 1, N) broadcast
         stacked = sums.reshape(product.sizes)
-        if not all(np.isfinite(part).all() for part in scales):
-            raise FormatError(
-                "operands whose sums are requantised must have finite scales, got NaN: there was a NaN or an infinity "
-                "in what was quantized; replace it first"
-            )
-        made = multipliers_of(self.requantiser, *scales)
         elements = write_requantised(self.requantiser, self.format.element, stacked, made, unit.flags)
         return self._with_scale(elements.reshape(product.shape))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import emu
+from emu import engine
 from emu.testing import assert_bits_equal
 
 #: Views that overlap with the first COUNT numbers, or with those from the third on: more than kernels take at once.
@@ -95,3 +96,39 @@ def test_random_bits_out_of_range_are_named():
     ):
         with pytest.raises(emu.FormatError, match=got):
             emu.quantize(np.ones(4), "fix8f2", rounding="stochastic", rbits=bits)
+
+
+@pytest.mark.parametrize("shape", [(7,), (1, 2, 2)])
+def test_a_call_that_is_refused_for_its_out_has_counted_nothing(shape: tuple[int, ...]):
+    x, out = np.full((2, 2), 1.3, np.float32), np.zeros(shape, np.float32)
+    register, flags = emu.StatisticsRegister(), emu.Flags()
+    counted: Any = {"register": register, "flags": flags, "out": out, "out_format": "fix8f4"}
+    scaled, mac = emu.quantize(x, "fp8_tensor"), emu.Mac.preset("h100", inputs="fp8_tensor")
+    images = emu.quantize(x[None, None], "fp8_tensor")
+    calls: list[Any] = [
+        lambda: emu.matmul(x, x, a_format="fp32", b_format="fp32", **counted),
+        lambda: emu.matmul(scaled, scaled, mac=mac, **counted),
+        lambda: emu.conv2d(x[None, None], x[None, None], x_format="fp32", w_format="fp32", **counted),
+        lambda: emu.conv2d(images, images, mac=mac, **counted),
+        lambda: engine.total(x, x_format="fp32", **counted),
+        lambda: engine.average(x, x_format="fp32", axis=-1, **counted),
+        lambda: emu.add(x, x, **counted),
+        lambda: emu.quantize(x, "fix8f4", register=register, flags=flags, out=out),
+    ]
+    for call in calls:
+        with pytest.raises(emu.ShapeError, match="`out` must be a float32 array of shape"):
+            call()
+    assert not register.total
+    assert not any(flags.counts())
+
+
+def test_a_call_that_is_refused_for_its_scales_has_counted_nothing():
+    register = emu.StatisticsRegister()
+    for scale in (-1.0, [1.0, 2.0, 3.0]):
+        with pytest.raises((emu.FormatError, emu.ShapeError), match="`scale`"):
+            emu.quantize(np.ones((2, 3)), "int8_tensor", scale=scale, register=register)
+    a, b = (emu.quantize(x, "int8_tensor") for x in (np.full((2, 2), np.nan, np.float32), np.ones((2, 2), np.float32)))
+    unit = emu.Unit("int8_tensor", requantise="exact", scale=1.0, register=register)
+    with pytest.raises(emu.FormatError, match="must have finite scales"):
+        unit.matmul(a, b)
+    assert not register.total
