@@ -342,7 +342,7 @@ def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> A
     """Return numbers as a rule reads them: float32, or float64 that are exact; subnormals of a DAZ format are 0.
 
     Raises:
-        FormatError: an integer that no float64 holds.
+        FormatError: a number of fixed point that no float64 holds.
     """
     # rules read carriers, not codes: what a decoder of the format would flush is flushed here
     if isinstance(source, Float) and source.daz:
@@ -354,13 +354,17 @@ def as_read(kernels: Kernels, fmt: Scaled, x: Array, source: Format | None) -> A
     if x.dtype.kind == "f":
         return x
     floats = _rounded(kernels, _FLOAT64_STAGE, x, source)
+    frac_bits = source.frac_bits if isinstance(source, Fixed) else 0
+    # of a number beyond float64 infinity comes back, or NaN; where 2**frac_bits is beyond it, ldexp is still exact
+    back = np.ldexp(floats, frac_bits)
     # integers are compared as Python's: a comparison in float64 would round both sides
-    back = floats * 2.0**source.frac_bits if isinstance(source, Fixed) else floats
-    if any(int(f) != int(e) for f, e in zip(back.flat, x.flat, strict=True)):
-        raise FormatError(
-            f"numbers that share scales must be float64, got integers beyond 2**53 for {fmt}; round them first, by "
-            "emu.quantize(x, 'fp64')"
-        )
+    for f, e in zip(back.flat, x.flat, strict=True):
+        if not np.isfinite(f) or int(f) != int(e):
+            lost = f"{e}" if frac_bits == 0 else f"{e} * 2**{-frac_bits}"
+            raise FormatError(
+                f"numbers that share scales must be float64, got {lost}, which it does not hold, for {fmt}; round them "
+                "first, by emu.quantize(x, 'fp64')"
+            )
     return floats
 
 
