@@ -120,10 +120,10 @@ def _scale_sums(role: Role, sums: Value, *, of: tuple[Array, Array], to: Written
     """
     kind = role.requantiser
     if kind is not None:
-        # bounds of the activation are left to `_written`, after flags have counted
+        # the requantiser counts what leaves the format; bounds of the activation are left to `_written`
         by = Requantiser(kind, float(to.how.scale), int(to.how.zero))
         a, b = of
-        rounded = requantise(_integers(sums), to.how.format, by, a_scale=a, b_scale=b)
+        rounded = requantise(_integers(sums), to.how.format, by, a_scale=a, b_scale=b, flags=role.unit().flags)
         return _written(role, on_host(rounded.array), to)
     # sums of 32 bits are exact in binary64: one rounding for the product
     product = _integers(sums).astype(np.float64) * _multiplier_of(of, to)

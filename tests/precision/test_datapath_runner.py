@@ -12,8 +12,9 @@ import pytest
 import emu
 from emu import Mac
 from emu.autodiff import Operation, Value
-from emu.datapath import stream_of
+from emu.datapath import Affine, stream_of
 from emu.hardware import Device, load_device
+from emu.operations.reference_integers import Written
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.testing import assert_bits_equal
 
@@ -245,3 +246,18 @@ def test_kernels_need_not_be_square(backend: str):
     result = runner_of(device(), backend).run(Operation("conv2d", (x, w), options), "activation", "layer")
     names = {"x_format": fmt, "w_format": fmt, "out_format": fmt}
     assert result.array.tolist() == emu.conv2d(x.array, w.array, **names, **options, backend="reference").tolist()
+
+
+@pytest.mark.parametrize("kind", [None, "float32", "double_rounding", "exact"])
+def test_elements_that_leave_their_format_are_counted_however_a_device_requantises(kind: str | None):
+    """Halves of 100, 1000 and -5000: two of them lie beyond -128..127, and a bound at 40 is no overflow."""
+    runner = runner_of(device(**{"requantiser": kind} if kind else {}))
+    sums = value([100, 1000, -5000], "fix32f0")
+    options = {
+        "of": (np.array(1, np.float32), np.array(0.5, np.float32)),
+        "to": Written(Affine.of("fix8f0", 1.0), -128, 40),
+    }
+    result = runner.run(Operation("scale_sums", (sums,), options), "activation", "fc")
+    assert result.array.tolist() == [40, 40, -128]
+    assert runner.counters is not None
+    assert runner.counters.of("fc", "activation").flags.overflow == 2
