@@ -75,13 +75,18 @@ def exponentials(step: float) -> Integers:
         step: scale of the elements times beta, binary64, above 0.
 
     The multiplier is min(step * 2**26, 2**31 - 1), in 31 bits; a distance whose product would leave 5 integer bits is
-    left out. A multiplier below 1 has no shift to the left, and is refused by the caller.
+    left out. Rounded to 2**30 or more, of a step of 16, its shift is 31, and every distance but 0 is left out. A
+    multiplier below 1 has no shift to the left, and is refused by the caller.
     """
     # a step of the elements in units of 2**-26, those of an operand with 5 integer bits
-    m, shift = (int(part) for part in in_31_bits(min(step * (1 << (31 - OPERAND_BITS)), float(_ONE))))
+    multiplier = min(step * (1 << (31 - OPERAND_BITS)), float(_ONE))
+    distance = np.arange(256)
+    # 31 bits have steps of 1/2 below 2**30: from 2**30 - 1/4 on it is rounded up
+    if multiplier >= (1 << 30) - 0.25:
+        return np.where(distance == 0, np.int64(_ONE), 0)
+    m, shift = (int(part) for part in in_31_bits(multiplier))
     # 31 in units of 2**-26, before the shift: a larger distance would leave 5 integer bits
     farthest = ((1 << OPERAND_BITS) - 1) * (1 << (31 - OPERAND_BITS)) // (1 << shift)
-    distance = np.arange(256)
     # bounded before the shift, so that no product wraps; what lies beyond is cleared below
     near = np.minimum(distance, farthest)
     powers = exponential(rounded_high_half(-near << shift, m))

@@ -53,6 +53,14 @@ def test_a_table_of_exponentials_ends_where_the_operand_leaves_its_bits():
     assert np.abs(table[:32] / 2.0**31 - np.exp(-0.5 * np.arange(32))).max() < 4e-7
 
 
+def test_from_a_step_of_16_on_a_table_of_exponentials_has_the_largest_element_alone():
+    """The multiplier 2**30 has the shift 31: 31 * 2**26 // 2**31 = 0 elements are near."""
+    for step in (16.0, 16 - 2.0**-28, 20.0, 32.0, 1e30):
+        assert exponentials(step).tolist() == [2**31 - 1] + [0] * 255
+    # the next smaller multiplier is rounded to 2**30 - 1/2: 31 * 2**26 // 2**30 = 1
+    assert (exponentials(np.nextafter(16 - 2.0**-28, 0)) > 0).tolist() == [True, True] + [False] * 254
+
+
 def test_reciprocals_are_right_to_27_bits():
     """They are written in units of 2**-29, one of which is at most 2**-28 of them; the last step rounds twice."""
     x = np.concatenate([RNG.integers(1 << 19, 1 << 31, 3000), [1 << 19, (1 << 20) - 1, 1 << 20]])
