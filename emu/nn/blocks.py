@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from emu.autodiff import Graph, Tensor
-from emu.errors import ConfigError
+from emu.errors import ConfigError, ShapeError
 from emu.nn.layer import FunctionTensor, Layer, Parameters, Shape, function_tensors, key, shapes_along
 
 __all__ = ["Residual"]
@@ -39,11 +39,14 @@ class Residual(Layer):
         """Return the shape that body and shortcut make."""
         body, shortcut = (shapes_along(way, shape)[-1] for way in (self.body, self.shortcut))
         if body != shortcut:
-            raise ConfigError(
-                f"`layers` and `shortcut` of layer {self.name!r} (residual) must have results of one shape, got {body} "
-                f"from `layers` and {shortcut} from `shortcut`; add a layer to `shortcut`, or change the sizes"
-            )
+            raise ConfigError(self._differ(body, shortcut))
         return body
+
+    def _differ(self, body: Shape, shortcut: Shape) -> str:
+        return (
+            f"`layers` and `shortcut` of layer {self.name!r} (residual) must have results of one shape, got {body} "
+            f"from `layers` and {shortcut} from `shortcut`; add a layer to `shortcut`, or change the sizes"
+        )
 
     @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
@@ -54,10 +57,16 @@ class Residual(Layer):
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Run body and shortcut, and add."""
+        """Run body and shortcut, and add.
+
+        Raises:
+            ShapeError: their results have different shapes, which one of them would be repeated for.
+        """
         left, right = x, x
         for layer in self.body:
             left = layer.forward(graph, left, parameters)
         for layer in self.shortcut:
             right = layer.forward(graph, right, parameters)
+        if left.shape != right.shape:
+            raise ShapeError(self._differ(left.shape[1:], right.shape[1:]))
         return graph.apply("add", right, left, layer=self.name)

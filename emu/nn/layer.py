@@ -10,8 +10,10 @@ of configuration from them. So each fact about a layer is written once:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from emu.autodiff import Graph, Tensor
@@ -24,6 +26,11 @@ __all__ = ["Layer", "Moment", "Parameter", "Parameters", "every"]
 Shape: TypeAlias = tuple[int, ...]
 
 _KEY, _AXIS = "key", "axis"
+#: Limits of numbers, in words and as comparisons.
+_LIMITS: Mapping[str, tuple[str, Callable[[float, float], bool]]] = {
+    "gt": ("above", operator.gt), "ge": ("of at least", operator.ge), "lt": ("below", operator.lt),
+    "le": ("of at most", operator.le),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,6 +174,7 @@ class Layer:
 
     Raises:
         ShapeError: a size is not an integer, or below 1 (`padding`: below 0).
+        ConfigError: a number is outside the limits of its key: a rate, `eps` or `momentum`.
     """
 
     name: str
@@ -178,7 +186,7 @@ class Layer:
     has_units: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Take every size as Python's integer."""
+        """Take every size as Python's integer, and check the limits of numbers."""
         for item in fields(self):
             # annotations are texts in modules that import `annotations` from `__future__`, as modules of layers do
             if item.type == "int":
@@ -188,6 +196,20 @@ class Layer:
                 least, given = min(int(limit), 1), getattr(self, item.name)
                 # the dataclass is frozen
                 object.__setattr__(self, item.name, as_integer(item.name, given, least, LARGEST, error=ShapeError))
+            elif item.type == "float" and _KEY in item.metadata:
+                self._require_within(item.name, item.metadata[_KEY].limits)
+
+    def _require_within(self, name: str, limits: Mapping[str, float]) -> None:
+        """Raise ConfigError unless a number is within the limits of its key, as recipes have them."""
+        given: Any = getattr(self, name)
+        rules = [f"{_LIMITS[limit][0]} {bound:g}" for limit, bound in limits.items()]
+        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        # a comparison with NaN is false, so NaN is refused as well
+        if not is_number or not all(_LIMITS[limit][1](given, bound) for limit, bound in limits.items()):
+            raise ConfigError(
+                f"`{name}` of layer {self.name!r} ({self.type_name}) must be a number {' and '.join(rules)}, got "
+                f"{given!r}; choose another one"
+            )
 
     @property
     def type_name(self) -> str:
@@ -235,6 +257,26 @@ class Layer:
             ConfigError: the layer cannot take this shape; the message names the layer and both shapes.
         """
         return shape
+
+    def require(self, shape: Shape) -> None:
+        """Raise ShapeError unless the layer takes an input of a shape, counted without the batch.
+
+        Layers of recipes have the extents of their input; those of a network from Python may have others.
+        """
+        wanted = list(shape)
+        for item in fields(self):
+            axis: int | None = item.metadata.get(_AXIS)
+            if axis is not None and -len(shape) <= axis < len(shape):
+                wanted[axis] = getattr(self, item.name)
+            elif axis is not None:
+                raise ShapeError(str(self.misfit(self.takes, shape, "add the axes that are missing")))
+        if tuple(wanted) != shape:
+            remedy = "change the sizes of this layer, or of one before it"
+            raise ShapeError(str(self.misfit(tuple(wanted), shape, remedy)))
+        try:
+            self.output(shape)
+        except ConfigError as error:
+            raise ShapeError(str(error)) from None
 
     def function_tensors(self, feeding: str) -> Iterable[FunctionTensor]:
         """Return the tensors that elementary functions of this layer read or write.

@@ -102,18 +102,24 @@ class SparseLinear(Layer):
         return graph.apply("sparse_linear", x, *parameters[self.name].values(), layer=self.name)
 
 
+_IMAGES = Takes((("channels", "rows", "columns"),), "give it images, before any flatten layer")
+
+
 @dataclass(frozen=True)
 class _Windowed(Layer):
     """A layer with square windows that slide over images."""
 
-    takes = Takes((("channels", "rows", "columns"),), "give it images, before any flatten layer")
+    takes = _IMAGES
 
     def _slid(self, shape: Shape, size: tuple[str, int], stride: int, padding: int, remedy: str) -> tuple[int, ...]:
         """Return rows and columns after windows of that size.
 
         Raises:
-            ConfigError: not one window fits.
+            ConfigError: an input that is no image, or not one window fits.
         """
+        # a layer of a recipe was asked before; one from Python comes here
+        if not _IMAGES.fits(shape):
+            raise self.misfit(_IMAGES, shape, _IMAGES.remedy)
         name, window = size
         # floor division: rows and columns that fill no window are dropped
         extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
@@ -195,6 +201,7 @@ class AvgPool(_Pool):
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        self.require(x.shape[1:])
         return graph.apply("avg_pool", x, layer=self.name, window=self.window, stride=self.stride)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.autodiff import Graph, Tensor
-from emu.errors import ConfigError
+from emu.errors import ConfigError, ShapeError
 from emu.nn.layer import Layer, Moment, Parameter, Parameters, every
 
 __all__ = ["Network"]
@@ -87,13 +87,40 @@ class Network:
         return x
 
     def apply_loss(self, graph: Graph, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a batch: outputs (..., classes), one label for each (...)."""
+        """Return the mean loss of a batch: outputs (..., classes), one label for each (...).
+
+        Raises:
+            ShapeError: another number of labels than of rows of outputs, or a label of the host that is no class.
+        """
+        _require_classes(output.shape, labels)
         if len(output.shape) > 2:
             # losses take (rows, classes): of sequences, every position is a row with a label
             rows = math.prod(output.shape[:-1])
             output = graph.apply("reshape", output, layer=LOSS_LAYER, shape=(rows, output.shape[-1]))
             labels = graph.apply("reshape", labels, layer=LOSS_LAYER, shape=(rows,))
         return graph.apply(self.loss, output, labels, layer=LOSS_LAYER)
+
+
+def _require_classes(shape: tuple[int, ...], labels: Tensor) -> None:
+    remedy = "change the last layers of the network"
+    # one label for each row, whatever axes the rows have
+    if not shape or math.prod(shape[:-1]) != math.prod(labels.shape):
+        raise ShapeError(
+            f"a network must give one row of outputs for each label, got outputs {shape} for labels {labels.shape}; "
+            f"{remedy}"
+        )
+    numbers = labels.value.array
+    # those of a device are not read: that would wait for it
+    low, high = _ends_of(numbers) if isinstance(numbers, np.ndarray) and numbers.size else (0, -1)
+    if low < 0 or high >= shape[-1]:
+        raise ShapeError(
+            f"a network must give an output for each class, got {shape[-1]} outputs for a label of "
+            f"{low if low < 0 else high}; {remedy}"
+        )
+
+
+def _ends_of(numbers: Any) -> tuple[int, int]:
+    return int(numbers.min()), int(numbers.max())
 
 
 def answers_of(outputs: NDArray[Any]) -> NDArray[Any]:

@@ -60,6 +60,7 @@ class BatchNorm(_Normalised):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Normalise over all axes but the channels'."""
+        self.require(x.shape[1:])
         # (0,) of features, (0, 2, 3) of images
         own, axes = parameters[self.name], (0, *range(2, len(x.shape)))
         operands = (own["weight"], own["bias"], own["mean"], own["variance"])
@@ -87,6 +88,7 @@ class LayerNorm(_Normalised):
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Normalise over the last axis."""
+        self.require(x.shape[1:])
         own, last = parameters[self.name], len(x.shape) - 1
         # momentum is not read: without running moments nothing is moved
         options = {"axes": (last,), "along": last, "eps": self.eps, "momentum": 0.0}

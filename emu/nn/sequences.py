@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from typing_extensions import override
 
 from emu.autodiff import Graph, Tensor
+from emu.errors import ShapeError
 from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key
 from emu.nn.layers import Linear
 
@@ -46,8 +48,26 @@ class Embedding(Layer):
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Look the tokens up."""
+        """Look the tokens up.
+
+        Raises:
+            ShapeError: numbers of the host that are no rows of the table.
+        """
+        tokens: Any = x.value.array
+        # those of a device are not read: that would wait for it
+        if isinstance(tokens, np.ndarray) and tokens.size:
+            self._require_rows(tokens)
         return graph.apply("embedding", parameters[self.name]["weight"], x, layer=self.name)
+
+    def _require_rows(self, tokens: Any) -> None:
+        is_integer = tokens.dtype.kind in "iu"
+        low, high = (int(tokens.min()), int(tokens.max())) if is_integer else (-1, -1)
+        if low < 0 or high >= self.tokens:
+            got = f"dtype {tokens.dtype}" if not is_integer else str(low if low < 0 else high)
+            raise ShapeError(
+                f"layer {self.name!r} (embedding) must read integers in 0..{self.tokens - 1}, the rows of its table, "
+                f"got {got}; make it the first layer, and its `tokens` as many as the data have"
+            )
 
 
 @dataclass(frozen=True)
@@ -68,6 +88,7 @@ class Position(Layer):
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        self.require(x.shape[1:])
         return graph.apply("add", x, parameters[self.name]["weight"], layer=self.name)
 
 
@@ -121,6 +142,7 @@ class Attention(Layer):
 
     @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        self.require(x.shape[1:])
         count, length, features = x.shape
         # (N, T, heads, d) with d = features / heads
         apart = (count, length, self.heads, features // self.heads)

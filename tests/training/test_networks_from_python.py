@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import emu
 from emu import nn
-from emu.autodiff import Graph, Tensor
+from emu.autodiff import Graph, PlainRunner, Tensor, Value
 
 SHORT = {"training.steps": 4, "training.batch": 4, "data.test_images": 10}
 
@@ -57,3 +60,105 @@ def test_a_run_is_resumed_and_evaluated_with_its_own_network_alone(tmp_path: Pat
 def test_names_of_layers_must_be_their_own(name: str, tmp_path: Path):
     with pytest.raises(emu.ConfigError, match=f"must not be taken, got '{name}'"):
         train(tmp_path / "run", network=network(name=name))
+
+
+def given(*shape: int) -> Tensor:
+    return Graph(PlainRunner()).constant(Value(np.zeros(shape)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "message"),
+    [
+        (nn.BatchNorm("norm", 10), (4, 784), r"layer 'norm' \(batch_norm\) must have an input of shape \(10,\), got"),
+        (
+            nn.BatchNorm("norm", 3),
+            (4, 1, 6, 6),
+            r"must have an input of shape \(3, 6, 6\), got \(1, 6, 6\); change the",
+        ),
+        (
+            nn.LayerNorm("norm", 1),
+            (4, 784),
+            r"layer 'norm' \(layer_norm\) must have an input of shape \(1,\), got \(784",
+        ),
+        (nn.Position("places", 1, 8), (4, 64, 8), r"\(position\) must have an input of shape \(1, 8\), got \(64, 8\)"),
+        (
+            nn.Position("places", 4, 8),
+            (4, 4),
+            r"must have an input of shape \(length, features\), got \(4,\); add the ax",
+        ),
+        (
+            nn.Attention("a", 8, 3),
+            (4, 5, 8),
+            r"must have an input of shape \(length, a multiple of 3 heads\), got \(5, 8",
+        ),
+        (
+            nn.Attention("a", 6, 3),
+            (4, 5, 8),
+            r"must have an input of shape \(5, 6\), got \(5, 8\); change the sizes of",
+        ),
+        (nn.AvgPool("pool", 9, 9), (4, 1, 8, 8), r"`window` 9, got \(1, 8, 8\); choose a smaller window"),
+        (nn.AvgPool("pool", 2, 2), (4, 784), r"must have an input of shape \(channels, rows, columns\), got \(784,\)"),
+        (
+            nn.Embedding("table", 10, 2),
+            (4, 5),
+            r"\(embedding\) must read integers in 0..9, .*, got dtype float64; make",
+        ),
+    ],
+)
+def test_a_layer_that_does_not_fit_its_input_is_named(layer: nn.Layer, shape: tuple[int, ...], message: str):
+    with pytest.raises(emu.ShapeError, match=message):
+        layer.forward(Graph(PlainRunner()), given(*shape), {})
+
+
+@pytest.mark.parametrize("token", [-1, 10])
+def test_tokens_must_be_rows_of_the_table(token: int):
+    tokens = Graph(PlainRunner()).constant(Value(np.array([[3, token]])))
+    with pytest.raises(
+        emu.ShapeError, match=f"must read integers in 0..9, the rows of its table, got {token}; make it"
+    ):
+        nn.Embedding("table", 10, 2).forward(Graph(PlainRunner()), tokens, {})
+
+
+def test_body_and_shortcut_must_have_one_shape_even_where_numpy_would_repeat_one():
+    block = nn.Residual("r", (nn.Flatten("flat"),))
+    with pytest.raises(
+        emu.ShapeError, match=r"results of one shape, got \(1,\) from `layers` and \(1, 1, 1\) from `sho"
+    ):
+        block.forward(Graph(PlainRunner()), given(4, 1, 1, 1), {})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "message"),
+    [
+        ((4, 5), [0, 1, 5, 2], "an output for each class, got 5 outputs for a label of 5; change the last layers"),
+        ((4, 5), [0, 1, -1, 2], "an output for each class, got 5 outputs for a label of -1; change the last layers"),
+        ((4, 3, 5), [0, 1, 2, 3], r"one row of outputs for each label, got outputs \(4, 3, 5\) for labels \(4,\); cha"),
+    ],
+)
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse", "euclidean"])
+def test_a_network_has_an_output_for_each_class(loss: Any, outputs: tuple[int, ...], labels: list[int], message: str):
+    graph = Graph(PlainRunner())
+    with pytest.raises(emu.ShapeError, match=message):
+        nn.Network((), loss).apply_loss(graph, given(*outputs), graph.constant(Value(np.array(labels))))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: nn.Dropout("drop", 1.0),
+            r"`rate` of layer 'drop' \(dropout\) must be a number above 0 and below 1, got 1",
+        ),
+        (lambda: nn.Dropout("drop", -0.5), "must be a number above 0 and below 1, got -0.5; choose another one"),
+        (lambda: nn.Dropout("drop", float("nan")), "got nan"),
+        (lambda: nn.Dropout("drop", "half"), "got 'half'"),  # pyright: ignore[reportArgumentType]
+        (lambda: nn.BatchNorm("norm", 3, eps=0.0), "`eps` of layer 'norm' .* must be a number above 0, got 0.0"),
+        (lambda: nn.BatchNorm("norm", 3, momentum=1.5), "`momentum` of .* above 0 and of at most 1, got 1.5"),
+        (lambda: nn.LayerNorm("norm", 3, eps=-1), "must be a number above 0, got -1"),
+    ],
+)
+def test_numbers_of_layers_have_the_limits_that_recipes_have(make: Callable[[], nn.Layer], message: str):
+    with pytest.raises(emu.ConfigError, match=message):
+        make()
+    half: Any = np.float32(0.5)
+    assert nn.Dropout("drop", half).rate == 0.5
