@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing_extensions import override
 
 from emu.autodiff import Runner, Value
+from emu.errors import ConfigError
 from emu.formats import Format
 from emu.formats.integers import as_integer
 from emu.optim.optimiser import Optimiser, ParameterState, UpdateRunner, move_master, scalar, zeros
@@ -95,9 +96,18 @@ class Adam(Optimiser):
         beta2: share of the previous mean of squares.
         eps: added to the root.
         weight_decay: lambda, times rate and parameter, apart from the gradient.
+
+    Raises:
+        ConfigError: `beta1` or `beta2` is not in 0..1, 1 left out.
     """
 
     def __init__(self, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
+        for name, share in (("beta1", beta1), ("beta2", beta2)):
+            # steps divide by 1 less its powers; NaN is refused, too
+            if not 0 <= share < 1:
+                raise ConfigError(
+                    f"`{name}` of optimiser 'adam' must be at least 0 and below 1, got {share}; choose one such as 0.9"
+                )
         self.beta1, self.beta2, self.eps, self.weight_decay = beta1, beta2, eps, weight_decay
 
     @override

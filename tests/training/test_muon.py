@@ -15,7 +15,7 @@ from emu.autodiff import Value
 from emu.datapath import OutputStage
 from emu.errors import ConfigError, FormatError
 from emu.hardware import PrecisionTable, load_device, machine_of
-from emu.optim import Muon, ParameterState
+from emu.optim import Adam, Muon, ParameterState
 from emu.precision import Policy, RecordingRunner
 from emu.training import Recipe, Run, load_recipe
 from emu.training.folders.run_folder import RunFolder
@@ -416,6 +416,16 @@ def test_a_rate_that_is_not_above_0_is_refused_when_muon_is_made(rate: float):
         Muon(learning_rate=rate)
     assert str(raised.value) == (
         f"`learning_rate` of optimiser 'muon' must be above 0, got {rate}; choose a larger one"
+    )
+
+
+@pytest.mark.parametrize("share", [1.0, 1.5, -0.1, float("nan")])
+@pytest.mark.parametrize("name", ["beta1", "beta2"])
+def test_a_share_of_a_mean_outside_0_to_1_is_refused_when_adam_is_made(name: str, share: float):
+    with pytest.raises(ConfigError) as raised:
+        Adam(**{name: share})
+    assert str(raised.value) == (
+        f"`{name}` of optimiser 'adam' must be at least 0 and below 1, got {share}; choose one such as 0.9"
     )
 
 
