@@ -15,6 +15,7 @@ Source: docs/concepts/fast-paths.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from emu._drawn import Drawn
 from emu.backends.interface import EXACT_PATHS
 from emu.datapath import Mac, Overflow
 from emu.datapath.order import Blocks, Sequential
+from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format
 
 Array = NDArray[Any]
@@ -65,7 +67,7 @@ class Plan(Drawn):
     """Which path a product takes, and the proof.
 
     Attributes:
-        path: "integer_dot", "float32_blas", "float64_blas", "wide" or "in_order".
+        path: "integer_dot", "float32_blas", "float64_blas", "wide" or "in_order"; of the reference "definition".
         proof: one sentence.
         mac: the unit to emulate; exact if the proof shows that the given one never rounds or saturates.
         fallback: why the backend leaves this path to the reference; empty if it computes it itself.
@@ -201,10 +203,17 @@ class _Bound:
     def of(
         cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, maxima: tuple[float, float] | None = None
     ) -> _Bound:
-        """Return the bound by the operands' formats, or by their measured largest magnitudes."""
+        """Return the bound by the operands' formats, or by their measured largest magnitudes.
+
+        Raises:
+            FormatError: a measured magnitude is NaN or infinite, as no number of fixed point is.
+        """
         if maxima is None:
             max_a, max_b, origin = _largest_raw(a), _largest_raw(b), "the formats"
         else:
+            for measured, fmt in zip(maxima, (a, b), strict=True):
+                if not math.isfinite(measured):
+                    raise FormatError(f"every value must belong to {fmt}, got {measured}; quantize it first")
             # at least 1: beside zeros alone the other operand would have no bound
             # exact: ldexp moves the binary point of a number whose raw is an integer
             max_a, max_b = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in zip(maxima, (a, b), strict=True))

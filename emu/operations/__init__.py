@@ -7,8 +7,9 @@
 
 Each family of operations has a file with its functions and rows:
 
-    elementwise.py   functions.py   products.py    convolution.py     sums.py     selections.py
-    embedding.py     dropout.py     softmax.py     normalisation.py   losses.py   (host.py, operands.py: shared)
+    elementwise.py   functions.py   products.py    convolution.py     sums.py       selections.py   choices.py
+    embedding.py     dropout.py     softmax.py     normalisation.py   losses.py     casts.py
+    integers.py      reference_integers.py         (host.py, operands.py, fixed_point.py: shared)
 
 Autodiff, precision, energy, simulated time and the report read the table; none has a list of operations of its own.
 """

@@ -397,3 +397,10 @@ def test_a_proof_names_the_power_of_two_that_bounds_every_sum():
     one, seven = Fixed(1, 0, signed=False), Fixed(3, 0, signed=False)
     for a, depth, power in ((one, 1, 0), (one, 2, 1), (one, 3, 2), (seven, 1, 6)):
         assert f"<= 2**{power} units of 2**0 by the formats" in plan_product(a, a, None, depth, Mac()).proof
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_numbers_that_no_fixed_point_has_are_named_in_a_plan(wrong: float):
+    a, b = np.full((4, 5), wrong), np.zeros((5, 3))
+    with pytest.raises(emu.FormatError, match=f"every value must belong to fix40f4, got {wrong}; quantize it first"):
+        emu.explain(emu.matmul, a, b, a_format="fix40f4", b_format="fix20f4", backend="numba")
