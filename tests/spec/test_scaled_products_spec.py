@@ -343,6 +343,20 @@ def test_recorded_random_bits_may_be_wider_than_those_of_intermediate_results(ba
     assert np.array_equal(written, 16 + (drawn >= 2**31))
 
 
+def test_flags_of_a_product_of_several_steps_are_those_of_the_last_one():
+    """0 times an infinite product of scales is NaN, the operand of the step that writes it."""
+    x = np.full((1, 64), 1e38)
+    x[0, 32:] = -1e38
+    a, b = emu.quantize(x, "fp8_row"), emu.quantize(np.full((64, 1), 3e38), "fp8_row", axis=0)
+    flags = emu.Flags()
+    mac = emu.Mac.preset("h100", inputs="fp8_row")
+    assert np.isnan(emu.matmul(a, b, out_format="fp32", mac=mac, flags=flags)).all()
+    assert not any(flags.counts())
+    # a format without NaN writes 0 in the last step, and counts it
+    emu.matmul(a, b, out_format="fix8f0", mac=mac, flags=flags)
+    assert flags.invalid == 1
+
+
 def test_flags_do_not_count_what_overflows_in_a_run_of_promoted_sums():
     flags = emu.Flags()
     mac = emu.Mac(accumulator="fp32", order="promote(2, sequential, fp16, nearest_even)")
