@@ -14,6 +14,7 @@ import numpy as np
 
 from emu import engine
 from emu.backends.arrays import namespace, negated
+from emu.errors import ShapeError
 from emu.formats import Value
 from emu.operations.asked import Asked, Options, Shape, as_first, as_first_on_host, broadcast
 from emu.operations.operands import FP32, FP64, number, rounded
@@ -39,9 +40,18 @@ def larger_of(role: Role, x: Any, y: Any) -> tuple[Any, Any]:
     """Return the larger of two carriers, as pooling chooses it, and whether it is the second: of equals it is not.
 
     Kernels compare, not the array's own library: CuPy takes subnormals for 0.
+
+    Raises:
+        ShapeError: the carriers do not broadcast together.
     """
     xp = namespace(x)
-    shape = np.broadcast_shapes(x.shape, y.shape)
+    try:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        raise ShapeError(
+            f"operands of which the larger or smaller is chosen must broadcast together, got shapes {x.shape} and "
+            f"{y.shape}; give axes of size 1 where they differ"
+        ) from None
     # (..., 2): windows of two numbers, of which pooling takes the first of equals
     pairs = xp.stack([xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)], axis=-1)
     best, place = engine.max_pool(pairs, backend=role.backend)
@@ -186,6 +196,13 @@ def _elu_slope_float64(xp: Any, x: Any, *, alpha: float) -> Any:
 
 
 def _concatenate(role: Role, *operands: Value, axis: int) -> Value:
+    shapes = [x.shape for x in operands]
+    place = axis % max(len(shapes[0]), 1)
+    if len({(len(shape), *shape[:place], *shape[place + 1 :]) for shape in shapes}) > 1:
+        raise ShapeError(
+            f"concatenate: operands must have the same sizes along all axes but {axis}, got shapes "
+            f"{' and '.join(map(str, shapes))}; reshape one of them"
+        )
     # each operand in one format first: arrays of one dtype can be joined
     written = [selected(role, x) for x in operands]
     return written[0].with_array(namespace(written[0].array).concatenate([x.array for x in written], axis=axis))

@@ -40,8 +40,13 @@ def sliding(options: Options) -> Sliding:
 
 
 def windows_of(x: Any, options: Options, border: float = 0) -> Any:
-    """Return the windows of images (N, C, H, W) as (N, C, OH, OW, elements of a window)."""
+    """Return the windows of images (N, C, H, W) as (N, C, OH, OW, elements of a window).
+
+    Raises:
+        ShapeError: arrays of other axes, or a window larger than the padded image.
+    """
     how, window = sliding(options), options["window"]
+    how.require(x.shape, window, "window")
     rows, columns = how.sizes(x.shape[2:], window)
     # padded here; the slices below then need no bounds
     x, xp = how.padded(x, border), namespace(x)

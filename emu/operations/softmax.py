@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from emu.backends.arrays import namespace
+from emu.errors import ShapeError
 from emu.formats import Value
 from emu.operations.asked import Asked, Options, Rule, Shape, size_of
 from emu.operations.host import column, largest
@@ -24,6 +25,11 @@ def _softmax(role: Role, x: Value, *, scale: float, causal: bool) -> Value:
     visible, hidden = scaled.array, None  # `visible`: what the largest value is chosen from
     xp = namespace(visible)
     if causal:
+        if visible.ndim < 2:
+            raise ShapeError(
+                f"a causal softmax must have rows and columns as its last two axes, got shape {visible.shape}; give an "
+                "axis of size 1"
+            )
         rows, columns = (xp.arange(n) for n in visible.shape[-2:])
         hidden = columns > rows[:, None]
         # below every visible number, or equal to the lowest: the largest of a row is a visible one

@@ -11,7 +11,7 @@ import pytest
 
 import emu
 from emu import Mac
-from emu.autodiff import Operation, Value
+from emu.autodiff import Graph, Operation, Value
 from emu.datapath import Affine, stream_of
 from emu.hardware import Device, load_device
 from emu.operations.reference_integers import Written
@@ -261,3 +261,31 @@ def test_elements_that_leave_their_format_are_counted_however_a_device_requantis
     assert result.array.tolist() == [40, 40, -128]
     assert runner.counters is not None
     assert runner.counters.of("fc", "activation").flags.overflow == 2
+
+
+@pytest.mark.parametrize(
+    ("primitive", "shapes", "options", "message"),
+    [
+        ("concatenate", [(2, 3), (3, 2)], {"axis": 0},
+         r"must have the same sizes along all axes but 0, got shapes \(2, 3\) and \(3, 2\); reshape one of them"),
+        ("concatenate", [(2, 3), (3,)], {"axis": 0}, r"got shapes \(2, 3\) and \(3,\); reshape"),
+        ("maximum", [(2, 3), (3, 2)], {}, r"must broadcast together, got shapes \(2, 3\) and \(3, 2\); give axes"),
+        ("minimum", [(2,), (3,)], {}, "must broadcast together"),
+        ("softmax", [(3,)], {"scale": 1.0, "causal": True}, r"must have rows and columns as its last two axes, got"),
+        ("avg_pool", [(1, 1, 4, 4)], {"window": 9, "stride": 2}, r"`window` must fit the padded image, got 9 x 9 for"),
+    ],
+)  # fmt: skip
+def test_operands_that_do_not_fit_together_are_named(
+    primitive: str, shapes: list[tuple[int, ...]], options: dict[str, Any], message: str
+):
+    graph = Graph(runner_of(device()))
+    operands = [graph.variable(value(np.ones(shape), "fix16f8")) for shape in shapes]
+    with pytest.raises(emu.ShapeError, match=message):
+        graph.apply(primitive, *operands, layer="layer", **options)
+
+
+@pytest.mark.parametrize("axis", [0, 2, -1, -3])
+def test_arrays_are_joined_along_any_axis(axis: int):
+    x = value(np.arange(24).reshape(2, 3, 4), "fix16f8")
+    joined = runner_of(device()).run(Operation("concatenate", (x, x), {"axis": axis}), "activation", "layer")
+    assert np.array_equal(joined.array, np.concatenate([x.array, x.array], axis))
