@@ -77,6 +77,8 @@ def quantize(
     fmt = scaled_or(fmt)
     if isinstance(fmt, Scaled):
         unit, check = unit_of_elements(fmt, options)
+        if counts is not None and not isinstance(counts, ScaleCounts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(f"`counts` must be an emu.ScaleCounts, got {counts!r}; write emu.ScaleCounts()")
         # without a format every real number is taken at its exact value: there is nothing to check against
         array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
         if scale is None and zero is not None:

@@ -110,6 +110,8 @@ def as_scaled(given: Any, fmt: Scaled, axis: int, *, check: bool) -> ScaledValue
             raise FormatError(f"`array` must be a value of {fmt}, got one of {given.format}; quantize its numbers")
         return given.along(axis)
     if isinstance(given, tuple):
+        if not given:
+            raise ShapeError(f"a value of {fmt} must be given elements, then their scales, got (); give both")
         elements, *rest = cast("tuple[Any, ...]", given)
         scales: list[Any] = rest
         zero: Any = None

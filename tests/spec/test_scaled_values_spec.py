@@ -425,6 +425,10 @@ def test_a_format_whose_parts_do_not_fit_is_refused(text: str, message: str):
         (lambda: emu.value((X, np.ones((32, 3))), "mxfp8_e4m3", check=False), emu.ShapeError,
          r"scales of 1x32 must have the shape \(32, 2\) for elements \(32, 64\) and axis -1, got \(32, 3\)"),
         (lambda: emu.value((X, ), "mxfp8_e4m3", check=False), emu.ShapeError, "must have 1 arrays of scales, got 0"),
+        (lambda: emu.value((), "mxfp8_e4m3"), emu.ShapeError,
+         r"a value of mxfp8_e4m3 must be given elements, then their scales, got \(\); give both"),
+        (lambda: emu.quantize(X, "mxfp8_e4m3", counts=emu.Flags()),  # pyright: ignore[reportArgumentType]
+         emu.FormatError, r"`counts` must be an emu.ScaleCounts, got Flags\(.*; write emu.ScaleCounts\(\)"),
         (lambda: emu.value((np.ones((32, 64)), np.zeros((32, 2))), "mxfp8_e4m3"), emu.FormatError,
          "`scales of 1x32`: every value must belong to fp8_e8m0, got .*0.0"),
         (lambda: emu.value((np.ones((32, 64)), -np.ones((32, 2))), "mxfp8_e4m3"), emu.FormatError, "got .*-1.0"),
