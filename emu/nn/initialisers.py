@@ -35,7 +35,7 @@ def initialise(
         shape: shape of the parameter.
         fan_in: inputs that contribute to one output.
         fan_out: outputs to which one input contributes.
-        seed: seed of the run.
+        seed: seed of the run, taken modulo 2**64, as that of every source of random bits.
 
     Returns:
         float64, shape `shape`, uniform in +-bound, symmetric, never 0 for he and xavier.
@@ -57,7 +57,8 @@ def initialise(
         return np.full(shape, float(kind == "one"))
     bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))
     # the stream follows from the name: another layer in between changes no other parameter
-    u = random_integers(math.prod(shape), RANDOM_BITS, seed=seed, stream=stream_of(name, "initial"), step=0, draw=0)
+    address = {"seed": seed % 2**64, "stream": stream_of(name, "initial"), "step": 0, "draw": 0}
+    u = random_integers(math.prod(shape), RANDOM_BITS, **address)
     # odd multiples of 2**-32 in (-1, 1): symmetric, never 0, and exact in float64
     uniform = (2 * u + 1) * 2.0**-RANDOM_BITS - 1.0
     return np.asarray(uniform * bound, dtype=np.float64).reshape(shape)

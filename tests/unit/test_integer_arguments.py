@@ -347,3 +347,12 @@ def test_a_window_may_be_an_array_of_two():
 def test_places_of_no_elements_are_none():
     assert apply("take", X, axis=1, places=[]).shape == (2, 0, 4)
     assert apply("take", np.ones((2, 0)), axis=1, places=np.array([], np.int64)).shape == (2, 0)
+
+
+def test_seeds_of_first_values_are_taken_modulo_two_to_the_64():
+    def drawn(seed: int) -> list[float]:
+        return nn.initialise("w", "he", (5,), 1, 1, seed).tolist()
+
+    assert drawn(-1) == drawn(2**64 - 1)
+    assert drawn(2**64) == drawn(0)
+    assert drawn(1) != drawn(0)
