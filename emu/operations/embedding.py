@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from emu.backends.arrays import namespace
 from emu.engine.matrices import Matrices
 from emu.engine.products import write_product
@@ -17,7 +19,7 @@ from emu.operations.selections import selected
 
 
 def _embedding(role: Role, table: Value, tokens: Value) -> Value:
-    """The table's rows at the tokens."""
+    """The table's rows at the tokens; those below 0 are counted from its end."""
     return selected(role, table.with_array(table.array[tokens.array]))
 
 
@@ -36,15 +38,21 @@ def _gradient(role: Role, g: Value, tokens: Value, *, rows: int) -> Value:
     unity, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
     xp = namespace(errors)
     # (1, rows, tokens): 1 where a token chooses a row
-    chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(unity.carrier)[None]
+    chosen = _chosen(xp, tokens.array, rows).astype(unity.carrier)[None]
     shape = (rows, g.shape[-1])
     matrices = Matrices(chosen, errors, None, (unity, g.format, None), shape)
     return role.value(write_product(role.unit(unity, g.format).description, matrices))
 
 
 def _gradient_float64(xp: Any, g: Any, tokens: Any, *, rows: int) -> Any:
-    chosen = xp.arange(rows)[:, None] == tokens.ravel()
-    return chosen.astype(g.dtype) @ g.reshape(-1, g.shape[-1])
+    return _chosen(xp, tokens, rows).astype(g.dtype) @ g.reshape(-1, g.shape[-1])
+
+
+def _chosen(xp: Any, tokens: Any, rows: int) -> Any:
+    """Return (rows, tokens): whether a token chooses a row."""
+    # 64 bits, since narrow tokens may not hold the number of rows; from the front, as the rows are numbered
+    places = tokens.reshape(-1).astype(np.int64) % rows
+    return xp.arange(rows)[:, None] == places
 
 
 def _gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:

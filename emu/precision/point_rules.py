@@ -22,7 +22,7 @@ def range_exponent(word: DynamicFixed, point: int) -> int:
 def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
     """Return the smallest m such that at most the share r_max of the results are outside its range.
 
-    None if all results are 0.
+    None if no result has a leading bit: all are 0, or the raw -1 of a fixed accumulator, which has none either.
 
     Source: docs/dynamic-fixed-point.md, "From counts to a point"; the quotient is a float64.
     """
@@ -48,7 +48,7 @@ def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
 
 
 def by_leading_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
-    """Return the point of the smallest range that holds all but r_max of the results; `point` if all are 0."""
+    """Return the point of the smallest range that holds all but r_max of the results; `point` if they have no bits."""
     m = smallest_range(register, r_max)
     return point if m is None else range_exponent(word, m)
 

@@ -11,7 +11,7 @@ import pytest
 
 import emu
 from emu import Mac
-from emu.autodiff import Graph, Operation, Value
+from emu.autodiff import Graph, Operation, PlainRunner, Value
 from emu.datapath import Affine, stream_of
 from emu.hardware import Device, load_device
 from emu.operations.reference_integers import Written
@@ -289,3 +289,16 @@ def test_arrays_are_joined_along_any_axis(axis: int):
     x = value(np.arange(24).reshape(2, 3, 4), "fix16f8")
     joined = runner_of(device()).run(Operation("concatenate", (x, x), {"axis": axis}), "activation", "layer")
     assert np.array_equal(joined.array, np.concatenate([x.array, x.array], axis))
+
+
+@pytest.mark.parametrize(("dtype", "first"), [(np.int8, 0), (np.int64, -300)])
+def test_gradients_of_a_table_arrive_at_rows_that_are_counted_from_its_end(dtype: Any, first: int):
+    for runner in (runner_of(device()), PlainRunner()):
+        graph = Graph(runner)
+        table = graph.parameter(value(np.ones((300, 2)), "fix16f8"))
+        tokens = graph.constant(Value(np.array([1, -1, 1, first], dtype), None))
+        read = graph.apply("embedding", table, tokens, layer="table")
+        gradient = np.asarray(graph.backward(read, value(np.ones((4, 2)), "fix16f8"))[id(table)].array)
+        expected = np.zeros((300, 2))
+        expected[[0, 1, 299]] = [[1], [2], [1]]
+        assert np.array_equal(gradient, expected)
