@@ -3,7 +3,7 @@
 A layer is one frozen dataclass. Its fields are also the keys that a recipe writes: `emu.training.layers` makes a table
 of configuration from them. So each fact about a layer is written once:
 
-    field(metadata=key(ge=1))         a recipe gives it; the limits are checked there
+    field(metadata=key(ge=1))         a recipe gives it; its limits are checked there, those of floats in Python as well
     field(metadata=from_input(-1))    a recipe does not give it: it is an extent of the layer's input
     any other field                   can be set from Python alone
 """
@@ -202,13 +202,14 @@ class Layer:
     def _require_within(self, name: str, limits: Mapping[str, float]) -> None:
         """Raise ConfigError unless a number is within the limits of its key, as recipes have them."""
         given: Any = getattr(self, name)
-        rules = [f"{_LIMITS[limit][0]} {bound:g}" for limit, bound in limits.items()]
-        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        known = [(*_LIMITS[limit], bound) for limit, bound in limits.items() if limit in _LIMITS]
+        rules = " and".join(f" {words} {bound:g}" for words, _, bound in known)
+        is_number = not isinstance(given, bool) and isinstance(given, Real)
         # a comparison with NaN is false, so NaN is refused as well
-        if not is_number or not all(_LIMITS[limit][1](given, bound) for limit, bound in limits.items()):
+        if not is_number or not all(holds(float(given), bound) for _, holds, bound in known):
             raise ConfigError(
-                f"`{name}` of layer {self.name!r} ({self.type_name}) must be a number {' and '.join(rules)}, got "
-                f"{given!r}; choose another one"
+                f"`{name}` of layer {self.name!r} ({self.type_name}) must be a number{rules}, got {given!r}; "
+                "choose another one"
             )
 
     @property

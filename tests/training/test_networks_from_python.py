@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import emu
 from emu import nn
 from emu.autodiff import Graph, PlainRunner, Tensor, Value
+from emu.nn.layer import key
 
 SHORT = {"training.steps": 4, "training.batch": 4, "data.test_images": 10}
 
@@ -140,6 +141,19 @@ def test_a_network_has_an_output_for_each_class(loss: Any, outputs: tuple[int, .
     graph = Graph(PlainRunner())
     with pytest.raises(emu.ShapeError, match=message):
         nn.Network((), loss).apply_loss(graph, given(*outputs), graph.constant(Value(np.array(labels))))
+
+
+def test_a_number_of_ones_own_layer_may_have_other_limits_or_none():
+    @dataclass(frozen=True)
+    class Free(nn.Layer):
+        slope: float = field(default=0.5, metadata=key(multiple_of=0.5))
+
+    # as with `from __future__ import annotations` in the module of a layer
+    assert Free.__dataclass_fields__["slope"].type == "float"
+    assert Free("free", -3.25).slope == -3.25
+    wrong: Any = "a"
+    with pytest.raises(emu.ConfigError, match=r"`slope` of layer 'free' \(Free\) must be a number, got 'a'; choose an"):
+        Free("free", wrong)
 
 
 @pytest.mark.parametrize(
