@@ -39,7 +39,11 @@ CASES: dict[str, dict[str, Any]] = {
     "points that all decide": {"device": "dlu16", "dynamic_point__pretraining_steps": 2},
     "points of every node": {"device": "dlu16", "dynamic_point__pretraining_steps": 2, "cluster__points": "own"},
     "simulated time": {"device": "k20x-8x", "training__batch": 16},
-    "clipped": {"clipping__rules": [{"rule": "variance", "k": 1.0}], "cluster__warm_start": 1},
+    "clipped": {
+        "clipping__rules": [{"rule": "variance", "k": 1.0}],
+        "cluster__warm_start": 1,
+        "cluster__workers": [1, 3],  # units of clipping are numbered over these
+    },
     "clipped with S": {
         "device": "fp16-mixed",
         "loss_scaling__policy": "backoff",
@@ -219,6 +223,20 @@ def test_ranks_save_at_the_time_that_rank_0_says():
     given = on_ranks(3, lambda channel: Ranks(channel).agree(channel.rank == 1))
     assert given == [False] * 3
     assert on_ranks(3, lambda channel: Ranks(channel).agree(channel.rank == 0)) == [True] * 3
+
+
+def test_ranks_end_a_run_by_the_seconds_of_rank_0():
+    def is_over(channel: InProcess) -> bool:
+        found = loop(Ranks(channel), training__stop={"seconds": 50.0})
+        found.advance()
+        found.log.seconds = 100.0 if channel.rank == late else 0.0
+        found.log.end_interval()
+        return found.steps.are_stopped
+
+    late = 1
+    assert on_ranks(2, is_over) == [False, False]
+    late = 0
+    assert on_ranks(2, is_over) == [True, True]
 
 
 def test_the_first_rank_that_differs_is_named_and_what_differs():

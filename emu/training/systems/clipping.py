@@ -159,10 +159,10 @@ class Clipping(System):
         with self._summed.over(self._updating):
             clipped = self._clipped_of(result, self._table)
         # what all have counted before is the same on every rank; only this step's counts are exchanged
-        of_ranks, self._so_far = self._bench.ranks.every(self._so_far.to_dict()), before
-        for rank, counts in enumerate(of_ranks):
-            # rank 0 has the first processing unit
-            self._so_far.add(counts, limits=rank == 0)
+        of_rank = self._so_far.to_dict(), self._is_here(0)
+        of_ranks, self._so_far = self._bench.ranks.every(of_rank), before
+        for counts, has_first_unit in of_ranks:
+            self._so_far.add(counts, limits=has_first_unit)
         return clipped
 
     def _clipped_of(self, result: Pass, table: ClippingTable) -> Pass:
@@ -273,8 +273,11 @@ class Clipping(System):
     def _is_here(self, unit: int) -> bool:
         """Return whether this process has a processing unit."""
         cluster = self._bench.recipe.cluster
-        # units are numbered over all nodes, so this is the unit's node
-        return cluster is None or unit // cluster.units in self._bench.ranks.transport(cluster.nodes).local
+        if cluster is None:
+            return True
+        # units are numbered over the workers, which need not be the first nodes
+        node = cluster.layout().workers[unit // cluster.units]
+        return node in self._bench.ranks.transport(cluster.nodes).local
 
     @override
     def load_arrays(self, arrays: dict[str, Array]) -> None:

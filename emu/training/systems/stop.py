@@ -19,7 +19,7 @@ class Stop(System):
     key = "stop"
 
     def __init__(self, bench: Workbench) -> None:
-        self._tests, self._device = bench.recipe.training.stop, bench.device.name
+        self._tests, self._device, self._ranks = bench.recipe.training.stop, bench.device.name, bench.ranks
         self._past: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._stopped_by: list[str] = []
 
@@ -41,6 +41,9 @@ class Stop(System):
             # null: not measured at this log point
             if measured[name] is not None:
                 past.append(measured[name])
+        if self._tests.seconds is not None:
+            # of rank 0: clocks of ranks differ, and all must end at the same step
+            measured = {**measured, "seconds": self._ranks.agree(measured["seconds"])}
         holding = self._tests.holding(measured, self._past)
         # tests that were met at an earlier log point do not count here
         self._stopped_by = list(holding) if self._tests.is_met(holding) else []
