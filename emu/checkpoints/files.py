@@ -107,7 +107,14 @@ def _weight_map(path: Path) -> dict[str, str]:
     files: Any = cast("dict[str, Any]", content).get("weight_map") if isinstance(content, dict) else None
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in cast("dict[str, Any]", files).values()):
         raise ConfigError(f"index {path} must have a `weight_map` of tensors and files; load the checkpoint again")
-    return cast("dict[str, str]", files)
+    of_tensors = cast("dict[str, str]", files)
+    for name, file in of_tensors.items():
+        # a path would lead out of the folder
+        if not file or Path(file).name != file:
+            raise ConfigError(
+                f"index {path} must name files beside it, got {file!r} of tensor {name!r}; name a file, without folders"
+            )
+    return of_tensors
 
 
 def _of_index(path: Path) -> dict[str, Stored]:

@@ -16,12 +16,13 @@ import os
 import re
 import shutil
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from emu import _paths
-from emu._files import read_json, replace_file
+from emu._files import TEMPORARY, read_json, replace_file
 from emu.errors import ConfigError
 from emu.jobs.placing import copy_atomically
 from emu.training.loop import Loop
@@ -89,7 +90,8 @@ class RunCache:
             # files are hard links: a change through another folder's name is a change here
             if known != _hashes(entry):
                 raise ValueError("changed")
-            os.utime(note)  # the run is used now: `trim` drops the least recently used
+            with suppress(PermissionError):  # the note may be another user's
+                os.utime(note)  # the run is used now: `trim` drops the least recently used
         except FileNotFoundError:
             return False
         except (OSError, ValueError, TypeError, KeyError):
@@ -114,10 +116,11 @@ class RunCache:
             replace_file(self._note(address), lambda file: file.write(text.encode()))
 
     def drop(self, address: str) -> None:
-        """Remove a run from the cache."""
-        # the note first: without it, what is left of the files is no entry
-        self._note(address).unlink(missing_ok=True)
-        shutil.rmtree(self.path / address, ignore_errors=True)
+        """Remove a run from the cache; do nothing if the cache cannot be written."""
+        # the note first: without it, the files are no entry
+        with suppress(OSError):
+            self._note(address).unlink(missing_ok=True)
+            _remove(self.path / address)
 
     def trim(self, limit_bytes: int) -> None:
         """Drop the runs that were used least recently until the cache fits a limit, and what killed processes left."""
@@ -145,10 +148,19 @@ class RunCache:
             with suppress(OSError):
                 # its modification time is that of the folder that was copied
                 if time.time() - path.stat().st_ctime > LEFT_BEHIND_S:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    _remove(path) if path.is_dir() else path.unlink()
 
     def _note(self, address: str) -> Path:
         return self.path / f"{address}.json"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder; under its own name it is complete, or gone: what is half removed must not be published."""
+    # an ending that `trim` knows, if this process is killed
+    removed = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+    with suppress(FileNotFoundError):
+        folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def _hashes(folder: Path) -> dict[str, str]:

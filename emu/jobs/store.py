@@ -10,6 +10,7 @@ import io
 import shutil
 import uuid
 import zipfile
+import zlib
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,10 @@ from typing_extensions import override
 
 from emu._files import TEMPORARY
 from emu.errors import ConfigError
-from emu.jobs.placing import copy_atomically
+from emu.jobs.placing import copy_atomically, unwritable
+
+#: Errors of `zipfile` for damaged archives; a RuntimeError, NotImplementedError, for methods and versions it lacks.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 class Store(Protocol):
@@ -108,14 +112,18 @@ class ObjectStore(Store):
         if folder.is_dir() or not self.exists(key):
             return False
         unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+        content = io.BytesIO(self._call(self._files.cat_file, self._path(key)))
         try:
-            with zipfile.ZipFile(io.BytesIO(self._call(self._files.cat_file, self._path(key)))) as archive:
+            with zipfile.ZipFile(content) as archive:
                 archive.extractall(unfinished)  # writes nothing outside, and checks the CRC of each file
             # the archive is unpacked beside the folder, so the files are moved by links
             return copy_atomically(unfinished, folder)
-        except zipfile.BadZipFile as error:
+        except OSError as error:
+            raise unwritable(folder, error) from None
+        except _DAMAGED as error:
+            reason = str(error) or type(error).__name__
             raise ConfigError(
-                f"a run in a store must be a sound archive, got {error} in {self.address}/{key}.zip; delete it"
+                f"a run in a store must be a sound archive, got {reason} in {self.address}/{key}.zip; delete it"
             ) from None
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -121,6 +121,23 @@ def test_an_archive_that_is_damaged_is_named(source: Path, tmp_path: Path):
     assert not (tmp_path / "one").exists()
 
 
+def test_an_archive_with_any_wrong_byte_is_named_or_comes_back_whole(source: Path, tmp_path: Path):
+    fsspec = pytest.importorskip("fsspec")
+    store, files = open_store(f"memory://{tmp_path.name}"), fsspec.filesystem("memory")
+    (source / "numbers").write_bytes(bytes(range(256)) * 4)
+    store.publish("one", source)
+    path, fetched = f"/{tmp_path.name}/one.zip", tmp_path / "one"
+    sound = files.cat_file(path)
+    for place in range(len(sound)):
+        files.pipe_file(path, sound[:place] + bytes([sound[place] ^ 0x55]) + sound[place + 1 :])
+        try:
+            store.fetch("one", fetched)
+        except ConfigError as error:
+            assert str(error).startswith("a run in a store must be a sound archive, got ")  # noqa: PT017
+            assert not fetched.exists()
+        shutil.rmtree(fetched, ignore_errors=True)
+
+
 # ---- who trains a run ----
 
 

@@ -142,6 +142,49 @@ def test_a_run_whose_folder_is_gone_is_no_longer_in_the_cache(tmp_path: Path):
     assert list(cache.path.iterdir()) == []
 
 
+def test_a_run_that_was_half_dropped_is_published_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cache, folder, address = RunCache(tmp_path / "cache"), tmp_path / "run", "a" * 64
+    folder.mkdir()
+    for name in ("report.html", "run.json"):
+        (folder / name).write_text("{}")
+    cache.publish(address, folder)
+
+    def killed(path: Path, **_: object) -> None:
+        (path / "run.json").unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        cache.drop(address)
+    assert not cache.fetch(address, tmp_path / "never")
+    cache.publish(address, folder)
+    assert cache.fetch(address, tmp_path / "out")
+    assert content(tmp_path / "out") == content(folder)
+    monkeypatch.setattr("emu.jobs.cache.LEFT_BEHIND_S", -1.0)
+    cache.trim(1000)
+    assert sorted(path.name for path in cache.path.iterdir()) == [address, f"{address}.json"]
+
+
+def test_a_run_of_a_cache_whose_notes_are_another_users_is_used_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache, folder = RunCache(tmp_path / "cache"), tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    cache.publish("one", folder)
+
+    def refused(path: Path, *arguments: object, **options: object) -> None:
+        if path == cache.path / "one.json":
+            raise PermissionError(1, "Operation not permitted")
+        utime(path, *arguments, **options)
+
+    utime = os.utime
+    monkeypatch.setattr(os, "utime", refused)
+    assert cache.fetch("one", tmp_path / "out")
+    monkeypatch.setattr(Path, "unlink", refused)
+    (cache.path / "one" / "run.json").write_text("changed")
+    assert not cache.fetch("one", tmp_path / "other"), "it cannot be dropped, and is not used"
+
+
 def test_a_size_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EMU_RUN_CACHE_BYTES", "20 GB")
     with pytest.raises(emu.ConfigError, match="must be a whole number of bytes, got '20 GB'"):

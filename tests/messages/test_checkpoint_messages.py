@@ -184,6 +184,11 @@ NO_MAP = "index PATH must have a `weight_map` of tensors and files; load the che
         ('{"weight_map": []}', NO_MAP),
         ('{"weight_map": {"v": "w.safetensors"}}',
          "index PATH must name tensors of its files, got 'v', which w.safetensors lacks"),
+        *(
+            (f'{{"weight_map": {{"v": "{file}"}}}}',
+             f"index PATH must name files beside it, got {file!r} of tensor 'v'; name a file, without folders")
+            for file in ("", ".", "a/w.safetensors", "../w.safetensors", "/w.safetensors")
+        ),
         ('{"weight_map": {"v": "x.safetensors"}}', "checkpoint FOLDER/x.safetensors must be a safetensors file, got "),
     ],
 )  # fmt: skip
