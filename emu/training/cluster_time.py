@@ -7,7 +7,7 @@ links, crossbar        ──► the fabric ────────────
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -126,20 +126,23 @@ def simulate(
         [1724962, 803469]
     """
     recipe, device = load_recipe(recipe), load_device(device)
-    _require_positive("nodes", nodes)
-    _require_positive("batches", batches)
+    nodes, batches, bits = _integers("nodes", nodes, 1), _integers("batches", batches, 1), _integers("bits", bits)
     # a copy that stays flat: each step lays other nodes and bits over it
     settings = dict(overrides or {})
+    if "cluster" in settings:
+        # a whole table takes the place of the recipe's
+        recipe = recipe.with_settings({"cluster": settings.pop("cluster")})
     given = recipe.cluster
     if not nodes:
-        chosen = settings.get("cluster.nodes", given.nodes if given else None)
+        chosen = settings.get("cluster.nodes", given.nodes if given else 1)
+        chosen = as_integer("cluster.nodes", chosen, 1, error=ConfigError)
         named = given is not None and bool(given.workers or given.owners or max(given.controllers))
         named = named or any(f"cluster.{key}" in settings for key in ("workers", "owners", "controllers"))
         # with a node alone first, for comparison
         whole = (chosen,) if named else (1, chosen)  # a table that names nodes cannot describe one node alone
-        nodes = whole if isinstance(chosen, int) and chosen > 1 else _powers_of_two(device)
-    batches = tuple(batches) or (recipe.training.batch,)
-    bits = tuple(bits) or (settings.get("cluster.bits", given.bits if given else 1),)
+        nodes = whole if chosen > 1 else _powers_of_two(device)
+    batches = batches or (recipe.training.batch,)
+    bits = bits or (settings.get("cluster.bits", given.bits if given else 1),)
     machine = Machine(recipe.machine(device))
     run = _Simulation(recipe, device, machine, settings)
     steps: list[SimulatedStep] = []
@@ -220,9 +223,15 @@ class _Simulation:
         )
 
 
-def _require_positive(name: str, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        as_integer(name, number, 1, error=ConfigError)
+def _integers(name: str, numbers: Sequence[int], least: int | None = None) -> tuple[int, ...]:
+    """Return the integers of a list, those of NumPy included.
+
+    Raises:
+        ConfigError: it is no list, or something in it is no integer, or too small.
+    """
+    if not isinstance(numbers, Iterable):
+        raise ConfigError(f"`{name}` must be a list of integers, got {numbers!r}; write [{numbers!r}]")
+    return tuple(as_integer(name, number, least, error=ConfigError) for number in numbers)
 
 
 def _powers_of_two(device: Device) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 from typer.testing import CliRunner
@@ -29,7 +30,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(("arguments", "message"), [
     ((*MLP, "--nodes", "16", "--batch", "1024"), "`ports` of [crossbar] must be at least 16, for 16 nodes"),
     (("mlp", "--device", "p100", "--nodes", "2"), "a device must have [crossbar] and a link to it"),
-    (("mlp", "--device", "fixed16", "--nodes", "2"), "a device must give a clock and the lanes of a unit"),
+    (("mlp", "--device", "fixed16", "--nodes", "2"), "a device must give a clock and the lanes of a 'mac_array'"),
     ((*MLP, "--nodes", "3", "--batch", "32"),
      "a batch must be a multiple of the 3 models that share it, got 32 for 3 nodes; choose another batch, or another "
      "number of nodes"),
@@ -51,6 +52,29 @@ def test_bad_input_is_refused_with_its_remedy(arguments: tuple[str, ...], messag
 def test_numbers_from_python_are_checked_as_well():
     with pytest.raises(ConfigError, match="`nodes` must be at least 1, got 0"):
         emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[0])
+    with pytest.raises(ConfigError, match=re.escape("`batches` must be a list of integers, got 64; write [64]")):
+        emu.simulate("mlp", "k20x-8x", batches=64)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match=re.escape("`bits` must be 1..16, or 32 for gradients as they are, got 0")):
+        emu.simulate("mlp", "k20x-8x", bits=[0])
+    with pytest.raises(ConfigError, match=r"`cluster\.nodes` must be an integer, got '4'; write a whole number"):
+        emu.simulate("mlp", "k20x-8x", overrides={"cluster.nodes": "4"})
+
+
+def test_integers_of_numpy_are_those_of_python():
+    given, found = (
+        emu.simulate("mlp", "k20x-8x", nodes=numbers(1, 2), batches=numbers(64), bits=numbers(4)).rows()
+        for numbers in (lambda *n: list(n), lambda *n: np.array(n))
+    )
+    assert found == given
+
+
+def test_a_whole_table_of_a_cluster_says_how_many_nodes_and_bits_there_are():
+    by_key, whole = (
+        emu.simulate("mlp", "k20x-8x", overrides=settings).rows()
+        for settings in ({"cluster.nodes": 4, "cluster.bits": 2}, {"cluster": {"nodes": 4, "bits": 2}})
+    )
+    assert [(row["nodes"], row["bits"]) for row in whole] == [(1, 2), (4, 2)]
+    assert whole == by_key
 
 
 def test_a_folder_has_data_and_a_trace_with_a_process_per_node(tmp_path: Path):

@@ -16,7 +16,7 @@ import pytest
 from emu.errors import ConfigError
 from emu.training.data import load_dataset
 from emu.training.data.files import DIGITS_SCALE, read_digits, read_npz
-from emu.training.recipe import Images
+from emu.training.recipe import Frames, Images
 
 INPUT = (1, 28, 28)
 
@@ -46,6 +46,21 @@ def message(spec: Images, input_shape: tuple[int, ...] = INPUT, classes: int = 1
         load_dataset(spec, input_shape, classes)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+@pytest.mark.parametrize("scale", [1e-50, 1e-40, 1e39])
+def test_a_scale_that_float32_does_not_hold_or_after_which_pixels_are_not_finite_is_refused(scale: float):
+    assert message(Images(scale=scale)) == (
+        f"`scale` of [data] must be finite in float32, and leave every pixel so, got {scale:g} for scikit-learn "
+        "digits; set it to the largest value that a pixel can have"
+    )
+
+
+@pytest.mark.parametrize("noise", [1e38, 1e39])
+def test_noise_beyond_float32_is_refused(noise: float):
+    frames = Frames(kind="frames", count=10, test_count=10, noise=noise)
+    with pytest.raises(ConfigError, match=r"`noise` of \[data\] must leave every frame finite in float32, got 1e"):
+        load_dataset(frames, (20,), 10)
 
 
 class TestDigits:

@@ -215,7 +215,14 @@ def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArra
         )
     scale = raw.scale if spec.scale is None else spec.scale
     # divided before pixels are repeated: the same bits from fewer divisions
-    images = images.astype(np.float32) / np.float32(scale)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        divisor = np.float32(scale)
+        images = images.astype(np.float32) / divisor
+    if not np.isfinite(divisor) or not np.isfinite(images).all():
+        raise ConfigError(
+            f"`scale` of [data] must be finite in float32, and leave every pixel so, got {scale:g} for {raw.path}; set "
+            "it to the largest value that a pixel can have"
+        )
     images = images.repeat(upsample, axis=2).repeat(upsample, axis=3)
     images = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     return np.ascontiguousarray(images), f"divided by {scale:g}, upsampled {upsample}x, padded by {pad}"

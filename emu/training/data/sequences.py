@@ -96,6 +96,9 @@ def synthetic_frames(spec: Frames, features: int, classes: int) -> tuple[Arrays,
         spec: number of frames, and their noise.
         features: features of a frame.
         classes: number of classes.
+
+    Raises:
+        ConfigError: the noise is beyond float32.
     """
     centres = _normal((classes, features), "points", spec.seed)
     sides: list[Array] = []
@@ -104,7 +107,13 @@ def synthetic_frames(spec: Frames, features: int, classes: int) -> tuple[Arrays,
         drawn = random_integers(count, 32, seed=spec.seed, stream=stream_of(name, "labels"), step=0, draw=0)
         labels = drawn.astype(np.int64) % classes
         noise = _normal((count, features), name, spec.seed)
-        sides += [centres[labels] + np.float32(spec.noise) * noise, labels]
+        with np.errstate(over="ignore", invalid="ignore"):
+            frames = centres[labels] + np.float32(spec.noise) * noise
+        if not np.isfinite(frames).all():
+            raise ConfigError(
+                f"`noise` of [data] must leave every frame finite in float32, got {spec.noise:g}; choose less"
+            )
+        sides += [frames, labels]
     train, train_labels, test, test_labels = sides
     source = f"synthetic frames: {spec.count} to train, {spec.test_count} to test, noise {spec.noise:g}"
     return (train, train_labels, test, test_labels), source
