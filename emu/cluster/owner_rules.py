@@ -74,8 +74,10 @@ class MomentumRule(OwnerRule):
     @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the smoothed sum."""
-        # two roundings: of the product, then of the sum
-        smoothed = total if state is None else total.dtype.type(self.momentum) * state + total
+        # sums of gradients that diverge may overflow, and infinities meet
+        with np.errstate(over="ignore", invalid="ignore"):
+            # two roundings: of the product, then of the sum
+            smoothed = total if state is None else total.dtype.type(self.momentum) * state + total
         return smoothed, smoothed
 
 
@@ -100,10 +102,12 @@ class AdaGradRule(OwnerRule):
     @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the normalised sum: eps is multiplied by S, so that S cancels in the quotient."""
-        squares = total * total if state is None else state + total * total
-        # eps above 0, in the sums' own dtype, too: sums that were always 0 give 0, not 0 / 0
-        eps = max(total.dtype.type(self.eps * scale), np.finfo(total.dtype).smallest_subnormal)
-        return total / (np.sqrt(squares) + eps), squares
+        # a square may overflow: then the sum counts as 0 from now on; of an infinite sum nothing is left but NaN
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = total * total if state is None else state + total * total
+            # eps above 0, in the sums' own dtype, too: sums that were always 0 give 0, not 0 / 0
+            eps = max(total.dtype.type(self.eps * scale), np.finfo(total.dtype).smallest_subnormal)
+            return total / (np.sqrt(squares) + eps), squares
 
 
 def apply_to(

@@ -107,6 +107,20 @@ def test_a_rule_without_thresholds_hands_the_array_itself_on_d2():
     assert ConstantThresholds(high=1.0).apply(layer([-INF, 3]), {}).gradients["weight"].tolist() == [[-INF, 1]]
 
 
+@pytest.mark.parametrize(("high", "carried"), [(1e300, 1.0), (1e38, 65536.0)])
+def test_a_threshold_beyond_float32_is_none_d2(high: float, carried: float):
+    seen = layer([INF, -1e38, NAN], carried=carried)
+    done = ConstantThresholds(high=high, low=-high).apply(seen, {})
+    assert done.gradients["weight"] is seen.gradients["weight"]
+
+
+def test_parameters_that_have_diverged_shorten_nothing_d2():
+    for master, ratio in (([INF, 3e38], 0.01), ([1.0, 1.0], 1e300)):
+        seen = layer([3e38, 1.0], masters={"weight": F([master])})
+        done = ParameterNorm(rule="parameter_norm", ratio=ratio).apply(seen, {})
+        assert done.gradients["weight"] is seen.gradients["weight"]
+
+
 @pytest.mark.parametrize("carried", [1024.0, 0.25])
 def test_constant_thresholds_are_multiplied_by_what_gradients_carry_d2(carried: float):
     done = ConstantThresholds(high=0.5, low=-0.25).apply(layer([1e6, -1e6], carried=carried), {})

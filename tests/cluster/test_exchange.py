@@ -217,6 +217,17 @@ def test_sums_that_were_always_0_stay_0_however_small_eps_is_in_their_dtype():
     assert result.tolist() == [0.0, 0.0, 1.0]
 
 
+def test_sums_that_overflow_or_are_not_finite_pass_the_rules_of_owners_without_a_warning():
+    sums = np.float32([3e38, np.inf, np.nan])
+    for rule, first, second in (
+        (MomentumRule(0.5), [sums[0], np.inf, np.nan], [np.inf, np.inf, np.nan]),
+        (AdaGradRule(), [0.0, np.nan, np.nan], [0.0, np.nan, np.nan]),
+    ):
+        result, state = rule.apply(sums, None)
+        np.testing.assert_array_equal(result, first)
+        np.testing.assert_array_equal(rule.apply(sums, state)[0], second)
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 5, 8])
 @pytest.mark.parametrize("bits", [1, 3, 32])
 def test_bytes_sent_are_bytes_received_and_those_of_the_wire_format_c4_c5(nodes: int, bits: int):

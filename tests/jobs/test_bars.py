@@ -108,6 +108,7 @@ def test_the_time_of_a_resumed_run_counts_from_where_it_was_resumed():
 
 def test_a_run_without_a_table_has_not_begun(tmp_path: Path):
     assert progress_of(tmp_path, {"steps_planned": 40}) == RunProgress(0, 0, 40, 0.0)
+    assert progress_of(tmp_path, {"steps": "x", "steps_planned": [40]}) == RunProgress(0, 0, 0, 0.0)
 
 
 class Clock:

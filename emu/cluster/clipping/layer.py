@@ -134,9 +134,10 @@ class Norms(NamedTuple):
         """Return the norms of columns, sums of squares in 64 lanes.
 
         Args:
-            columns: float32 or float64, (columns, rows), without infinities; a column with NaN has the norm NaN.
+            columns: float32 or float64, (columns, rows); a column with an infinity has the norm infinity, one with NaN
+                the norm NaN.
         """
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             # (columns,): each column has a power of two of its own, so a tiny column beside a huge one keeps its digits
             exponents = np.frexp(np.abs(columns).max(axis=1, initial=0))[1]
             scaled = np.ldexp(columns, -exponents[:, None])

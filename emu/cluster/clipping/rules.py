@@ -76,7 +76,11 @@ class ConstantThresholds(_ByLimits):
     @model_validator(mode="after")
     def _in_order(self) -> ConstantThresholds:
         # in float32, because two numbers that differ in float64 may be one threshold in the arithmetic of a layer
-        if self.high is not None and self.low is not None and not np.float32(self.high) > np.float32(self.low):
+        if self.high is None or self.low is None:
+            return self
+        with np.errstate(over="ignore"):
+            is_above = np.float32(self.high) > np.float32(self.low)
+        if not is_above:
             raise ConfigError(
                 f"`high` of [clipping] must be above `low` in float32, got {self.high:g} and {self.low:g}; raise "
                 "`high` or lower `low`"
@@ -87,8 +91,10 @@ class ConstantThresholds(_ByLimits):
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds times the factor that gradients carry."""
         number = seen.number
-        high = number(np.inf) if self.high is None else number(self.high) * number(seen.carried)
-        low = number(-np.inf) if self.low is None else number(self.low) * number(seen.carried)
+        # a threshold beyond the dtype is no threshold
+        with np.errstate(over="ignore"):
+            high = number(np.inf) if self.high is None else number(self.high) * number(seen.carried)
+            low = number(-np.inf) if self.low is None else number(self.low) * number(seen.carried)
         return Limits(high, low), memory
 
 
@@ -206,10 +212,11 @@ class ParameterNorm(Table):
 
     def _shortened(self, gradient: Array, master: Array, carried: float) -> tuple[Array, int]:
         number = gradient.dtype.type
-        # (columns,): norm of each neuron's parameters
-        own = np.maximum(Norms.of(master.astype(number)).whole(), number(self.least))
-        # (columns,): max_norm, multiplied by what gradients carry
-        longest = number(self.ratio) * own * number(carried)
+        with np.errstate(over="ignore"):
+            # (columns,): norm of each neuron's parameters
+            own = np.maximum(Norms.of(master.astype(number)).whole(), number(self.least))
+            # (columns,): max_norm, multiplied by what gradients carry
+            longest = number(self.ratio) * own * number(carried)
         norms = Norms.of(_directions(gradient))
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             # the norm is norms * 2**exponents: the power of two is taken to the other side, where nothing overflows

@@ -2,7 +2,8 @@
 
     labels (N, 1), 1.0, 1..K ──► (N,) integers 0..K-1          images (N, rows, columns, channels) ──► channels first
 
-A form that could be read in two ways is refused; the error names the setting that decides.
+What could be read in two ways is read as it is, without a change; pixels of an unknown scale are refused, and the error
+names the setting that decides.
 """
 
 from __future__ import annotations

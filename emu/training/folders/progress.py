@@ -61,7 +61,7 @@ def progress_of(folder: Path, info: Mapping[str, Any]) -> RunProgress:
         folder: folder of the run.
         info: content of its `run.json`, which was written when its process began or resumed it.
     """
-    began, planned = int(info.get("steps") or 0), int(info.get("steps_planned") or 0)
+    began, planned = (_count(info.get(key)) for key in ("steps", "steps_planned"))
     path = folder / METRICS
     try:
         steps: list[int] = read_parquet(path, ["step"]).column("step").to_pylist()
@@ -71,3 +71,8 @@ def progress_of(folder: Path, info: Mapping[str, Any]) -> RunProgress:
     except (*arrow_errors(), KeyError):  # not written yet, or being copied
         return RunProgress(began, began, planned, 0.0)
     return RunProgress(began, max([*steps, began]), planned, spent_s)
+
+
+def _count(number: object) -> int:
+    """Return a number of steps; 0 if a damaged file has something else."""
+    return number if isinstance(number, int) else 0
