@@ -297,6 +297,15 @@ class TestNumpyFiles:
             f"{path}; copy or download it again"
         )
 
+    def test_a_damaged_npz_is_closed(self, tmp_path: Path):
+        path = tmp_path / "d.npz"
+        np.savez(path, **self.arrays())
+        content = bytearray(path.read_bytes())
+        content[content.rindex(b"PK\x01\x02")] ^= 1  # of the archive's directory, which is read first
+        path.write_bytes(content)
+        text = message(Images(source=str(path)))  # a file that stays open is a ResourceWarning
+        assert text.startswith("a data file must be an .npz archive of plain arrays, got 'Bad magic number ")
+
     def test_a_truncated_npz_is_refused(self, tmp_path: Path):
         path = tmp_path / "d.npz"
         np.savez(path, **self.arrays())

@@ -209,7 +209,8 @@ def read_npz(path: Path) -> tuple[Raw, Raw | None]:
         # np.load goes by content: it would return an .npy that is named .npz as a plain array, which has no `files`
         if not zipfile.is_zipfile(path):
             raise zipfile.BadZipFile("not a zip archive, or cut off")
-        with np.load(path, allow_pickle=False) as archive:
+        # opened here: of a damaged archive, np.load would leave it open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             # read while the archive is open: it decompresses an array only when it is asked for
             arrays: dict[str, Array] = {name: np.asarray(archive[name]) for name in archive.files}
     except UNREADABLE_ARRAYS as error:
