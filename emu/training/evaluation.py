@@ -24,8 +24,10 @@ from emu.training.data import Dataset, load_dataset
 from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.folders.tensor_files import read_safetensors
 from emu.training.recipe import Recipe, load_recipe
+from emu.training.systems.joint_points import JointPoints
 from emu.training.workbench.build import build_network, require_network
 from emu.training.workbench.model import MOMENTS, Model, written
+from emu.training.workbench.ranks import Ranks
 
 Array = NDArray[Any]
 PREFIX = "parameters/"
@@ -195,8 +197,12 @@ def _last_step(path: Path, recipe: Recipe) -> int:
 
 def _points(path: Path, device: Device, policy: Policy) -> Points:
     """Return the binary points with which a run ended; for other weights, points that each operation chooses."""
-    if (path / RUN).is_file() and RunFolder(path).read_setup()[1] == device:
-        points = Points(device.dynamic_point or DynamicPoint(), policy)
+    recipe, of_run = RunFolder(path).read_setup() if (path / RUN).is_file() else (None, None)
+    if recipe is not None and of_run == device:
+        points, cluster = Points(device.dynamic_point or DynamicPoint(), policy), recipe.cluster
+        if cluster is not None and cluster.points == "own":
+            # of the first node, as in the run's own evaluations; nothing is counted, so no register has a size
+            points.agreement = JointPoints(Ranks(), own=True, register_bytes=0)
         points.load(RunFolder(path).load_checkpoint()[1]["dynamic_point"])
         return points
     # pre-training without an end: each operation chooses its own point, and runs again with it

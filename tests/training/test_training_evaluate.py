@@ -40,6 +40,20 @@ def test_a_run_evaluates_to_what_it_measured_last(run: training.Run, backend: st
     assert (result.test_loss, result.test_accuracy) == (run.info["metrics"]["test_loss"], run.test_accuracy)
 
 
+def test_a_run_whose_nodes_have_points_of_their_own_evaluates_to_what_it_measured_last(tmp_path: Path):
+    point = {"schedule": "conditional_redo", "pretraining_steps": 3}
+    run = train(
+        tmp_path / "run",
+        device="dlu16",
+        training__steps=6,
+        data__test_images=50,
+        dynamic_point=point,
+        cluster={"nodes": 4, "points": "own"},
+    )
+    result = training.evaluate(run.path)
+    assert (result.test_loss, result.test_accuracy) == (run.info["metrics"]["test_loss"], run.test_accuracy)
+
+
 def test_every_kind_of_file_evaluates_to_the_same(run: training.Run, weights: dict[str, np.ndarray], tmp_path: Path):
     expected = training.evaluate(run.path)
     np.savez(tmp_path / "w.npz", **weights)
