@@ -72,7 +72,8 @@ class Contributing(ABC):
 
     Attributes:
         layout: nodes and workers.
-        sent: bytes that all nodes have sent to others so far.
+        sent: bytes that all nodes have sent to others up to the last comparison of replicas.
+        sending: bytes that local nodes have sent since then; controllers compare only after an update.
         scale: S of the residuals and of the gradients of the last exchange.
     """
 
@@ -105,8 +106,7 @@ class Contributing(ABC):
         self._memories = {
             part.name(node): self._empty(part) for node in transport.local if node in layout.workers for part in parts
         }
-        # `sent` is of all nodes, and known after `_difference` alone; `_sending` is of local nodes since then
-        self.sent, self._sending, self.scale = 0, 0, 1.0
+        self.sent, self.sending, self.scale = 0, 0, 1.0
         # messages of the first local node, which a report decodes
         self._newest: dict[str, bytes] = {}
 
@@ -184,7 +184,7 @@ class Contributing(ABC):
     def _swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
         """Send parcels, count their bytes, and return what arrives."""
         arrived, sent = swapped(self._transport, parcels)
-        self._sending += sent
+        self.sending += sent
         return arrived
 
     def _rescale(self, scale: float) -> float:
@@ -207,8 +207,8 @@ class Contributing(ABC):
             sizes: for each message, a function that returns its size.
         """
         # the hashes carry the bytes that each process has sent, so no further exchange adds them up
-        node, sent = compared(self._transport, arrived, self._sending)
-        self.sent, self._sending = self.sent + sent, 0
+        node, sent = compared(self._transport, arrived, self.sending)
+        self.sent, self.sending = self.sent + sent, 0
         if node is None:
             return None
         # all nodes have compared the same hashes, so all of them come here together

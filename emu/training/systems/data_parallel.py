@@ -330,17 +330,24 @@ class DataParallel(System):
 
     @override
     def to_dict(self) -> Any:
-        """Return the bytes sent, of counts as well, and S of the gradient in flight; None without a cluster."""
+        """Return the bytes sent, of counts as well, and S of the gradient in flight; None without a cluster.
+
+        All ranks call it together.
+        """
         if self._exchange is None:
             return None
-        counted = {"count_bytes": self._joint.count_bytes}
+        # of all ranks, as the bytes that are sent
+        sending = sum(self._bench.ranks.every(self._exchange.sending))
+        counted = {"count_bytes": self._joint.count_bytes, "sending": sending}
         return {"sent": self._exchange.sent, "flying_scale": self._in_flight_scale, **counted}
 
     @override
     def load(self, data: Any) -> None:
         if self._exchange is not None:
             self._exchange.sent, self._in_flight_scale = data["sent"], data.get("flying_scale", 1.0)
-            self._joint.count_bytes = data.get("count_bytes", 0)  # older checkpoints have none
+            # older checkpoints have none of these; rank 0 stands for all ranks when they are added up
+            self._joint.count_bytes = data.get("count_bytes", 0)
+            self._exchange.sending = data.get("sending", 0) if self._bench.ranks.is_first else 0
 
     @override
     def arrays(self) -> dict[str, Array]:
