@@ -562,6 +562,11 @@ def test_other_numbers_of_bits_are_refused(bits: Any):
         ({"left_out": -0.5}, "`left_out` of a gradient codec must be 0 or more, below 1, got -0.5"),
         ({"decay": -0.5}, r"`decay` of a gradient codec must be 0\.\.1, got -0.5"),
         ({"interval": True}, "`interval` of a gradient codec must be a whole number from 1 on, got True"),
+        ({"deviations": 1e39}, r"`deviations` of a gradient codec must be at most 3.40282e\+38, the largest float32"),
+        (
+            {"outliers": float("inf")},
+            r"`outliers` of a gradient codec must be at most 3.40282e\+38, the largest float32",
+        ),
         ({"deviations": float("nan")}, "`deviations` of a gradient codec must be above 0, got nan"),
     ],
     ids=str,

@@ -122,6 +122,10 @@ class Quantiser(Codec):
         self._require("interval", not self.at_random or self.interval <= drawn, f"1..{drawn} if `at_random` is true")
         self._require("left_out", round(self.left_out * drawn) < drawn, f"at most 1 - 2**-{_DRAWN_BITS}")
         self._require("outliers", self.outliers is None or self.outliers > 0, "above 0")
+        for name in ("deviations", "outliers"):
+            # kernels multiply them in the dtype of gradients: infinity times a deviation of 0 would be NaN
+            largest = float(np.finfo(np.float32).max)
+            self._require(name, (getattr(self, name) or 0) <= largest, f"at most {largest:g}, the largest float32")
         self._require_threshold_lag()
         self._require_range()
 
