@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,9 @@ def read_checkpoint(path: str | os.PathLike[str], names: Iterable[str] | None = 
             path, tensors, {name: entries[name] for name in sorted(entries) if entries[name] or name not in parts}
         )
     entries: dict[str, Group | None] = {}
-    for name in names:
+    for name in cast("Iterable[object]", names):
+        if not isinstance(name, str):
+            raise ConfigError(f"`names` must be names of entries, got {name!r}; write {str(name)!r}")
         # only these tensors are looked at: others may follow no convention
         named = [name + suffix for suffix in ELEMENT_SUFFIXES if name + suffix in tensors]
         ours = _entries(named, tensors, elsewhere)

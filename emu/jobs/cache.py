@@ -90,7 +90,7 @@ class RunCache:
             # files are hard links: a change through another folder's name is a change here
             if known != _hashes(entry):
                 raise ValueError("changed")
-            with suppress(PermissionError):  # the note may be another user's
+            with suppress(OSError):  # the note may be another user's, or on a file system that is only read
                 os.utime(note)  # the run is used now: `trim` drops the least recently used
         except FileNotFoundError:
             return False

@@ -171,6 +171,12 @@ def test_a_tensor_of_a_dtype_without_numbers_is_listed_and_not_read(path: Path):
     )
 
 
+def test_a_name_that_is_no_text_is_refused(path: Path):
+    path.write_bytes(entry())
+    with pytest.raises(ConfigError, match="`names` must be names of entries, got 1; write '1'"):
+        emu.read_checkpoint(path, names=[1])  # pyright: ignore[reportArgumentType]
+
+
 NO_MAP = "index PATH must have a `weight_map` of tensors and files; load the checkpoint again"
 
 
