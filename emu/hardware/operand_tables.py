@@ -70,7 +70,8 @@ class CastTable(Table):
     rounding: str | None = Field(default=None, exclude_if=is_unset)
     transform: str | None = Field(default=None, exclude_if=is_unset)
     scale: float | None = Field(default=None, exclude_if=is_unset)
-    zero: int | None = Field(default=None, exclude_if=is_unset)
+    # not `is_unset`, which takes 0 for nothing: 0 is the zero point of tensors without negative numbers
+    zero: int | None = Field(default=None, exclude_if=lambda zero: zero is None)
 
     _rounding_known = field_validator("rounding")(known_rounding)
 

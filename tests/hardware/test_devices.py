@@ -8,7 +8,7 @@ import re
 import pytest
 
 from emu._paths import content_folder
-from emu.datapath import Mac, OutputStage
+from emu.datapath import Mac, OutputStage, Points
 from emu.errors import ConfigError, FormatError
 from emu.hardware import ROLES, Device, Fabric, PrecisionTable, device_names, load_device
 
@@ -242,3 +242,20 @@ def test_a_unit_without_a_clock_beside_one_with_its_own_is_refused():
     for unit in text["compute"]["units"].values():
         unit["clock_hz"] = {"value": 1e9, "source": "test"}
     Device.model_validate(text)
+
+
+def test_a_zero_point_of_0_is_written_with_the_device():
+    """As calibration gives it to what a relu has written."""
+    table = {"format": "uint8_affine", "scale": 0.5, "zero": 0}
+    operands = {"forward": {"activation": table, "weight": "int8_channel"}}
+    device = load_device("float32").with_precision(
+        PrecisionTable.model_validate({"layers": [{"match": "conv1", "operands": operands}]}), origin="a calibration"
+    )
+    back = Device.model_validate(json.loads(json.dumps(device.model_dump(mode="json"))))
+    assert back == device
+    first, _ = back.precision.casts("conv1", "forward") or pytest.fail("the table is lost")
+    assert first.points == Points(0.5, 0)
+    # laid over by a table of another product: each product keeps its own
+    scaling = PrecisionTable.model_validate({"operands": {"scaling": {"kind": "current"}}})
+    below = PrecisionTable.model_validate({"operands": operands})
+    assert scaling.over(below).casts("conv1", "forward") == device.precision.casts("conv1", "forward")
