@@ -100,7 +100,7 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
 
 
 def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
-    """Write the devices on the front as files, and a study of them; remove the files of devices that have left it."""
+    """Write the devices on the front as files, and a study of them; remove the files of what has left it."""
     files: dict[str, str] = {}
     for trial in read_search(home.path).front():
         comment = f"Found by the search {search.name}: trial {trial.number}."
@@ -116,6 +116,9 @@ def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
     if files:
         paths = [str(folder / name) for name in sorted(files)]
         RunFolder(home.path).write_text(CONFIRM, confirming_toml(search, paths))
+    else:
+        # of fewer trials than before: it would name devices that are gone
+        (home.path / CONFIRM).unlink(missing_ok=True)
 
 
 def _run_trials(

@@ -90,11 +90,7 @@ class Ledger:
         ]
 
     def first_with(self, values: Values) -> int:
-        """Return the number of the first trial that has these values.
-
-        Raises:
-            ValueError: no trial has them.
-        """
+        """Return the number of the first trial that has these values, which one must have."""
         return next(trial.number for trial in self.trials() if trial.params == values)
 
     def is_done(self) -> bool:

@@ -90,11 +90,14 @@ class Metrics:
         # a run before its first step: it has the names of all metrics
         loop = Loop(Workbench.of(first.recipe, first.recipe.machine(first.device)))
         runs = [*loop.log.metrics(), *([SIMULATED_SECONDS] if can_be_timed(first.device) else [])]
-        known = [*of_shapes(first), *runs, *(f"{name}{DIFFERENCE}" for name in runs)]
+        # a difference needs the metric of both devices: where the baseline has no clock, it is no number in any trial
+        paired = [name for name in runs if name != SIMULATED_SECONDS or can_be_timed(space.baseline.device)]
+        known = [*of_shapes(first), *runs, *(f"{name}{DIFFERENCE}" for name in paired)]
         self.names = [named.metric for named in (*search.objective, *search.constraint)]
         for name in self.names:
             if name not in known:
-                wanted = "; its device has no clock, so no time is simulated" if SIMULATED_SECONDS in name else ""
+                whose = "baseline" if SIMULATED_SECONDS in runs else "device"
+                wanted = f"; its {whose} has no clock, so no time is simulated" if SIMULATED_SECONDS in name else ""
                 raise ConfigError(
                     f"a metric must be a number that every run of the search has, got {name!r} in {file}"
                     f"{wanted or nearest_name(name, known)}"

@@ -119,7 +119,7 @@ class Space:
         start = self.search.starts()
         values = [start]
         for variable in self.search.variable:
-            ends = variable.choices if variable.choices is not None else (variable.low, variable.high)
+            ends = variable.choices if variable.choices is not None else (variable.low, variable.last)
             values += [{**start, variable.name: end} for end in ends if end is not None]
         return values
 

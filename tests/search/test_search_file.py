@@ -104,6 +104,11 @@ def test_the_ends_of_ranges_are_taken(tmp_path: Path):
     everything_of(written(tmp_path, "at_least = -0.25", "at_least = -0.25\nconfidence = 0.95"))  # of two seeds
 
 
+def test_an_end_of_a_range_that_no_step_reaches_is_no_value(tmp_path: Path):
+    """Of 4, 8 .. 64 up to 65: no trial has 65 bits, so none must be possible."""
+    everything_of(written(tmp_path, "low = 4\nhigh = 16", "low = 4\nhigh = 65\nstep = 4"))
+
+
 def test_an_interval_needs_two_seeds(tmp_path: Path):
     path = tmp_path / "one.toml"
     path.write_text(SEARCH.replace("[1, 2]", "[1]").replace("at_least = -0.25", "at_least = -0.25\nconfidence = 0.95"))

@@ -107,3 +107,22 @@ def test_numbers_of_shapes_are_those_of_the_cost(tmp_path: Path):
     cost = emu.cost_of(setup.recipe, setup.device)
     assert found["joules_per_step"] == cost.joules_per_step
     assert found["area_mm2"] == cost.area_mm2
+
+
+def test_a_difference_of_times_needs_a_clock_of_the_baseline_too(tmp_path: Path):
+    """Each trial would fail after it was trained: nothing minus a number is no number."""
+
+    def metrics(baseline: str) -> Metrics:
+        path = tmp_path / "search.toml"
+        path.write_text(
+            SEARCH.replace('device = "fixed16"', 'device = "v100"')
+            .replace('baseline = "fixed16"', f'baseline = "{baseline}"')
+            .replace("ap_fixed<{width}, 3>", "e5m{width}")
+            .replace('metric = "joules_per_step"', 'metric = "simulated_seconds_difference"')
+        )
+        search = load_search(path)
+        return Metrics(search, Space(search, str(path)), str(path))
+
+    assert metrics("v100").needs_baseline
+    with pytest.raises(ConfigError, match="its baseline has no clock, so no time is simulated"):
+        metrics("float32")

@@ -123,6 +123,20 @@ def test_values_that_were_tried_are_not_trained_again_and_the_front_has_a_study(
 
 
 @pytest.mark.slow
+def test_without_a_front_there_is_no_study_of_it(here: RunsHere, tmp_path: Path):
+    """Where a search of fewer trials than before has none left that holds the constraints."""
+    out = tmp_path / "out"
+    (out / "devices").mkdir(parents=True)
+    for name in ("confirm.toml", "devices/trial-0003.toml"):
+        (out / name).write_text("of an earlier front")
+    path = written(tmp_path, "trials = 9", "trials = 1")
+    path.write_text(path.read_text().replace("at_least = -0.25", "at_least = 2.0"))
+    run_search(path, out, NO_CACHE)
+    assert not (out / "confirm.toml").exists()
+    assert not [*(out / "devices").iterdir()]
+
+
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_trials_however_many_run_at_a_time(
     here: RunsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
