@@ -163,8 +163,10 @@ class Points:
             raise FormatError(
                 f"a given scale must be that of a whole tensor, got {got}; leave `scale` out, or name uint8_affine"
             )
+        with np.errstate(over="ignore", under="ignore"):
+            scale = np.float32(self.scale)
         # below the smallest normal number, 1 / scale may be infinite
-        if not np.finfo(np.float32).smallest_normal <= np.float32(self.scale) < np.inf:
+        if not np.finfo(np.float32).smallest_normal <= scale < np.inf:
             raise FormatError(
                 f"`scale` must be positive, finite and normal, got {self.scale}; give that of calibration"
             )

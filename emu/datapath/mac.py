@@ -125,8 +125,9 @@ class Mac(Drawn):
     ) -> Mac:
         """Return the unit of a GPU's matrix instruction; by default the one for fp16 operands and fp32 sums.
 
-        The default is the unit of mixed-precision training. Every GPU here has it, and all instructions of a GPU give
-        the same bits for it. `inputs="int8"` without `output` gives int32 sums.
+        The default is the unit of mixed-precision training. Every GPU here but rtx-blackwell, whose rows are of scaled
+        operands alone, has it, and all instructions of a GPU give the same bits for it. `inputs="int8"` without
+        `output` gives int32 sums.
 
         Operands and addend are not converted: give them in the unit's formats. TF32 units read binary32
         registers and ignore their low 13 bits, which is `emu.quantize(x, "tf32", rounding="toward_zero")` before the
@@ -139,8 +140,8 @@ class Mac(Drawn):
                 int32.
             output: format of addend and result: fp32, fp16, or int32, which stands for fix32f0. None is fp32, and
                 int32 if `inputs` is int8.
-            instruction: mma, wgmma, tcgen05, mma.satfinite; None if the GPU's instructions for these formats agree,
-                as they do on fp16, bf16 and tf32.
+            instruction: mma, wgmma, tcgen05, mma.satfinite, or of scaled formats one such as tcgen05.mxf4; None if the
+                GPU's instructions for these formats agree, as they do on fp16, bf16 and tf32.
 
         Raises:
             FormatError: no such GPU or unit, or several units that differ; lists those that exist.

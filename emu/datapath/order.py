@@ -172,7 +172,8 @@ class Promote(Order):
         rounding: of the inner unit.
 
     Raises:
-        FormatError: a number out of range, an order that is itself a promotion, or an impossible format or mode.
+        FormatError: a number out of range, or an order that is itself a promotion. Format and mode are checked by the
+            `Mac` that has the order.
 
     Source: DeepSeek-V3 Technical Report, section 3.3.2; docs/concepts/scaled.md.
     """
@@ -214,7 +215,8 @@ def parse_order(order: str | Order) -> Order:
     """
     if isinstance(order, Order):
         return order
-    text = str(order).replace(" ", "")
+    # spaces beside a bracket or a comma mean nothing; those inside a format's text do, as in e8m13 ftz
+    text = re.sub(r"\s*([(),=])\s*", r"\1", str(order).strip())
     if text == "sequential":
         return Sequential()
     if text == "pairwise":

@@ -165,7 +165,8 @@ SCALED_MATRIX_UNITS = tuple(
 )
 
 
-#: Formats that `find_unit` takes if none is given: binary16 operands, summed in binary32, as every GPU here can.
+#: Formats that `find_unit` takes if none is given: binary16 operands, summed in binary32, as every GPU here can whose
+#: rows are not of scaled operands alone.
 DEFAULT_INPUTS, DEFAULT_OUTPUT = "fp16", "fp32"
 INTEGER_INPUTS, INTEGER_OUTPUT = "int8", "int32"
 

@@ -124,7 +124,7 @@ def scale_of_result(given: Any) -> float:
     try:
         with np.errstate(over="ignore", under="ignore"):
             scale = np.float32(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # an integer beyond float64
         scale = np.float32(np.nan)
     # `ndim`: an array is no scale, not even of one element; NaN fails the comparison
     if scale.ndim or not np.finfo(np.float32).smallest_normal <= scale < np.inf:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # formats are built on these functions
 #: Bits of the widest format whose codes are listed, and whose functions are tables: 65536 codes at most.
 MAX_ENUMERABLE_BITS = 16
 _MOST_CHARACTERS = 40
+#: Integers of more bits are not written out: Python refuses texts of more than 4300 digits, about 14,000 bits.
+_MOST_BITS = 10_000
 # 1 and 0 are refused: 1 == True, so that a cache would mix up what was made of each
 _BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
@@ -59,9 +61,18 @@ def require_codes(fmt: Format) -> NDArray[Any]:
 
 
 def shown(element: Any) -> str:
-    """Return an element as a text of at most 40 characters; of a longer one, its type and the text's length."""
+    """Return an element as a text of at most 40 characters; of a longer one, its type and length."""
+    if isinstance(element, (Fraction, int)):
+        bits = max(element.numerator.bit_length(), element.denominator.bit_length())
+        if bits > _MOST_BITS:
+            return f"{_kind(element)} of {bits} bits"
     text = str(element) if isinstance(element, (Fraction, int)) else repr(element)
-    return text if len(text) <= _MOST_CHARACTERS else f"a {type(element).__name__} of {len(text)} characters"
+    return text if len(text) <= _MOST_CHARACTERS else f"{_kind(element)} of {len(text)} characters"
+
+
+def _kind(element: object) -> str:
+    name = type(element).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def require_all(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> None:

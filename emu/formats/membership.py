@@ -25,6 +25,8 @@ PIECE = 4096
 #: Fraction bits f for which 2**f and 2**-f are normal numbers, of float32 and of float64.
 FLOAT32_POINTS, FLOAT64_POINTS = 126, 1022
 FLOAT32_FRACTION_BITS = 23
+#: Exponent of the largest float32.
+FLOAT32_EMAX = 127
 
 
 class FloatMembers(NamedTuple):
@@ -52,7 +54,8 @@ def float_members(x: Array, fmt: FloatMembers) -> Mask:
         x: float32 or float64, any shape.
         fmt: the format.
     """
-    if fmt.fraction_bits > FLOAT32_FRACTION_BITS:  # the grid of small numbers is finer than that of a float32
+    # float32 lacks the grid of small numbers, or the smallest normal number
+    if fmt.fraction_bits > FLOAT32_FRACTION_BITS or fmt.emin > FLOAT32_EMAX:
         x = as_float64(x)
     return _by_pieces(x, _FloatTest(x.dtype, fmt).test)
 

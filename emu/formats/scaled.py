@@ -122,7 +122,7 @@ class Level:
         special: what becomes of NaN and infinities; None stands for the rule's own way. An outer level has None.
 
     Raises:
-        FormatError: no such rule, or one for other scale formats.
+        FormatError: no such rule, or one for other scale formats; or no such `special`, or one without a rule.
     """
 
     scale: Float
@@ -131,7 +131,16 @@ class Level:
     special: Special | None = None
 
     def __post_init__(self) -> None:
+        if self.special not in (None, *SPECIALS):
+            raise FormatError(
+                f"`special` must be {' or '.join(SPECIALS)}, got {self.special!r}; leave it out for the rule's own way"
+            )
         if not self.rule:
+            if self.special is not None:
+                raise FormatError(
+                    f"what becomes of NaN must stand at the level with the rule, the finest one, got {self.special} at "
+                    f"{self.scale} {self.tiling}; leave it out there"
+                )
             return
         if self.rule not in SCALE_RULES:
             raise FormatError(f"a scale rule must be known, got {self.rule!r}{nearest_name(self.rule, SCALE_RULES)}")

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from emu._drawn import Drawn
 from emu.errors import FormatError, ShapeError
+from emu.formats.arrays import shown
+from emu.formats.numbers import as_integers
 from emu.formats.packing import pack, swizzle, unpack, unswizzle
 from emu.formats.scaled import Scaled, Tiling, as_zero_points
 from emu.formats.tiles import Tiles, axis_of, canonical_shape
@@ -84,8 +86,7 @@ class ScaledValue(Drawn):
             ShapeError: an axis that the array lacks, or scales or zero points of another shape.
         """
         axis = axis_of(axis, array.shape, fmt)
-        if len(scales) != len(fmt.levels):
-            raise ShapeError(f"a value of {fmt} must have {len(fmt.levels)} arrays of scales, got {len(scales)}")
+        _require_levels(fmt, len(scales))
         if (zero is not None) != fmt.has_zero:
             raise ShapeError(
                 f"a value of {fmt} must have {'zero points' if fmt.has_zero else 'no zero points'}, got "
@@ -229,7 +230,8 @@ class ScaledValue(Drawn):
             ) from None
         seen = [a for a in order if a != self.axis % self.ndim]  # old axes in the new order, without that of the blocks
         before = [a for a in range(self.ndim) if a != self.axis % self.ndim]
-        if self.format.is_square and seen[-1] != before[-1]:
+        axis = order.index(self.axis % self.ndim) - self.ndim
+        if self.format.is_square and (seen[-1] != before[-1] or axis < -2):
             raise FormatError(
                 f"the two axes of blocks of {self.format.tiling} must stay the last two, got axes {order}; quantize "
                 "the transposed array"
@@ -241,7 +243,6 @@ class ScaledValue(Drawn):
             )
         # scales have all other axes in their order, then that of the blocks, which stays last
         moved = [before.index(a) for a in seen] + [self.ndim - 1]
-        axis = order.index(self.axis % self.ndim) - self.ndim
         return self._moved(self.array.transpose(order), axis, lambda _, scales: np.transpose(scales, moved))
 
     @property
@@ -310,7 +311,9 @@ class ScaledValue(Drawn):
         if tiling.across is None:
             return True
         if tiling.is_channel:
-            return self.axis == -1 and shape[:1] == self.shape[:1]
+            # an array of one axis is one channel
+            is_stacked = len(shape) > 1
+            return self.axis == -1 and is_stacked is (self.ndim > 1) and shape[:1] == self.shape[:1]
         if self.axis != -1 or tiling.across != 1:
             return False
         # rows keep their length, and so their blocks, a short last block included
@@ -359,12 +362,17 @@ class ScaledValue(Drawn):
             layout: of the finest scales.
 
         Raises:
-            FormatError: no such layout, or a code that the format lacks.
-            ShapeError: bytes are left over, or scales do not fit the elements.
+            FormatError: `fmt` is no scaled format, no such layout, something else than bytes, or a code that the format
+                lacks.
+            ShapeError: no such axis, bytes are left over, or scales do not fit the elements.
         """
+        if not isinstance(fmt, Scaled):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(f"`fmt` must be a scaled format, got {fmt!r}; write emu.parse('mxfp8_e4m3')")
         _require_layout(layout, fmt)
-        codes = np.moveaxis(unpack(np.asarray(packed[0], np.uint8), fmt.element.width_bits), -1, axis)
+        codes = unpack(_as_bytes(packed[0]), fmt.element.width_bits)
         axis = axis_of(axis, codes.shape, fmt)
+        codes = np.moveaxis(codes, -1, axis)
+        _require_levels(fmt, len(packed[1]))
         finest, *outer = (np.asarray(part) for part in packed[1])
         if layout == "128x4":
             counts = Tiles(fmt.tiling, codes.shape, axis).counts
@@ -388,6 +396,32 @@ def _fractions(x: Array) -> Array:
     exact = np.empty(len(numbers), object)
     exact[:] = numbers
     return exact.reshape(x.shape)
+
+
+def _as_bytes(packed: Any) -> NDArray[np.uint8]:
+    """Return the bytes of packed elements.
+
+    Raises:
+        FormatError: something else than integers in 0..255.
+        ShapeError: a single number.
+    """
+    array = np.asarray(packed)
+    if array.dtype != np.uint8:
+        array = as_integers(array, "packed")
+        beyond = array[(array < 0) | (array > 255)]
+        if beyond.size:
+            raise FormatError(
+                f"elements of `packed` must be bytes, 0..255, got {shown(beyond.flat[0])}; give those that `packed()` "
+                "returned"
+            )
+    if not array.ndim:
+        raise ShapeError("elements of `packed` must have an axis, got a single number; give what `packed()` returned")
+    return array.astype(np.uint8, copy=False)
+
+
+def _require_levels(fmt: Scaled, given: int) -> None:
+    if given != len(fmt.levels):
+        raise ShapeError(f"a value of {fmt} must have {len(fmt.levels)} arrays of scales, got {given}")
 
 
 def _require_layout(layout: str, fmt: Scaled) -> None:

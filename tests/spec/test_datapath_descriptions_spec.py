@@ -7,7 +7,7 @@ import pytest
 
 import emu
 from emu import Mac
-from emu.datapath import Lanes, Pairwise, Sequential
+from emu.datapath import Lanes, Pairwise, Promote, Sequential
 from emu.datapath.random import Philox
 
 
@@ -37,6 +37,15 @@ def test_orders_are_named_with_or_without_spaces():
     for text, order in named.items():
         assert Mac(order=text).order == order
         assert Mac(order=str(order)).order == order
+
+
+def test_the_format_inside_a_promotion_may_have_options():
+    """Spaces part its words: e8m13ftz is no format."""
+    order = Promote(128, Sequential(), "e8m13 ftz", "toward_zero")
+    assert str(order) == "promote(128, sequential, e8m13 ftz, toward_zero)"
+    for text in (str(order), "promote( 128,sequential , e8m13 ftz,toward_zero )"):
+        assert Mac(accumulator="fp32", order=text).order == order
+    assert str(Mac(accumulator="fp32", order=order).inner.accumulator) == "e8m13 ftz"
 
 
 @pytest.mark.parametrize("text", ["lanes", "lanes(", "lanes()", "lanes(x)", "lanes(4", "4)", "4", "lanes(-1)", "tree"])

@@ -225,6 +225,48 @@ def test_a_shape_that_cuts_blocks_is_refused(name: str, shape: tuple[int, ...], 
         emu.quantize(X, name, axis=axis).reshape(shape)
 
 
+def test_channels_stay_where_their_axis_does():
+    v = emu.quantize(X, "int8_channel")
+    assert np.array_equal(np.asarray(v.reshape(32, 8, 8)).reshape(X.shape), np.asarray(v))
+    column = emu.quantize(X[:3, :1], "int8_channel")
+    with pytest.raises(emu.FormatError, match="blocks must stay whole"):
+        column.reshape(3)  # an array of one axis is one channel
+    with pytest.raises(emu.FormatError, match="blocks must stay whole"):
+        emu.quantize(X[0, :3], "int8_channel").reshape(3, 1)
+    assert emu.quantize(X[0], "int8_channel").reshape(-1).shape == (64,)
+
+
+def test_squares_that_leave_the_last_two_axes_are_refused():
+    squares = emu.quantize(np.stack([X, X]), "nvfp4_16x16")
+    with pytest.raises(emu.FormatError, match=r"must stay the last two, got axes \(2, 0, 1\)"):
+        squares.transpose(2, 0, 1)
+    assert squares.transpose(0, 2, 1).shape == (2, 64, 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda e, s: (e, ()), emu.ShapeError, "must have 1 arrays of scales, got 0"),
+        (lambda e, s: (e, (*s, *s)), emu.ShapeError, "must have 1 arrays of scales, got 2"),
+        (lambda e, s: (e + 0.5, s), emu.FormatError, "`packed` must hold integers, got"),
+        (lambda e, s: (e.astype(int) + 256, s), emu.FormatError, r"must be bytes, 0\.\.255, got"),
+        (lambda e, s: (e[0, 0], s), emu.ShapeError, "must have an axis"),
+    ],
+)
+def test_bytes_that_are_none_are_refused(change: Any, error: type[Exception], message: str):
+    packed = emu.quantize(X, "mxfp8_e4m3").packed()
+    with pytest.raises(error, match=message):
+        ScaledValue.from_packed(change(packed.elements, packed.scales), parse("mxfp8_e4m3"))
+
+
+def test_bytes_need_a_format_and_an_axis_that_the_value_has():
+    packed = emu.quantize(X, "mxfp8_e4m3").packed()
+    with pytest.raises(emu.FormatError, match="`fmt` must be a scaled format, got 'mxfp8_e4m3'"):
+        ScaledValue.from_packed(packed, "mxfp8_e4m3")
+    with pytest.raises(emu.ShapeError, match=r"`axis` must be in -2\.\.1, got 5"):
+        ScaledValue.from_packed(packed, parse("mxfp8_e4m3"), axis=5)
+
+
 @pytest.mark.parametrize("axis", [-1, -2])
 @pytest.mark.parametrize("name", SCALED_PRESETS)
 def test_bytes_hold_a_value(name: str, axis: int):
@@ -368,6 +410,7 @@ def test_an_array_of_zeros_has_zeros_under_every_rule():
     [
         ("block(fp8_e4m3)", "must have a level of scales, got 'block"),
         ("block(fp8_e4m3, fp8_e8m0 1x32)", "the finest level of a scaled format must have a rule; write"),
+        ("block(fp4_e2m1, fp8_ue4m3 1x16 nvfp4, fp32 tensor nan_block)", "must stand at the level with the rule"),
         ("block(fp8_e4m3, fp8_e8m0 1x32 flor)", "a scale rule must be known, got 'flor'; did you mean 'floor'"),
         ("block(fp8_e4m3, fp8_e8m0 32 floor)", "a level must be a scale format and a shape, got 'fp8_e8m0 32 floor'"),
         ("block(fp8_e4m3, 1x32 floor)", "a level must be a scale format and a shape, got '1x32 floor'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,27 @@ def test_a_width_must_be_an_integer(value: object):
 def test_positions_of_a_register_must_be_integers(name: str, value: object):
     with pytest.raises(emu.FormatError, match=f"`{name}` must be an integer"):
         emu.StatisticsRegister(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (10**5000, "an int of 16610 bits"),  # Python writes no integer of more than 4300 digits
+        (Fraction(1, 10**5000), "a Fraction of 16610 bits"),
+        (10**50, "an int of 51 characters"),
+        (10**30, "1000000000000000000000000000000"),
+    ],
+    ids=("int", "fraction", "51 digits", "31 digits"),
+)
+def test_a_number_of_many_digits_is_refused_by_its_length(number: object, said: str):
+    with pytest.raises(emu.FormatError, match=f"every value must belong to fix16f8, got {said} at index"):
+        emu.value([number], "fix16f8")
+
+
+@pytest.mark.parametrize("scale", [10**400, 1e300, -1.0, "no"])
+def test_the_scale_of_a_requantiser_must_be_a_number_of_binary32(scale: object):
+    with pytest.raises(emu.FormatError, match="`scale` must be positive, finite and normal"):
+        emu.Requantiser("exact", scale)
 
 
 def test_a_misspelt_rule_of_an_exact_mac_is_named():

@@ -15,7 +15,7 @@ FORMATS = [
     "fp16", "bf16", "tf32", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2", "e4m3fnuz", "e2m1 finite nans=none",
     "e2m3 finite nans=top", "fp16 ftz", "e8m0 finite nans=top", "e5m0 finite nans=none", "e8m3 bias=140",
     "e3m2 bias=150", "e3m24 bias=140", "e8m23 bias=128", "e8m30", "e5m10 bias=-900", "e2m1 bias=-100",
-    "e5m10 bias=900", "e11m20",
+    "e5m10 bias=900", "e11m20", "e2m23 bias=-200",
     "fix8f4", "ufix8f4", "fix16f8", "fix25f24", "fix25f0", "fix53f10", "fix54f0", "fix64f0", "ufix64f0", "fix1f0",
     "ufix1f0", "fix8f-3", "fix8f-60", "fix8f-126", "fix8f-127", "fix8f126", "fix8f127", "fix8f140",
     "fix32f149", "fix8f-900", "fix8f1000", "fix8f1022", "fix8f1023", "fix8f-1023", "fix64f1070",
