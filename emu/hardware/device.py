@@ -27,7 +27,7 @@ from emu.hardware.cost_table import BASE_TABLE
 from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.interconnect import Crossbar, Link, Topology, require_connected
 from emu.hardware.operand_tables import OperandTables
-from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, EVERY_ROLE, ROLES, PrecisionTable
+from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, EVERY_ROLE, ROLES, LayerTables, PrecisionTable
 from emu.hardware.quantity import Count, Latency, Rate, Share, Tiles
 
 #: Kinds of compute units; see `ComputeUnit`.
@@ -158,7 +158,8 @@ class Device(Table):
 
     @model_validator(mode="after")
     def _complete(self) -> Device:
-        # `loss`, the last role, may be missing: `load_device` gives it a default
+        # `loss`, the last role, may be missing: `load_device` gives it a default, which must fit its other keys
+        _loss_table(self.precision)
         tables = {role: self.precision.role(role) for role in ROLES[:-1]}
         missing = [role for role, table in tables.items() if table is None or table.format is None]
         if missing:
@@ -180,12 +181,13 @@ class Device(Table):
         return self
 
     def _require_points_can_be_chosen(self) -> None:
-        for role in ("master", "loss"):
-            table = self.precision.role(role)
+        for tables, role in product((self.precision, *self.precision.layers), ("master", "loss")):
+            table = tables.role(role)
             if table is not None and table.word is not None:
+                where = f" in layers {tables.match}" if isinstance(tables, LayerTables) else ""
                 raise ConfigError(
-                    f"the format of role `{role}` must have a fixed binary point, got {table.format}: its numbers are "
-                    "kept while other points move; write fraction bits instead of the question mark"
+                    f"the format of role `{role}`{where} must have a fixed binary point, got {table.format}: its "
+                    "numbers are kept while other points move; write fraction bits instead of the question mark"
                 )
         if self.has_open_points and not any(unit.kind == STATISTICS for unit in self.compute.units.values()):
             raise ConfigError(
@@ -285,5 +287,14 @@ def load_device(name_or_path: str | Path | Device) -> Device:
         return name_or_path
     path = find_content("devices", name_or_path)
     device = checked(Device, load_toml(path), file=shown(path))
-    loss = (device.precision.loss or RoleTable()).over(RoleTable(format=DEFAULT_LOSS_FORMAT))
-    return device.model_copy(update={"precision": device.precision.model_copy(update={"loss": loss})})
+    precision = device.precision.model_copy(update={"loss": _loss_table(device.precision)})
+    return device.model_copy(update={"precision": precision})
+
+
+def _loss_table(precision: PrecisionTable) -> RoleTable:
+    """Return the table of the role `loss`, laid over its default.
+
+    Raises:
+        FormatError: its overflow rule is none of the default format.
+    """
+    return (precision.loss or RoleTable()).over(RoleTable(format=DEFAULT_LOSS_FORMAT))

@@ -156,8 +156,16 @@ class _LayeredTables(RoleTables):
     layers: Items[LayerTables] = ()
 
     @model_validator(mode="after")
-    def _layers_possible(self) -> _LayeredTables:
-        # each layer's table by itself over the common ones: errors are raised where the file is read, not in training
+    def _tables_fit(self) -> _LayeredTables:
+        # errors are raised where the file is read, not in training: of common tables that are laid over each other,
+        # then of each layer's table by itself over the common ones
+        for role in (role for role in OPTIONAL_ROLES if self.role(role)):
+            with _naming(role):
+                self._resolved(role, ())
+        for role in UNITS["backward_mac"]:
+            given = list(self.units_for(role)) or ["mac"]
+            with _naming(given[-1]):
+                self._resolved_mac((), role)
         for tables in self.layers:
             for role in (role for role in EVERY_ROLE if tables.role(role)):
                 with _naming(f"{role} of layers {tables.match}"):

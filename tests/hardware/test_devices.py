@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,29 @@ class TestPrecedence:
             "device fixed16)"
         )
 
+    @pytest.mark.parametrize(
+        ("tables", "said"),
+        [
+            ({"orthogonal": {"overflow": "saturate"}}, "orthogonal: `overflow` of fp16 must be one of"),
+            ({"backward_mac": {"overflow": "wrap"}}, "backward_mac: `overflow` of fp16 must be one of"),
+            ({"gradient_mac": {"overflow": "wrap"}}, "gradient_mac: `overflow` of fp16 must be one of"),
+        ],
+    )
+    def test_a_rule_of_the_wrong_family_is_refused_in_tables_of_one_file(self, tables: dict[str, object], said: str):
+        """Not when the first gradient is computed."""
+        with pytest.raises(ConfigError) as caught:
+            laid_over("fp16", **tables)
+        assert str(caught.value).startswith(said)
+
+    def test_masters_of_a_layer_have_a_fixed_point_too(self):
+        """Their point would be 0, whatever the weights are."""
+        with pytest.raises(ConfigError) as caught:
+            laid_over("dlu16", layers=[{"match": "conv*", "master": {"format": "fix32f?"}}])
+        assert str(caught.value) == (
+            "the format of role `master` in layers conv* must have a fixed binary point, got fix32f?: its numbers are "
+            "kept while other points move; write fraction bits instead of the question mark"
+        )
+
     def test_a_role_without_a_format_is_named(self):
         with pytest.raises(FormatError) as caught:
             PrecisionTable().stage("conv1", "weight")
@@ -242,6 +266,14 @@ def test_a_unit_without_a_clock_beside_one_with_its_own_is_refused():
     for unit in text["compute"]["units"].values():
         unit["clock_hz"] = {"value": 1e9, "source": "test"}
     Device.model_validate(text)
+
+
+def test_a_rule_of_losses_that_their_default_format_cannot_have_is_named_with_its_file(tmp_path: Path):
+    text = (content_folder("devices") / "fp16.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('[precision.loss]\nformat = "fp32"', '[precision.loss]\noverflow = "saturate"'))
+    with pytest.raises(ConfigError, match=r"`overflow` of fp32 must be one of .* got 'saturate'.*mine\.toml"):
+        load_device(path)
 
 
 def test_a_zero_point_of_0_is_written_with_the_device():
