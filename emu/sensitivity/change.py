@@ -40,7 +40,9 @@ class Change:
     @property
     def key(self) -> str:
         """Name of the change: a part of names of folders."""
-        parts = (self.layer, self.role, self.format.replace("f-", "fm"))  # fix4f-1 and fix4f1 are two formats
+        # fix4f-1 and fix4f1 are two formats, bias=-5 and bias=5 are two biases
+        fmt = self.format.replace("f-", "fm").replace("=-", "=m")
+        parts = (self.layer, self.role, fmt)
         return "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", part) for part in parts)
 
     @property

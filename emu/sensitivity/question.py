@@ -192,7 +192,8 @@ def changes_of(
         seen: their registers, as far as they are known.
 
     Raises:
-        ConfigError: a glob matches no layer, or no format is narrower than the device's.
+        ConfigError: a glob matches no layer, no format is narrower than the device's, or two layers have one name
+            in files.
     """
     policy = question.first_policy()
     roles = options.roles or (FORWARD_ROLES if options.steps is None else TRAINING_ROLES)
@@ -212,7 +213,21 @@ def changes_of(
             "there must be a tensor whose format can be narrowed, got none: the device's formats have at most as many "
             "bits as --bits, or no layer has these roles; give fewer bits"
         )
+    _require_own_keys(changes)
     return changes
+
+
+def _require_own_keys(changes: Sequence[Change]) -> None:
+    """Raise ConfigError if two layers have one name in files: their rows and their runs would be one, too."""
+    first: dict[str, Change] = {}
+    for change in changes:
+        other = first.setdefault(change.key, change)
+        if other != change:
+            raise ConfigError(
+                "layers must have different names in files, where all that is no letter, digit or point becomes one _, "
+                f"got {other.layer!r} and {change.layer!r}, both in {change.key!r}; rename one, or measure one alone "
+                "with --layers"
+            )
 
 
 def _is_chosen(layer: str, globs: Sequence[str]) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from emu._paths import content_folder
 from emu.datapath import StatisticsRegister
 from emu.errors import ConfigError
 from emu.formats import parse
@@ -11,6 +15,7 @@ from emu.hardware import Device, PrecisionTable, load_device
 from emu.precision import Policy
 from emu.sensitivity.change import Change, Saving, changed
 from emu.sensitivity.narrower import narrower, range_of
+from emu.sensitivity.question import SensitivityOptions, changes_of, question_of
 from emu.sensitivity.ranges import passing_on
 from emu.training import load_recipe
 from emu.training.cost import cost_of
@@ -136,8 +141,23 @@ def test_a_layer_s_name_is_no_glob():
     assert stage(narrow, "fc[12]", "weight")[0] == "fix6f4"
 
 
+def test_layers_whose_names_are_one_in_files_are_refused(tmp_path: Path):
+    """The rows of one would be those of the other."""
+    path = tmp_path / "mine.toml"
+    text = (content_folder("models") / "mlp.toml").read_text()
+    path.write_text(text.replace('"fc1"', '"fc_1"').replace('"fc2"', '"fc__1"'))
+    options = SensitivityOptions(bits=(8,), steps=1)
+    question = question_of(str(path), None, "fixed16", [], options)
+    names = ["input", "fc_1", "fc__1", "output", "loss"]
+    written = [(name, "weight") for name in names[1:4]]
+    with pytest.raises(ConfigError, match=r"got 'fc_1' and 'fc__1', both in 'fc_1-weight-fix8f5'; rename one"):
+        changes_of(question, options, names, written, {})
+    assert len(changes_of(question, replace(options, layers=["fc__1"]), names, written, {})) == 1
+
+
 def test_formats_that_differ_have_different_keys():
     formats = ["fix4f1", "fix4f-1", "fix4f11", "e4m2 finite nans=none", "e4m2 finite nans=none bias=9"]
+    formats += ["e4m2 finite nans=none bias=-9"]
     keys = [Change("a", "weight", (), "fp32", fmt).key for fmt in formats]
     assert len(set(keys)) == len(formats)
     assert all(key.replace("-", "").replace("_", "").replace(".", "").isalnum() for key in keys)
