@@ -52,9 +52,9 @@ def _verdict(result: Comparison) -> list[Text]:
     if first is None:
         return [Text.from_markup(f"[bold]equal[/]: {what}")]
     how = f"{first.different} of {first.elements} {'elements' if first.is_integer else 'numbers'}"
-    lines = [
-        Text.from_markup(f"[bold]{first.layer}[/] is the first layer that differs: {how}, by at most {first.largest:g}")
-    ]
+    # no markup: names of layers may have brackets
+    said = f" is the first layer that differs: {how}, by at most {first.largest:g}"
+    lines = [Text.assemble((first.layer, "bold"), said)]
     # Layers that differ from what was recorded although they read what was recorded: there the difference is made.
     # Others only pass it on.
     begins = [row for row in result.rows if row.alone]

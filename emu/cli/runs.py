@@ -161,7 +161,7 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
 
 def _print_run(run: Run) -> None:
     metrics = run.info["metrics"]
-    console = Console()
+    console = Console(emoji=False)
     inside = metrics.get("accumulator_overflow_rate") or 0.0
     on_the_way = f"accumulator overflow {percent(inside)}   " if inside else ""
     console.print(
@@ -178,7 +178,7 @@ def _print_run(run: Run) -> None:
     # `soft_wrap` and no highlighting: hashes and paths stay whole and can be copied.
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"diagnosis {first_finding(gather(run.path))}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
+    console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True, markup=False)
     for remark in remarks(run.info):
         console.print(f"note      {remark}", highlight=False, soft_wrap=True, markup=False)
 

@@ -21,10 +21,11 @@ INDENT = "    "
 
 def console() -> Console:
     """Return the console for listings; without a terminal it has COLUMNS, or 100, columns and no colour."""
-    plain = Console(highlight=False)
+    # without emoji, a path such as `a:b:c` stays what it is
+    plain = Console(highlight=False, emoji=False)
     if plain.is_terminal or os.environ.get("COLUMNS"):
         return plain
-    return Console(highlight=False, width=PIPE_WIDTH)
+    return Console(highlight=False, emoji=False, width=PIPE_WIDTH)
 
 
 @dataclass(frozen=True)

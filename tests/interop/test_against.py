@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import emu
-from emu.interop.against import compare_with, read_recorded
+from emu.cli.against import _verdict
+from emu.interop.against import Comparison, Difference, compare_with, read_recorded
 from tests.command_line import Run
 from tests.interop.onnx_files import NETWORKS
 
@@ -151,6 +152,12 @@ def test_the_command_ends_well_if_all_agree(emu_command: Run, files: tuple[str, 
     code, text, _ = emu_command("evaluate", str(QDQ), "--device", "float32", *files, width=160)
     assert code == 0
     assert text.splitlines()[0] == "equal: 14 tensors of 20 examples"
+
+
+def test_the_name_of_a_layer_may_have_brackets():
+    row = Difference("t", "blocks[relu]/[/x]", "Relu", True, 4, 2, 1.0, None)
+    [line] = _verdict(Comparison(1, (row,), ()))
+    assert line.plain == "blocks[relu]/[/x] is the first layer that differs: 2 of 4 elements, by at most 1"
 
 
 def test_a_picture_has_a_row_for_each_layer(emu_command: Run, tmp_path: Path):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from emu import cli
 from emu._paths import content_folder
+from emu.cli.output import Output
 from emu.cli.tables import Listing
 from emu.formats import PRESETS
 from emu.hardware import device_names
@@ -53,6 +54,12 @@ def test_a_table_that_fits_stands_as_it_is():
         "a/long-name      7  0.25  one word after another",
         "b               11  1.5   short",
     ]
+
+
+def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]):
+    """Brackets are no style, and `:b:` is no picture."""
+    Output(["runs/x[red]:b:y/report.html"]).show(as_json=False)
+    assert capsys.readouterr().out == "runs/x[red]:b:y/report.html\n"
 
 
 def test_what_is_too_wide_stands_under_its_row_without_its_head_if_it_is_alone():

@@ -158,8 +158,10 @@ def test_the_commands_last_lines_say_which_test_ended_a_run_c10(tmp_path: Path, 
     assert re.search(r"overflow \S+%   underflow \S+%   ", said)
     assert "\ndiagnosis The run: " in said, "two steps teach a network nothing"
     assert re.search(r"the network has learned nothing\.( \d+ more in the report\.)?\n", said)
-    _print_run(train(tmp_path / "whole", training__steps=2))
-    assert "stopped" not in capsys.readouterr().out.partition("report ")[0]
+    _print_run(train(tmp_path / "whole:b:[red]", training__steps=2))
+    before, _, path = capsys.readouterr().out.partition("report ")
+    assert "stopped" not in before
+    assert "whole:b:[red]/report.html\n" in path, "a path is no markup"
 
 
 def test_a_run_that_takes_all_its_steps_was_stopped_by_nothing_c10(tmp_path: Path):
