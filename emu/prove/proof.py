@@ -37,6 +37,8 @@ from emu.testing.vectors.description import NAMES, Codes
 MOST_DEFINED = 20
 #: Golden vectors that are tried before, and seconds that a proof may take unless it is told.
 TRIED, LIMIT_S = 1000, 300.0
+#: Eleven days: the solver is waited for in milliseconds of 31 bits.
+LONGEST_S = 1_000_000
 #: The part of that time in which it must be decided whether outputs depend on more than the operands.
 FREE_SHARE = 4
 #: Operations whose operands are not one code each.
@@ -82,8 +84,12 @@ def prove(proof: Proof) -> Outcome:
         raise ConfigError(
             f"`requantise` must be left out of proofs, got {d.requantise.kind}; check the requantiser with emu vectors"
         )
-    if proof.limit_s <= 0:
-        raise ConfigError(f"`limit` must be a positive number of seconds, got {proof.limit_s:g}; give more")
+    # NaN fails the comparison, too
+    if not 0 < proof.limit_s <= LONGEST_S:
+        raise ConfigError(
+            f"`limit` must be a positive number of seconds, at most {LONGEST_S:,}, got {proof.limit_s:g}; give "
+            f"{'less' if proof.limit_s > LONGEST_S else 'more'}"
+        )
     netlist = netlist_of(proof.unit.sources)
     # the time in which the sources are read does not count
     deadline = Deadline.after(proof.limit_s)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.errors import ConfigError, nearest_name
+from emu.formats.integers import as_integer
 from emu.prove.circuit import Builder, Circuit
 from emu.prove.elaborate import Netlist, Sources
 from emu.prove.reference import N_FLAGS
@@ -20,8 +21,8 @@ from emu.testing.vectors.description import NAMES, TESTFLOAT_FLAGS, Description
 RANDOM, RESULT, FLAGS, CLOCK, FREE = "rbits", "result", "flags", "clock", "free"
 #: What an undefined bit is called.
 UNDEFINED = "undefined bits (x, or driven by nothing)"
-#: Latencies that are tried to say which one is right.
-MOST_LATENCY = 16
+#: Latencies that are tried to say which one is right, and the longest that is taken.
+MOST_LATENCY, LONGEST = 16, 1024
 _CONSTANT = re.compile(r"0x[0-9a-fA-F]+\Z|0b[01]+\Z|[0-9]+\Z")
 #: What an input that is no operand is called: its port, this, and its cycle.
 _OF_CYCLE = " of cycle "
@@ -202,6 +203,8 @@ def _latency(unit: Unit, netlist: Netlist, description: Description) -> int:
             f"first {netlist.register!r}; "
             + ("say after how many cycles the result is there" if right is None else f"give --latency {right}")
         )
+    # each cycle is a copy of all gates
+    latency = as_integer("latency", unit.latency, 0, LONGEST, error=ConfigError)
     clocks = [name for name, role in unit.ports.items() if role == CLOCK]
     if [*netlist.clocks] != clocks:
         raise ConfigError(
@@ -209,7 +212,7 @@ def _latency(unit: Unit, netlist: Netlist, description: Description) -> int:
             f"{', '.join(sorted(netlist.clocks)) or 'none'} for {top} and clock={', '.join(clocks) or 'none'} in "
             "`ports`; name the clock that all of them have, or give a version without clock gates and falling edges"
         )
-    return unit.latency
+    return latency
 
 
 class _Frees:

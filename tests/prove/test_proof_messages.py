@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -182,9 +183,16 @@ def test_operations_without_reference_are_said_if_their_inputs_are_many(tmp_path
 
 
 def test_no_time_is_said():
-    assert message(SUM, unit("clamped_sum", ADDER), limit_s=0) == (
-        "`limit` must be a positive number of seconds, got 0; give more"
-    )
+    rule = "`limit` must be a positive number of seconds, at most 1,000,000, got"
+    assert message(SUM, unit("clamped_sum", ADDER), limit_s=0) == f"{rule} 0; give more"
+    assert message(SUM, unit("clamped_sum", ADDER), limit_s=math.inf) == f"{rule} inf; give less"
+    assert message(SUM, unit("clamped_sum", ADDER), limit_s=math.nan) == f"{rule} nan; give more"
+
+
+@pytest.mark.parametrize("latency", [-1, 1025])
+def test_a_latency_is_a_number_of_cycles(latency: int):
+    text = message(PRODUCT, unit("multiply_in_two", PIPELINE, latency))
+    assert text.startswith(f"`latency` must be in 0..1024, got {latency}; choose a ")
 
 
 def test_an_absent_yosys_names_the_extra(monkeypatch: pytest.MonkeyPatch):
