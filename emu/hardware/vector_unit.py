@@ -182,7 +182,7 @@ class VectorUnit:
             **options: of `Program`.
 
         Raises:
-            ConfigError: a size is not an integer, or below 0.
+            ConfigError: a size is not an integer, or below 0; or `depth` is 0.
         """
         rows, depth, columns = (
             as_integer(name, size, 0, error=ConfigError)
@@ -193,9 +193,9 @@ class VectorUnit:
         result, valid = self.lanes_of(rows * columns)
         row, column = np.divmod(result, columns)
         addresses = {"a": a + row * depth, "b": b + column, "out": out + result}
-        return self.sum_of_products(
-            range(depth), range(0, depth * columns, columns), addresses, valid, target, drops, **options
-        )
+        # no range with this step: without columns it would be 0
+        rows_of_b = [k * columns for k in range(depth)]
+        return self.sum_of_products(range(depth), rows_of_b, addresses, valid, target, drops, **options)
 
     def sum_of_products(
         self,
@@ -217,7 +217,14 @@ class VectorUnit:
             target: format of the results.
             drops: fraction bits of the accumulator that D_CNV drops.
             **options: of `Program`.
+
+        Raises:
+            ConfigError: there is neither a product nor an addend.
         """
+        if not a_offsets and "addend" not in addresses:
+            raise ConfigError(
+                "a sum must have a product or an addend, got neither: no instruction makes a 0; store zeros instead"
+            )
         instructions: list[Instruction] = []
         if "addend" in addresses:
             instructions.append(Instruction(Opcode.LOAD, "addend", base="addend"))

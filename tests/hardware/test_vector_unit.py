@@ -262,6 +262,19 @@ def test_simulated_time_counts_the_cycles_of_the_model(ports: int, depth: int):
         assert machine.time_of(demand).unit_ps == cycles * 1000
 
 
+def test_a_product_without_results_takes_no_cycles():
+    unit = VectorUnit()
+    for rows, columns in ((0, 3), (3, 0)):
+        memory = np.arange(8)
+        assert unit.run(unit.product(rows, 2, columns, Fixed(16, 8), 8), memory) == 0
+        assert np.array_equal(memory, np.arange(8))
+
+
+def test_a_sum_of_nothing_is_no_program():
+    with pytest.raises(ConfigError, match="a sum must have a product or an addend, got neither"):
+        VectorUnit().product(2, 0, 2, Fixed(16, 8), 8)
+
+
 def test_parts_that_do_not_fit_are_named():
     unit = VectorUnit()
     program = unit.product(1, 1, 1, Fixed(16, 8), 8)
