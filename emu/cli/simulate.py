@@ -46,6 +46,8 @@ _SPENT_ON = {
     "wait_ps": "waiting for messages",
 }  # fmt: skip
 _RATES = ("samples/s", "speed-up", "bound", "link")
+#: Largest batch and number of nodes: shapes of a step stay within 64 bits.
+MOST = 2**31 - 1
 _COST_COLUMNS = ("part", "energy of a step", "share", "share of the area")
 _UNITS = {"s": SECOND_PS, "ms": 10**9, "us": 10**6, "ns": 10**3, "ps": 1}
 
@@ -164,9 +166,12 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    wrong = next((part for part in parts if not part.isdecimal() or int(part) < 1), None)
+    # ten digits at most, since Python reads no thousands of them
+    wrong = next((p for p in parts if not (p.isdecimal() and len(p) <= 10 and 1 <= int(p) <= MOST)), None)
     if wrong is not None:
-        raise ConfigError(f"{option} must be whole numbers from 1 on, separated by commas, got {wrong!r} in {text!r}")
+        raise ConfigError(
+            f"{option} must be whole numbers in 1..{MOST}, separated by commas, got {wrong!r} in {text!r}; correct it"
+        )
     return tuple(int(part) for part in parts)
 
 
