@@ -454,6 +454,19 @@ def test_a_copy_with_other_keys_has_what_follows_from_them():
     assert d.stage.rounding is Rounding.NEAREST_EVEN
 
 
+@pytest.mark.parametrize("addend", ["fix1f0", "ufix1f10", "e5m0 finite nans=none"])
+def test_an_addend_may_have_a_single_digit(addend: str):
+    description = Description(operation="fma", formats=("fp16", "fix8f10", addend), out_format="fp16", count=200)
+    assert make_vectors(description).results.size == 200
+
+
+@pytest.mark.parametrize("operation", ["add", "subtract"])
+def test_terms_may_be_a_sign_alone(operation: str):
+    formats = ("fix1f0", "fix1f0")
+    drawn = make_vectors(Description(operation=operation, formats=formats, out_format="e8m0 finite", count=40))
+    assert drawn.results.size == 40
+
+
 def test_any_number_of_vectors_can_be_had():
     d = Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16", count=2)
     assert make_vectors(d).results.shape == (2,)

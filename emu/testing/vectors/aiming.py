@@ -372,7 +372,8 @@ class Aim:
         """Return terms that cancel but for one bit, at any place of the first; or a power of two and its neighbour."""
         a = self._any(0, digits=99)
         more = Number(self.random.choice((1, -1)), a.e + self.random.randrange(_digits(self.formats[0]) + 1))
-        if not self.random.randrange(8):
+        # 0 has no binade: it is all that a sign alone holds but its lowest number
+        if not self.random.randrange(8) and a.n:
             length = a.n.bit_length()
             # b is the next number below a power of two: half a last place of a's binade is a whole one in the binade
             # below
@@ -391,8 +392,10 @@ class Aim:
             low = (1 << self.random.randrange(digits)) * pow(abs(a.n), -1, 1 << digits) % (1 << digits)
             b = number_of(self.formats[1], code_beside(self.formats[1], Number(low, b.e), up=False))
         elif self.random.getrandbits(1):  # short factors, whose product the addend has
-            length = self.random.randint(1, max(_digits(self.formats[2]) - 1, 1))
-            a, b = self._any(0, digits=length), self._any(1, digits=_digits(self.formats[2]) - length)
+            of_addend = _digits(self.formats[2])
+            length = self.random.randint(1, max(of_addend - 1, 1))
+            # an addend of one digit leaves none to the second factor, which has at least one
+            a, b = self._any(0, digits=length), self._any(1, digits=max(of_addend - length, 1))
         product = Number(a.n * b.n, a.e + b.e)
         more = Number(self.random.choice((0, 1, -1)), product.e + self.random.randrange(product.n.bit_length() + 1))
         rest = _plus(product, more)
