@@ -316,8 +316,9 @@ class ScaledValue(Drawn):
             return self.axis == -1 and is_stacked is (self.ndim > 1) and shape[:1] == self.shape[:1]
         if self.axis != -1 or tiling.across != 1:
             return False
-        # rows keep their length, and so their blocks, a short last block included
-        if shape[-1] == self.shape[-1]:
+        # rows keep their length, and so their blocks, a short last block included; without elements, any number of rows
+        # has the same size
+        if shape[-1] == self.shape[-1] and math.prod(shape[:-1]) == math.prod(self.shape[:-1]):
             return True
         # else all blocks must be whole, in both shapes: so they are the same runs of elements, in the same order
         return tiling.along is not None and shape[-1] % tiling.along == 0 == self.shape[-1] % tiling.along

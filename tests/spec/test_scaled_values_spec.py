@@ -236,6 +236,13 @@ def test_channels_stay_where_their_axis_does():
     assert emu.quantize(X[0], "int8_channel").reshape(-1).shape == (64,)
 
 
+def test_rows_without_elements_keep_their_number():
+    empty = emu.quantize(X[:3, :0], "fp8_row")
+    assert empty.reshape(3, 1, 0).scales[0].shape == (3, 1, 1)
+    with pytest.raises(emu.FormatError, match="blocks must stay whole"):
+        empty.reshape(0)
+
+
 def test_squares_that_leave_the_last_two_axes_are_refused():
     squares = emu.quantize(np.stack([X, X]), "nvfp4_16x16")
     with pytest.raises(emu.FormatError, match=r"must stay the last two, got axes \(2, 0, 1\)"):
