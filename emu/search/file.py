@@ -81,11 +81,11 @@ class Variable(Table):
                 f"{'both' if self.choices else 'neither'}; give one of them"
             )
         if self.choices is not None:
-            # by type as well: 1, 1.0 and true are equal to Python, and other values here
-            if len({(type(choice), choice) for choice in self.choices}) < max(len(self.choices), 2):
+            # 1, 1.0 and true are equal to Python, and so to Optuna, which would take one of them for another
+            if len(set(self.choices)) < max(len(self.choices), 2):
                 raise ConfigError(
-                    f"`choices` of variable `{self.name}` must be at least two different values, got "
-                    f"{list(self.choices)}; add or remove some"
+                    f"`choices` of variable `{self.name}` must be at least two different values, of which 1, 1.0 and "
+                    f"true are one, got {list(self.choices)}; add or remove some"
                 )
         elif not self._low < self._high:
             raise ConfigError(

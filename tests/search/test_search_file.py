@@ -75,6 +75,7 @@ def refusal(path: Path) -> str:
         ("start = 16", "start = 15.5", "`start` of variable `width` must be one of its values"),
         ("start = 16", "start = 16\nprobe = 3", "`probe` of variable `width`"),
         ('["nearest_even", "stochastic"]', '["nearest_even"]', "at least two different values"),
+        ('["nearest_even", "stochastic"]', '["nearest_even", 1, true]', "of which 1, 1.0 and true are one, got"),
         ('metric = "joules_per_step"', 'metric = "joules_per_stp"', "did you mean 'joules_per_step'?"),
         ('metric = "joules_per_step"', 'metric = "simulated_seconds"', "its device has no clock"),
         ("at_least = -0.25", "at_least = -0.25\nat_most = 1", "either `at_least` or `at_most`, got both"),
