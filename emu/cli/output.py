@@ -147,13 +147,16 @@ class Output:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: infinities and NaN as text, fractions as numbers if float64 has them."""
+    """Return a value as JSON has it: infinities and NaN as text, fractions as the nearest numbers of float64.
+
+    Integers are exact, however large. A fraction nearer to 0 than any of these is a text, "1/2...".
+    """
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in cast("Sequence[Any]", value)]
     if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else float(value) or str(value)  # below float64's range: "1/2..."
+        return int(value) if value.denominator == 1 else float(value) or str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return str(value) if isinstance(value, Path) else value

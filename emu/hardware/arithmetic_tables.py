@@ -133,7 +133,8 @@ class MacTable(Table):
     Attributes:
         product: `exact` or a format; in the end `exact`.
         accumulator: `exact` or a format; in the end `exact`. The point of `fix40f?` is that of the products.
-        order: `sequential`, `pairwise`, `lanes(n)` or `blocks(n, fraction_bits, ...)`; in the end `sequential`.
+        order: `sequential`, `pairwise`, `lanes(n)`, `blocks(n, fraction_bits, ...)` or `promote(n, order, accumulator,
+            rounding)`; in the end `sequential`.
         rounding: mode of every product and add; in the end the default of the formats' notation, and else
             `nearest_even`.
         overflow: rule of every product and add; in the end the default of the formats' notation, and else each
@@ -141,8 +142,8 @@ class MacTable(Table):
         scales: where each level of scales of the operands enters, as `emu.Mac` has it: `in_block`, `at_promotion`,
             `at_result`, with a comma between levels.
         preset: a GPU; a table has its keys, and None here, once it is read.
-        inputs: format of the operands of the preset; None is fp16.
-        output: format of its addend and result; None is fp32.
+        inputs: format of the operands of the preset; None is fp16, and int8 if `output` is int32.
+        output: format of its addend and result; None is fp32, and int32 if `inputs` is int8.
         instruction: which of the GPU's instructions, where they differ.
     """
 

@@ -313,10 +313,14 @@ def _naming(what: str) -> Generator[None]:
 
 
 def _operands_over(table: Operands, below: Operands) -> Operands:
-    """Return what products read by a table laid over another one: product by product."""
+    """Return what products read by a table laid over another one: product by product, and the unit key by key."""
     if not isinstance(table, OperandTables) or not isinstance(below, OperandTables):
         return below if table is None else table
-    return built(OperandTables, below.model_dump(exclude_none=True) | table.model_dump(exclude_none=True))
+    merged = below.model_dump(exclude_none=True) | table.model_dump(exclude_none=True)
+    if table.mac is not None:
+        with _naming("operands.mac"):
+            merged["mac"] = table.mac.over(below.mac)
+    return built(OperandTables, merged)
 
 
 def _over(table: RoleTable | None, below: RoleTable | None) -> RoleTable | None:

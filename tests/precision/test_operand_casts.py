@@ -168,6 +168,16 @@ def test_layers_switch_casts_off_or_have_their_own():
     assert [str(cast) for cast in precision.casts("fc2", "error") or ()] == [RCEIL, RCEIL]
 
 
+def test_a_recipe_s_unit_of_cast_operands_is_laid_over_the_device_s_key_by_key():
+    """As `[precision.mac]` is, and as a layer's is."""
+    device, keys = load_device("b200-mxfp8").precision, {"mac": {"rounding": "nearest_even"}}
+    unit = PrecisionTable(operands=keys).over(device).mac_of_casts("fc1", "activation")
+    own = device.mac_of_casts("fc1", "activation")
+    assert unit == emu.Mac(accumulator=own.accumulator, order=own.order, rounding="nearest_even", scales=own.scales)
+    layer = PrecisionTable(layers=[{"match": "fc*", "operands": keys}]).over(device)
+    assert layer.mac_of_casts("fc1", "activation") == unit
+
+
 def test_a_recipe_replaces_products_of_its_device_and_keeps_the_others():
     device = table(every(RCEIL, MX))
     recipe = PrecisionTable(operands={"error": {"error": "mxfp8_e5m2", "weight": RCEIL}})
