@@ -7,8 +7,10 @@ import threading
 import time
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from emu.backends.numba import compiling
+from emu.backends.numba.ways.blas import ALONE
 
 
 @pytest.fixture
@@ -75,3 +77,21 @@ def test_a_forked_process_has_threads_of_its_own():
         time.sleep(0.01)
     os.kill(child, 9)
     pytest.fail("the child waits for threads that its parent has")
+
+
+def test_products_in_several_threads_leave_blas_the_threads_that_it_had():
+    def counts() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        two = counts()
+        # As threads do that overlap: the first one ends first.
+        ALONE.__enter__()
+        ALONE.__enter__()
+        ALONE.__exit__()
+        assert counts() == {1}
+        ALONE.__exit__()
+        assert counts() == two
+        with ALONE:
+            assert counts() == {1}
+        assert counts() == two

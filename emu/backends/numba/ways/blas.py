@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +32,38 @@ SPEED = 13.0
 def _blas_threads() -> Any:
     # Made once, as it looks through the libraries that the process has loaded.
     return ThreadpoolController()
+
+
+class _Alone:
+    """BLAS runs on one thread, in all threads that compute products: the last of them gives it its threads back.
+
+    The number belongs to the process: each thread would else give back what it found, perhaps the 1 of another.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._limiter = _blas_threads().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limiter.restore_original_limits()
+
+    def renew_lock(self) -> None:
+        """Make the lock anew, in a forked process: another thread may have had it, which is not there to give it up."""
+        self._lock = threading.Lock()
+
+
+ALONE = _Alone()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=ALONE.renew_lock)
 
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
@@ -67,7 +101,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -
             for i in range(start, stop):
                 np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
 
-    with _blas_threads().limit(limits=1, user_api="blas"):
+    with ALONE:
         if whole is not None:
             over_ranges(work, rows, 1, max(1, BLAS_GRAIN_MACS // macs_per_row))
         else:
