@@ -78,7 +78,7 @@ def analyse(
         Interrupted: Ctrl-C; what is measured is printed.
     """
     question = question_of(target, model, device, settings, options)
-    terminal = Console(stderr=True)
+    terminal = Console(stderr=True, emoji=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     # None until the unchanged device is measured: an interrupt before that has nothing to keep.

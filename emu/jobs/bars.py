@@ -137,7 +137,7 @@ class Screen:
         Args:
             lines: returns the lines for a number of columns.
         """
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, emoji=False)
         self.is_live = self.console.is_terminal
         self._lines = lines
         # `self` is drawn again at each refresh, so the clock goes on without an `update`

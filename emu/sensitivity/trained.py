@@ -103,7 +103,7 @@ class Trainer:
             # no more processes than runs
             workers = min(workers or processors(), len(left))
         try:
-            with Runs(open_engine(on, workers)) as engine:
+            with self._sending, Runs(open_engine(on, workers)) as engine:
                 for name in left.values():
                     engine.submit(self._sending.job(runs[name]))
                 while engine.running():
@@ -112,8 +112,7 @@ class Trainer:
                         yield name, self._sending.arrived(runs[name], ended.failure)
         finally:
             # also after Ctrl-C, and if the caller wants no more
-            self._sending.close()
-            # it is not empty if another command trains there, or a run was stopped
+            # the folder is not empty if another command trains there, or a run was stopped
             with suppress(OSError):
                 (self.home.path / ATTEMPTS).rmdir()
 

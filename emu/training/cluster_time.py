@@ -7,7 +7,7 @@ links, crossbar        ──► the fabric ────────────
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -223,15 +223,17 @@ class _Simulation:
         )
 
 
-def _integers(name: str, numbers: Sequence[int], least: int | None = None) -> tuple[int, ...]:
+def _integers(name: str, numbers: Any, least: int | None = None) -> tuple[int, ...]:
     """Return the integers of a list, those of NumPy included.
 
     Raises:
         ConfigError: it is no list, or something in it is no integer, or too small.
     """
-    if not isinstance(numbers, Iterable):
-        raise ConfigError(f"`{name}` must be a list of integers, got {numbers!r}; write [{numbers!r}]")
-    return tuple(as_integer(name, number, least, error=ConfigError) for number in numbers)
+    try:
+        listed: list[Any] = list(numbers)
+    except TypeError:
+        raise ConfigError(f"`{name}` must be a list of integers, got {numbers!r}; write [{numbers!r}]") from None
+    return tuple(as_integer(name, number, least, error=ConfigError) for number in listed)
 
 
 def _powers_of_two(device: Device) -> tuple[int, ...]:

@@ -140,7 +140,7 @@ def test_trainings_that_end_early_leave_neither_a_folder_of_attempts_nor_too_lar
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     closed: list[Path] = []
-    monkeypatch.setattr(trained.Sending, "close", lambda self: closed.append(self.home.path))
+    monkeypatch.setattr(trained.Sending, "__exit__", lambda self, *_: closed.append(self.home.path))
     monkeypatch.setattr(trained, "open_engine", lambda on, workers: EngineHere(stops_after=0))
     question = question_of("mlp", None, "fixed16", SETTINGS, OPTIONS)
     trainer = trained.Trainer(question, OPTIONS, StudyFolder(tmp_path))
