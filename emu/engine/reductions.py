@@ -66,7 +66,8 @@ def total(
     unit, out, check = call_of("total", out_format, options, PRODUCT_OPTIONS)
     array, fmt = in_format(x, x_format, "x", check=check)
     # asked first: a wrong `out` fails before anything is counted
-    require_out(out, _kept_sizes(array, axis), unit.stage.format)
+    _, _, shape = _split(axis, array.shape)
+    require_out(out, shape, unit.stage.format)
     return written_to(out, write_total(unit, array, fmt, axis))
 
 
@@ -99,14 +100,9 @@ def average(
     """
     unit, out, check = call_of("average", out_format, options, PRODUCT_OPTIONS)
     array, fmt = in_format(x, x_format, "x", check=check)
-    require_out(out, _kept_sizes(array, axis), unit.stage.format)
+    _, _, shape = _split(axis, array.shape)
+    require_out(out, shape, unit.stage.format)
     return written_to(out, write_total(unit, array, fmt, axis, averaged=True))
-
-
-def _kept_sizes(array: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the shape of a sum over `axis`."""
-    axes = range(array.ndim) if axis is None else as_axes("axis", axis, array.ndim)
-    return tuple(size for place, size in enumerate(array.shape) if place not in axes)
 
 
 def write_total(
@@ -129,13 +125,24 @@ def write_total(
     Raises:
         ShapeError: an axis that is no integer, that the array does not have, or that is there twice.
     """
-    axes = tuple(range(array.ndim)) if axis is None else as_axes("axis", axis, array.ndim)
-    kept, shape = _kept(axes, array.shape)
+    axes, kept, shape = _split(axis, array.shape)
     # by offsets: kept axes run down the rows, summed ones along k
     rows, one = Gathered.of_axes(array, kept, axes), one_of(fmt)
     depth = rows.columns.size
     matrices = Matrices(rows, _ones(depth, one.carrier), None, (fmt, one, None), shape)
     return write_product(unit, matrices, max(depth, 1) if averaged else 1)  # the mean of nothing is 0
+
+
+def _split(
+    axis: int | tuple[int, ...] | None, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the axes that are summed, those that are kept, and the sum's shape.
+
+    Raises:
+        ShapeError: an axis that is no integer, that the array does not have, or that is there twice.
+    """
+    axes = tuple(range(len(shape))) if axis is None else as_axes("axis", axis, len(shape))
+    return axes, *_kept(axes, shape)
 
 
 @lru_cache(maxsize=256)
