@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from llvmlite import ir  # pyright: ignore[reportMissingTypeStubs]
+from llvmlite import binding, ir  # pyright: ignore[reportMissingTypeStubs]
 from numba import types
 from numba.core import cgutils  # pyright: ignore[reportMissingTypeStubs]
 from numba.extending import intrinsic as _numba_intrinsic
@@ -24,6 +24,9 @@ from emu.backends.numba.machine import has_ternary_logic
 # LLVM's builder says little about its types.
 IR: Any = ir
 _CODE: Any = cgutils
+_BINDING: Any = binding
+# Numba needs no assembly as text, and so makes no parser of it: `Emitter.assembly` does.
+_BINDING.initialize_native_asmparser()
 #: Makes a function that emits its own instructions. Its first parameter is Numba's typing context, which calls in a
 #: kernel leave out; the cast tells a type checker so. A constant argument arrives as a literal type, whose value
 #: decides what is emitted.
@@ -170,6 +173,18 @@ class Emitter:
         signature = IR.FunctionType(result, [a.type for a in arguments])
         function = _CODE.get_or_insert_function(self.builder.module, signature, name)
         return self.builder.call(function, list(arguments))
+
+    def assembly(self, text: str, constraints: str, operands: Sequence[Vector]) -> Vector:
+        """Return the result of an instruction that LLVM takes as it is, of the first operand's type.
+
+        Args:
+            text: the instruction, AT&T syntax; $0 is the result, $1 the first operand.
+            constraints: of result and operands, as LLVM's inline assembly has them.
+            operands: vectors.
+        """
+        values = [x.value for x in operands]
+        signature = IR.FunctionType(values[0].type, [value.type for value in values])
+        return Vector(self, self.builder.asm(signature, text, constraints, values, side_effect=False))
 
     def power_of_two(self, kind: Any, exponent: Vector) -> Vector:
         """Return 2**exponent; exponents are integers of the float's width, and those of normal numbers."""

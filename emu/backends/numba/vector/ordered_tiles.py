@@ -33,7 +33,7 @@ error of a sum); Boldo & Melquiond 2008 (rounding to odd).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from numba import types
 
 from emu.backends.bounds import bounded
 from emu.backends.numba.machine import has_directed_rounding, has_long_vectors
-from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS, plus_pairs
 from emu.backends.numba.vector.lanes import (
     F16,
     F32,
@@ -110,24 +110,23 @@ def _saturating(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vec
     return s.clamp(*limits), s
 
 
+def _saturated(e: Emitter, acc: Vector, factors: Sequence[Vector]) -> Vector:
+    words = [acc.value, *[x.value for x in factors]]
+    return Vector(e, e.call("llvm.x86.avx512.vpdpwssds.512", acc.value.type, words))
+
+
 def _words(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    factors = [x.reshaped(I16, 2 * LANES).value for x in (a, b)]
-    kept, s = (
-        Vector(e, e.call(f"llvm.x86.avx512.{name}.512", acc.value.type, [acc.value, *factors]))
-        for name in ("vpdpwssds", "vpdpwssd")
-    )
-    return kept, s
+    factors = [x.reshaped(I16, 2 * LANES) for x in (a, b)]
+    return _saturated(e, acc, factors), plus_pairs(e, acc, *factors)
 
 
 def _marked(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    factors = [x.reshaped(I16, 2 * LANES).value for x in (a, b)]
-    s = Vector(e, e.call("llvm.x86.avx512.vpdpwssds.512", acc.value.type, [acc.value, *factors]))
+    s = _saturated(e, acc, [x.reshaped(I16, 2 * LANES) for x in (a, b)])
     return s, s
 
 
 def _pairs(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    factors = [x.reshaped(I16, 2 * LANES).value for x in (a, b)]
-    s = Vector(e, e.call("llvm.x86.avx512.vpdpwssd.512", acc.value.type, [acc.value, *factors]))
+    s = plus_pairs(e, acc, *[x.reshaped(I16, 2 * LANES) for x in (a, b)])
     return s, s
 
 
