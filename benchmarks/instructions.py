@@ -1,6 +1,6 @@
 """What the processor's instructions allow: the inner loop of a row's kernel, and its cycles as llvm-mca counts them.
 
-    python benchmarks/instructions.py [ROW ...] [--cpu icelake-server]
+    python -m benchmarks.instructions [ROW ...] [--cpu icelake-server]
 
 A row of `python -m benchmarks` is prepared small and run once. Of the code that it compiled, the loop with most of the
 named instructions is taken from the assembly, and given to llvm-mca, which simulates a hundred turns of it on a model
@@ -15,31 +15,30 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numba
 
-if not __package__:  # started as a file
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-# Numba shows the assembly of what it compiles itself, not of what comes from a cache.
-CACHE = tempfile.TemporaryDirectory()
-os.environ["EMU_CACHE_DIR"] = CACHE.name
-
 from benchmarks.rows import all_rows
+
+ROOT = Path(__file__).resolve().parents[1]
 
 #: Stores of whole vectors that are no spills: results of the output stage, 16 float32 each.
 STORE = r"vmov\w+\s+%zmm\d+, [-\d]*\(%r(?!sp|bp)"
 PHILOX = r"vpmuludq\s.*%zmm"
 TURNS = 100
+#: Instructions of a stage, at least: it rounds, compares, and counts.
+LONG = 100
 CHAIN_CYCLES, CHAIN_TURNS = 4, 1 << 28
 
 
@@ -49,20 +48,22 @@ class Loop(NamedTuple):
     Attributes:
         marker: pattern of the instructions that are counted.
         work: results, or multiply-adds, of one of them.
+        least: fewest instructions of the loop: shorter ones only copy.
     """
 
     marker: str
     work: float
+    least: int = 0
 
 
 #: Loops of rows: the first one's work is counted; the cycles of others are added, one turn for each turn of the first.
 ROWS: dict[str, tuple[Loop, ...]] = {
-    "stage/fix8": (Loop(STORE, 16),),
-    "stage/fix16": (Loop(STORE, 16),),
-    "stage/fp16": (Loop(STORE, 16),),
-    "stage/fp8-e4m3": (Loop(STORE, 16),),
+    "stage/fix8": (Loop(STORE, 16, LONG),),
+    "stage/fix16": (Loop(STORE, 16, LONG),),
+    "stage/fp16": (Loop(STORE, 16, LONG),),
+    "stage/fp8-e4m3": (Loop(STORE, 16, LONG),),
     # ten rounds make 64 words, as many as a turn of the stage draws at r = 24
-    "stage/fix16-r24": (Loop(STORE, 16), Loop(PHILOX, 0)),
+    "stage/fix16-r24": (Loop(STORE, 16, LONG), Loop(PHILOX, 0)),
     "product/int8": (Loop(r"vpdpbusd\s.*%zmm", 64),),
     "product/int16-11-bit": (Loop(r"vpdpwssd\s.*%zmm", 32),),
     # words of 16 bits are multiplied as two bytes each
@@ -117,17 +118,27 @@ def counted(loop: Loop, assembly: list[str], cpu: str) -> Counted:
     def marked(lines: list[str]) -> int:
         return sum(bool(pattern.search(line)) for line in lines)
 
-    best = max((lines for text in assembly for lines in inner_loops(text)), key=marked)
-    if not marked(best):
+    loops = [lines for text in assembly for lines in inner_loops(text) if len(lines) >= loop.least]
+    most = max(map(marked, loops), default=0)
+    if not most:
         sys.exit(f"no compiled loop has {loop.marker}: this processor takes another kernel")
+    # of two with as many, as for a whole tile and for its last rows, the one that is faster
+    return min((_simulated(lines, most * loop.work, cpu) for lines in loops if marked(lines) == most), key=_cycles)
+
+
+def _cycles(loop: Counted) -> float:
+    return loop.cycles
+
+
+def _simulated(lines: list[str], work: float, cpu: str) -> Counted:
     command = ["llvm-mca", f"-mcpu={cpu}", f"-iterations={TURNS}", "-instruction-info=false"]
-    said = subprocess.run(command, input="\n".join(best), capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True).stdout
     total = re.search(r"Total Cycles:\s+(\d+)", said)
     pressure = re.search(r"Resource pressure per iteration:\n.*\n(.*)\n", said)
     assert total is not None
     assert pressure is not None
     ports = [float(number) for number in pressure[1].split() if number != "-"]
-    return Counted(len(best), int(total[1]) / TURNS, max(ports), marked(best) * loop.work)
+    return Counted(len(lines), int(total[1]) / TURNS, max(ports), work)
 
 
 def clock_ghz() -> float:
@@ -148,27 +159,46 @@ def clock_ghz() -> float:
     return CHAIN_CYCLES * CHAIN_TURNS / min(seconds) / 1e9
 
 
+def measured(name: str, cpu: str) -> list[Counted]:
+    """Return the loops of a row, which this process compiles and no other row has compiled before."""
+    prepared = next(row for row in all_rows() if row.name == name).prepare(True)
+    prepared.ours.run()
+    assembly = list(compiled_assembly())
+    return [counted(loop, assembly, cpu) for loop in ROWS[name]]
+
+
+def in_own_process(name: str, cpu: str) -> list[Counted]:
+    """Return the loops of a row, compiled anew: Numba shows no assembly of what comes from a cache."""
+    command = [sys.executable, "-m", "benchmarks.instructions", name, "--cpu", cpu, "--one"]
+    with TemporaryDirectory() as cache:
+        environment = {**os.environ, "EMU_CACHE_DIR": cache}
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return [Counted(*parts) for parts in json.loads(done.stdout)]
+
+
 def main() -> None:
     """Print a table of rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", help="rows; without, all that are known here", metavar="ROW")
     parser.add_argument("--cpu", default="icelake-server", help="llvm-mca's model of a processor")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if shutil.which("llvm-mca") is None:
         sys.exit("llvm-mca is not installed: apt-get install llvm")
     unknown = [name for name in options.rows if name not in ROWS]
     if unknown:
         sys.exit(f"no loops are known of {unknown[0]}; of these they are: {', '.join(ROWS)}")
-    prepare = {row.name: row.prepare for row in all_rows()}
+    if options.one:
+        print(json.dumps(measured(options.rows[0], options.cpu)))
+        return
     ghz = clock_ghz()
     print(f"{options.cpu}, {ghz:.2f} GHz\n")
     print("| row | instructions of a turn | work | cycles | busiest port | work a cycle | limit, 10^9 a second |")
     print("|---|---|---|---|---|---|---|")
     for name in options.rows or ROWS:
-        prepared = prepare[name](True)
-        prepared.ours.run()
-        assembly = list(compiled_assembly())
-        loops = [counted(loop, assembly, options.cpu) for loop in ROWS[name]]
+        loops = in_own_process(name, options.cpu)
         cycles, work = sum(loop.cycles for loop in loops), loops[0].work
         cells = (
             " + ".join(str(loop.instructions) for loop in loops),
