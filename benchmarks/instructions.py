@@ -123,11 +123,8 @@ def counted(loop: Loop, assembly: list[str], cpu: str) -> Counted:
     if not most:
         sys.exit(f"no compiled loop has {loop.marker}: this processor takes another kernel")
     # of two with as many, as for a whole tile and for its last rows, the one that is faster
-    return min((_simulated(lines, most * loop.work, cpu) for lines in loops if marked(lines) == most), key=_cycles)
-
-
-def _cycles(loop: Counted) -> float:
-    return loop.cycles
+    simulated = [_simulated(lines, most * loop.work, cpu) for lines in loops if marked(lines) == most]
+    return min(simulated, key=lambda loop: loop.cycles)
 
 
 def _simulated(lines: list[str], work: float, cpu: str) -> Counted:

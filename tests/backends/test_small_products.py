@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
-from variants import assert_same_everywhere, needs_pairs, running
+from variants import answers_of, assert_same_everywhere, needs_pairs, running
 
 import emu
 from emu.backends.interface import Outcome
@@ -22,15 +22,7 @@ pytestmark = needs_pairs
 @pytest.fixture
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[Outcome | None]:
     """What each product was answered: None if the usual way computed it."""
-    answered: list[Outcome | None] = []
-    write = small_products.write_small_product
-
-    def asked(*given: Any) -> Outcome | None:
-        answered.append(write(*given))
-        return answered[-1]
-
-    monkeypatch.setattr(integers, "write_small_product", asked)
-    return answered
+    return answers_of(monkeypatch, "write_small_product", integers)
 
 
 def multiply(a: Any, b: Any, fmt: str = "fix16f8", **options: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values, reals
-from variants import needs_vectors
+from variants import answers_of, needs_vectors
 
 import emu
 from emu.backends.interface import Outcome
@@ -26,16 +26,9 @@ FORMATS = ("fix8f4", "fix16f8", "ufix8f6", "fp16", "fp8_e4m3", "fix24f30", "fix4
 @pytest.fixture
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[Outcome | None]:
     """What each operation was answered: None if it needed all questions."""
-    answered: list[Outcome | None] = []
-    ask = small.small_outcome
-
-    def asked(*given: Any) -> Outcome | None:
-        answered.append(ask(*given))
-        return answered[-1]
-
-    for name in ("quantize", "elementwise"):  # modules, of which `emu.engine` has functions of the same names
-        monkeypatch.setattr(importlib.import_module(f"emu.engine.{name}"), "small_outcome", asked)
-    return answered
+    # modules, of which `emu.engine` has functions of the same names
+    modules = (importlib.import_module(f"emu.engine.{name}") for name in ("quantize", "elementwise"))
+    return answers_of(monkeypatch, "small_outcome", *modules)
 
 
 def compare(operation: str, out: str, *operands: Any, **options: Any) -> None:

@@ -144,3 +144,17 @@ def _run(
 ) -> tuple[np.ndarray, Any, Any]:
     register, flags = emu.StatisticsRegister(**positions), emu.Flags(tininess=tininess)
     return call(backend=backend, register=register, flags=flags), register, flags
+
+
+def answers_of(monkeypatch: pytest.MonkeyPatch, name: str, *modules: ModuleType) -> list[Any]:
+    """Let a function that these modules call by a name note what it returns from now on; return the notes."""
+    answered: list[Any] = []
+    ask = getattr(modules[0], name)
+
+    def asked(*given: Any) -> Any:
+        answered.append(ask(*given))
+        return answered[-1]
+
+    for module in modules:
+        monkeypatch.setattr(module, name, asked)
+    return answered
