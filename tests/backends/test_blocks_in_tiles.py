@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,8 +107,8 @@ def test_numbers_near_each_other_are_multiplied_in_tiles_whichever_their_format(
 def test_operands_that_share_scales_are_multiplied_in_tiles(
     exponents: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
-    in_tiles, accumulate = [], blocks_in_tiles._accumulate
-    monkeypatch.setattr(blocks_in_tiles, "_accumulate", lambda *given: (in_tiles.append(given), accumulate(*given))[1])
+    in_tiles, given_sums = [], blocks_in_tiles._given_sums
+    monkeypatch.setattr(blocks_in_tiles, "_given_sums", lambda *given: (in_tiles.append(given), given_sums(*given))[1])
     fmt, mac = "mxfp8_e4m3", Mac.preset("b200", inputs="mxfp8_e4m3")
     x, y = near("fp32", (5, 64), 1, exponents[0]), near("fp32", (64, 33), 2, exponents[1])
     a, b = emu.quantize(x, fmt), emu.quantize(y, fmt, axis=0)
@@ -222,6 +223,57 @@ def test_a_floor_of_the_alignment_is_the_same():
     for floor in (-133, -28, -10, 3, 96, 97):
         order = emu.datapath.Blocks(8, 12, min_exponent=floor)
         check(Mac(accumulator="fp32", order=order, rounding="toward_zero"), "fp16", a, b, note=floor)
+
+
+#: Units that keep all bits of their accumulator beside a block of zeros, and one that cuts it again, 13 bits down.
+CUTTING = Mac(accumulator="fp32", order="blocks(3, 13)", rounding="toward_zero")
+ZERO_UNITS = [
+    (Mac.preset("v100"), "fp16"), (NARROW, "fp8_e4m3"), (CUTTING, "fp16"),
+    (Mac(accumulator="fp32", order="blocks(16, 25)"), "fp16"), (Mac.preset("h100", inputs="bf16"), "bf16"),
+    (Mac(accumulator="fp32", order=emu.datapath.Blocks(4, 24, min_exponent=4), rounding="toward_zero"), "fp16"),
+]  # fmt: skip
+
+
+def test_only_units_that_keep_their_accumulator_pass_over_blocks_of_zeros():
+    skipping = [blocks_in_tiles._skips(unit) for mac, fmt in ZERO_UNITS if (unit := in_tiles(mac, fmt)) is not None]
+    assert skipping == [True, True, False, True, True, True][: len(skipping)]
+    # of e8m13, 14 bits: one bit less in a block, and a sum that carries is cut again
+    below = in_tiles(Mac(accumulator="e8m13", order="blocks(32, 12)", rounding="toward_zero"), "fp8_e4m3")
+    assert below is None or not blocks_in_tiles._skips(below)
+
+
+@pytest.mark.parametrize("unit", ZERO_UNITS, ids=lambda unit: f"{unit[1]}-{unit[0].accumulator}-{unit[0].order}")
+def test_blocks_of_zeros_leave_what_the_unit_leaves(unit: tuple[Mac, str]):
+    """Zeros of both signs at the beginning, in the middle, at the end of k; in all columns of a panel and in some."""
+    (mac, fmt), rng = unit, np.random.default_rng(5)
+    assert mac.order is not None
+    a, b = near(fmt, (6, 150), 1), near(fmt, (150, 70), 2)
+    addend = np.ldexp(rng.standard_normal((6, 70)), rng.integers(-8, 9, (6, 70))).astype(np.float32)
+    addend[0], addend[1, ::2] = -0.0, 0.0
+    a[2] = -0.0  # sums of zeros alone: +0, or the addend as the first block leaves it
+    for zeros in ((0, 64), (32, 110), (96, 150), (0, 150)):
+        holes = b.copy()
+        holes[slice(*zeros), :40] = np.copysign(np.float32(0), b[slice(*zeros), :40])
+        everywhere = holes.copy()
+        everywhere[slice(*zeros)] = -0.0
+        for right in (holes, everywhere):
+            check(mac, fmt, a, right, None, zeros)
+            check(mac, fmt, a, right, addend, zeros)
+
+
+@pytest.mark.parametrize("most", [0, blocks_in_tiles.MOST_IN_TURN])
+@pytest.mark.parametrize("unit", [ZERO_UNITS[0], ZERO_UNITS[2], ZERO_UNITS[4]], ids=["v100", "cutting", "h100"])
+def test_convolutions_with_padding_are_the_same_packed_at_once_or_in_turn(
+    unit: tuple[Mac, str], most: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(blocks_in_tiles, "MOST_IN_TURN", most)
+    mac, fmt = unit
+    for i, (size, extent, padding) in enumerate((((3, 2, 9, 8), 5, 4), ((1, 3, 4, 40), 3, 1), ((5, 1, 6, 6), 6, 5))):
+        images, kernels = near(fmt, size, i), near(fmt, (6, size[1], extent, extent), i + 9)
+        given = {"x_format": fmt, "w_format": fmt, "out_format": "fp32", "mac": mac, "padding": (padding, padding)}
+        for bias in ({}, {"bias": np.linspace(-2, 2, 6, dtype=np.float32), "bias_format": "fp32"}):
+            convolve: Any = partial(emu.conv2d, images, kernels, **given, **bias)
+            assert_same_everywhere(convolve, "fp32", (size, padding, most))
 
 
 @needs_vectors

@@ -348,6 +348,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/small_products.py": OwnTests(("tests/backends/test_small_products.py",), kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposed_products.py": OwnTests(_TRANSPOSED_PRODUCTS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/transposing.py": OwnTests((*_BATCHED_PRODUCTS, *_PAIRED_PRODUCTS), kernels=(NATIVE,)),
+    "emu/backends/numba/vector/block_operands.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/vector/block_tiles.py": OwnTests(_BLOCKS_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/vector/ordered_products.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),
     "emu/backends/numba/vector/ordered_tiles.py": OwnTests(_IN_TILES, kernels=(NATIVE,)),

@@ -9,18 +9,21 @@ beside them; others have their own, and stay where they are if that is far from 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
+from emu.backends.gathered import Gathered
 from emu.backends.memory import empty
 from emu.backends.numba.bits import BIAS as FLOAT64_BIAS
 from emu.backends.numba.bits import FIELD, bits_of
 from emu.backends.numba.compiling import kernel, only_read, over_ranges, thread_count
 from emu.backends.numba.gathering import materialised, single
 from emu.backends.numba.terms import FP32
+from emu.backends.numba.vector.block_operands import EXPONENT_OF_ZERO
 from emu.backends.numba.vector.block_tiles import BIAS
 from emu.backends.product import Product
 
@@ -31,8 +34,6 @@ END = bounded(96, 1, 126 - FP32.precision, "scales, and last places of what they
 LOW, HIGH, TOP, DIGITS = range(4)
 #: Numbers below these are not worth a second thread.
 GRAIN = 1 << 19
-#: Exponent of a zero, which does not count in an alignment.
-EXPONENT_OF_ZERO = bounded(-30000, -(1 << 24), -4 * FLOAT64_BIAS, "beside any exponent still below every floor")
 #: Beyond every exponent, and every difference of two.
 FAR = 1 << 20
 
@@ -197,7 +198,7 @@ def centred(product: Product, fraction_bits: int, min_exponent: int) -> Centred 
 
 def centred_by_own(
     product: Product, emins: tuple[int, int], fraction_bits: int, min_exponent: int
-) -> tuple[tuple[Array, Array], Place] | None:
+) -> tuple[tuple[Gathered, Gathered], Place] | None:
     """Return both operands, float32, and where they were moved to; None if there is no such place.
 
     Args:
@@ -206,8 +207,9 @@ def centred_by_own(
         fraction_bits: of the unit's blocks.
         min_exponent: smallest exponent that they are aligned to.
     """
-    left, right = (single(x) for x in product.stacks(materialised))
-    a, b = (_own_range_of(*each) for each in zip((left, right), emins, strict=True))
+    left, right = product.gathered()
+    # what is between the elements of matrices counts too: less is read than once for each place that reads it
+    a, b = (_own_range_of(x.data, emin) for x, emin in zip((left, right), emins, strict=True))
     if a is None or b is None:
         return None
     # As they are, float32 operands are not copied: so that is tried first.
@@ -216,7 +218,8 @@ def centred_by_own(
         blocks, no_points = (fraction_bits, min_exponent), (0, 0)
         place = _place(a, b, no_points, blocks, left.shape[2], product.addend, middles)
         if place is not None:
-            return (_moved(left, middles[0]), _moved(right, middles[1])), place
+            moved = [replace(x, data=_moved(x.data, by)) for x, by in zip((left, right), middles, strict=True)]
+            return (moved[0], moved[1]), place
     return None
 
 

@@ -109,9 +109,12 @@ def begin_tile(sums: Any, first_sums: Any, row: int, column: int, height: int, w
     """Set the sums of a tile, 4 * 32, to first sums (M or 1, N or 1) from a row and a column on, and others to 0."""
     sums[:] = 0.0
     for i in range(height):
-        for j in range(width):
-            at = (row + i) % first_sums.shape[0], (column + j) % first_sums.shape[1]
-            sums[i * PANEL_COLUMNS + j] = first_sums[at]
+        firsts, begin = first_sums[(row + i) % first_sums.shape[0]], i * PANEL_COLUMNS
+        if firsts.size == 1:
+            sums[begin : begin + width] = firsts[0]
+        else:
+            for j in range(width):
+                sums[begin + j] = firsts[column + j]
 
 
 @kernel

@@ -11,6 +11,7 @@ Other units, operands that are not finite, and addends near the ends of float32 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,20 +20,29 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
+from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.centred import END, EXPONENT_OF_ZERO, centred, centred_by_own, moved_back
-from emu.backends.numba.compiling import kernel, only_read, over_ranges
+from emu.backends.numba.centred import END, Centred, centred, centred_by_own, moved_back
+from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.contents import Contents
-from emu.backends.numba.gathering import materialised, single
 from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.members import are_finite
 from emu.backends.numba.terms import FP32
+from emu.backends.numba.vector.block_operands import (
+    EXPONENT_OF_ZERO,
+    GRAIN_PACKED,
+    Lines,
+    in_order,
+    pack_lines,
+    packed_rows,
+    patterns_of,
+)
 from emu.backends.numba.vector.block_tiles import ROWS, add_blocks, begin_tile, keep_tile
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
-from emu.backends.numba.ways.dot_add import exponents, order_of
+from emu.backends.numba.ways.dot_add import order_of
 from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
 from emu.formats import Float
@@ -43,6 +53,8 @@ FLOAT32_EXPONENT_BITS = 8
 LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 22
+#: Numbers of right matrices that are packed one by one, each when it is multiplied: with their exponents, 4 MiB.
+MOST_IN_TURN = 1 << 19
 #: See `Way.speed`.
 SPEED = 8.0
 
@@ -143,73 +155,58 @@ def _tail_of(accumulator: FormatCode) -> int | None:
 def _row_loops(n: int, fraction_bits: int, together: int, cuts: int, tail: int) -> Any:
     """Return the compiled loop of a unit.
 
-    It takes a (M, K), its exponents (M, K) or none (0, K) and the smallest exponent of its format, the k in the order
-    in which products are taken, packed panels of b and of its exponents, the first sums (M or 1, N or 1), the smallest
-    exponent of an alignment, and a range of rows; it writes sums (M, N).
+    It takes rows of a and their exponents, int32 (whole tiles of M, K), lines of b, their exponents and marks (see
+    `block_operands.Lines`), the first sums (M or 1, N or 1), the smallest exponent of an alignment, and a range of
+    rows; it writes sums (M, N).
     """
 
     @kernel
     def run(
-        a: Any,
-        given: Any,
-        emin: int,
-        order: Any,
+        rows: Any,
+        row_exponents: Any,
         panels: Any,
-        exponent_panels: Any,
+        panel_exponents: Any,
+        marks: Any,
         first_sums: Any,
         floor: int,
         out: Any,
         start: int,
         stop: int,
     ) -> None:
-        depth, columns = order.size, out.shape[1]
+        depth, columns, blocks = rows.shape[1], out.shape[1], marks.shape[1]
         sums = np.empty(ROWS * PANEL_COLUMNS, np.float32)
-        # Left rows in the order of the unit, numbers and exponents; rows beyond the last are computed, and not kept.
-        left, tops = np.zeros((ROWS, depth), np.float32), np.empty((ROWS, depth), np.int32)
-        in_order = True
-        for j in range(depth):
-            in_order = in_order and order[j] == j
-            if order[j] >= a.shape[1]:  # padding
-                for i in range(ROWS):
-                    tops[i, j] = EXPONENT_OF_ZERO
         for first in range(start, stop, ROWS):
             height = min(ROWS, stop - first)
-            for i in range(height):
-                row, numbers = a[first + i], left[i]
-                if in_order:
-                    for j in range(row.size):
-                        numbers[j] = row[j]
-                else:
-                    for j in range(depth):
-                        numbers[j] = row[order[j]] if order[j] < row.size else np.float32(0.0)
-            # Without given exponents, floats have their own, and the zeros of padding get EXPONENT_OF_ZERO.
-            if given.shape[0] > 0:
-                for i in range(height):
-                    beside, own = given[first + i], tops[i]
-                    for j in range(depth):  # for a slice, Numba would compile an error message: 1.5 s
-                        if order[j] < beside.size:
-                            own[j] = beside[order[j]]
-            else:
-                exponents(left.reshape(-1), emin, tops.reshape(-1))
             for p in range(panels.shape[0]):
                 begin = p * PANEL_COLUMNS
                 width = min(PANEL_COLUMNS, columns - begin)
                 begin_tile(sums, first_sums, first, begin, height, width)
-                add_blocks(
-                    n,
-                    fraction_bits,
-                    together,
-                    cuts,
-                    tail,
-                    address(left),
-                    address(tops),
-                    depth,
-                    address(panels[p]),
-                    address(exponent_panels[p]),
-                    depth // n,
-                    floor,
-                    address(sums),
-                )
+                block = 0
+                while block < blocks:
+                    # The first block is always added: it cuts the addend, and makes +0 of a -0. Behind it, one of zeros
+                    # changes nothing (see `_skips`).
+                    end = block + 1
+                    while end < blocks and marks[p, end]:
+                        end += 1
+                    left, right = first * depth + block * n, block * n * PANEL_COLUMNS
+                    add_blocks(
+                        n,
+                        fraction_bits,
+                        together,
+                        cuts,
+                        tail,
+                        address(rows) + 4 * left,
+                        address(row_exponents) + 4 * left,
+                        depth,
+                        address(panels[p]) + 4 * right,
+                        address(panel_exponents[p]) + 4 * right,
+                        end - block,
+                        floor,
+                        address(sums),
+                    )
+                    block = end
+                    while block < blocks and not marks[p, block]:
+                        block += 1
                 keep_tile(sums, out, first, begin, height, width)
 
     return run
@@ -228,24 +225,23 @@ def contents(product: Product, write: Write) -> Contents | None:
     points = None if product.alignment is None else product.alignment.points
     unit = unit_for(product.code.mac, product.code.formats, points)
     assert unit is not None
-    batches = product.shape[0]
     if product.alignment is not None:
         assert product.code.mac.blocks is not None
         moved = centred(product, unit.fraction_bits, product.code.mac.blocks.min_exponent)
         if moved is None:
             return None
         unit = unit._replace(floor=moved.floor)
-        return Contents(moved.moved_back(_accumulate(*moved.numbers, moved.addend, unit, batches, moved.tops())))
+        return Contents(moved.moved_back(_given_sums(moved, unit, product.shape[0])))
     # Formats alone do not show that float32 holds all: the numbers are measured.
     if not unit.is_central:
-        return _contents_of_many_exponents(product, unit, batches)
-    a, b = product.stacks(materialised)
+        return _contents_of_many_exponents(product, unit)
+    a, b = product.gathered()
     if not _are_exact(a, b, product.addend, unit):
         return None
-    return Contents(_accumulate(single(a), single(b), product.addend, unit, batches))
+    return Contents(_own_sums(a, b, product.addend, unit))
 
 
-def _contents_of_many_exponents(product: Product, unit: TileBlockAdder, batches: int) -> Contents | None:
+def _contents_of_many_exponents(product: Product, unit: TileBlockAdder) -> Contents | None:
     """Return the contents of a unit whose formats reach the ends of float32; None if the numbers come near to them."""
     blocks = product.code.mac.blocks
     assert blocks is not None
@@ -256,51 +252,126 @@ def _contents_of_many_exponents(product: Product, unit: TileBlockAdder, batches:
     # Subnormal numbers have been moved with the others: so has the exponent that all of them have.
     emin = unit.emin[0] - place.middles[0], unit.emin[1] - place.middles[1]
     unit = unit._replace(floor=place.floor, emin=emin)
-    return Contents(moved_back(_accumulate(a, b, place.addend, unit, batches), place.middles))
+    return Contents(moved_back(_own_sums(a, b, place.addend, unit), place.middles))
 
 
-def _are_exact(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
+def _are_exact(a: Gathered, b: Gathered, addend: Array | None, unit: TileBlockAdder) -> bool:
     """Return whether the tiles are exact for these numbers: finite, and sums far from the ends of float32."""
-    if a.shape[2] == 0 or not (are_finite(a) and are_finite(b)):
+    depth = a.columns.size
+    if depth == 0 or not (are_finite(a.data) and are_finite(b.data)):
         return False
-    if math.log2(a.shape[2]) + unit.headroom >= END:  # K products add up below K * 2**headroom
+    if math.log2(depth) + unit.headroom >= END:  # K products add up below K * 2**headroom
         return False
     magnitude = np.abs(np.zeros(1) if addend is None else addend)
     return bool(((magnitude == 0) | ((magnitude > 2.0**-END) & (magnitude < 2.0**END))).all())
 
 
-def _accumulate(
-    a: Array,
-    b: Array,
-    addend: Array | None,
-    unit: TileBlockAdder,
-    batches: int,
-    given: tuple[Array, Array] | None = None,
-) -> Array:
-    """Return the sums of blocks, (B, M, N); `given`: the exponents of both operands, else those of their formats."""
-    rows, depth, columns = a.shape[1], a.shape[2], b.shape[2]
-    order, (left_emin, right_emin) = order_of(depth, unit.indices), unit.emin
-    a, panels = only_read(np.ascontiguousarray(a)), packed_panels(b, np.float32, order=order)
-    if given is None:
-        left_tops, tops = only_read(np.empty((1, 0, depth), np.int32)), empty(panels.shape, np.int32)
-        numbers, of_b = panels.reshape(-1), tops.reshape(-1)
-        over_ranges(lambda _, i, j: exponents(numbers[i:j], right_emin, of_b[i:j]), numbers.size, PANEL_COLUMNS)
+def _skips(unit: TileBlockAdder) -> bool:
+    """Return whether a block of zeros changes no accumulator that an earlier block has left.
+
+    An accumulator of p bits is then cut `fraction_bits` below its own exponent, or that of the floor, at or above which
+    the earlier block has cut it.
+    """
+    return unit.fraction_bits >= FP32.precision - unit.tail - 1
+
+
+def _own_sums(a: Gathered, b: Gathered, addend: Array | None, unit: TileBlockAdder) -> Array:
+    """Return the sums of blocks, (B, M, N), of operands whose exponents are their own.
+
+    Args:
+        a: float32, (B or 1, M, K).
+        b: float32, (B or 1, K, N).
+        addend: moved with them, (B or 1, M or 1, N or 1), or None.
+        unit: what adds.
+    """
+    order = order_of(a.columns.size, unit.indices)
+    patterns, places, (left_emin, right_emin) = patterns_of(b), in_order(b.rows, order), unit.emin
+    count, depth, columns = b.batches if b.step else 1, order.size, b.columns.size
+    left, skips = packed_rows(a, order, left_emin, ROWS), _skips(unit)
+    out = empty((max(a.batches, b.batches), a.rows.size, columns), np.float32)
+
+    def pack(batch: int, lines: Lines, start: int, stop: int) -> None:
+        pack_lines(patterns, places, b.columns, batch * b.step, right_emin, unit.n, skips, *lines, start, stop)
+
+    if count > 1 and depth * columns <= MOST_IN_TURN:
+        compute = _loop_of(unit, addend, left, out)
+
+        # Lines of a matrix are still in a cache when they are added.
+        def in_turn(_: int, start: int, stop: int) -> None:
+            lines = Lines.room(depth, columns, unit.n)
+            for batch in range(start, stop):
+                pack(batch, lines, 0, depth // unit.n)
+                compute(batch, lines, 0, a.rows.size)
+
+        over_ranges(in_turn, count, 1, max(1, GRAIN_MACS // max(a.rows.size * depth * columns, 1)))
+        return out
+    packed = [Lines.room(depth, columns, unit.n) for _ in range(count)]
+    for batch, lines in enumerate(packed):
+        over_ranges(
+            lambda _, i, j, batch=batch, lines=lines: pack(batch, lines, i, j),
+            depth // unit.n,
+            1,
+            max(1, GRAIN_PACKED // max(unit.n * columns, 1)),
+        )
+    return _added(unit, addend, left, packed, out)
+
+
+def _given_sums(moved: Centred, unit: TileBlockAdder, batches: int) -> Array:
+    """Return the sums of blocks, (B, M, N), of operands with their exponents beside them.
+
+    Args:
+        moved: the operands.
+        unit: what adds.
+        batches: of the result.
+    """
+    (a, b), (left_tops, right_tops) = moved.numbers, moved.tops()
+    order = order_of(a.shape[2], unit.indices)
+    left = _in_tiles(a.view(np.int32), order, 0), _in_tiles(left_tops, order, EXPONENT_OF_ZERO)
+    panels = packed_panels(b, np.float32, order=order).view(np.int32)
+    exponents = packed_panels(right_tops, np.int32, order=order, filler=EXPONENT_OF_ZERO)
+    marks = np.ones((panels.shape[1], order.size // unit.n), np.uint8)
+    packed = [Lines(*each, marks) for each in zip(panels, exponents, strict=True)]
+    return _added(unit, moved.addend, left, packed, empty((batches, a.shape[1], b.shape[2]), np.float32))
+
+
+def _in_tiles(x: Array, order: NDArray[np.int64], filler: int) -> Array:
+    """Return left rows, (B or 1, M, K), with their k in an order, and whole tiles of rows."""
+    inside, rows = order < x.shape[2], -(-x.shape[1] // ROWS) * ROWS
+    placed = empty((x.shape[0], rows, order.size), np.int32)
+    placed[:, x.shape[1] :] = filler
+    if inside.all() and (order[1:] > order[:-1]).all():
+        placed[:, : x.shape[1]] = x
     else:
-        left_tops, right_tops = only_read(np.ascontiguousarray(given[0])), given[1]
-        tops = packed_panels(right_tops, np.int32, order=order, filler=EXPONENT_OF_ZERO)
+        placed[:, : x.shape[1]] = np.where(inside, x[:, :, np.where(inside, order, 0)], filler)
+    return placed
+
+
+def _loop_of(
+    unit: TileBlockAdder, addend: Array | None, left: tuple[Array, Array], out: Array
+) -> Callable[[int, Lines, int, int], None]:
+    """Return what adds rows `start`..`stop` of a batch and lines of its right matrix, and writes the sums."""
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
-    out = empty((batches, rows, columns), np.float32)
     if unit.tail:  # an addend, too, is rounded into the accumulator
         first = (np.ascontiguousarray(first).view(np.int32) & -(1 << unit.tail)).view(np.float32)
     loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts, unit.tail)
+    rows, exponents = left
 
-    def work(batch: int, start: int, stop: int) -> None:
+    def compute(batch: int, lines: Lines, start: int, stop: int) -> None:
         # A stack of one matrix serves all batches: so for each operand and the addend.
-        right = batch % len(panels)
+        place = batch % len(rows)
         sums = first[batch % len(first)]
-        of_a = left_tops[batch % len(left_tops)]
-        left, beside = (a[batch % len(a)], of_a), (panels[right], tops[right])
-        loop(*left, left_emin, order, *beside, sums, unit.floor, out[batch], start, stop)
+        loop(rows[place], exponents[place], *lines, sums, unit.floor, out[batch], start, stop)
 
-    over_row_blocks(work, batches, rows, ROWS, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
+    return compute
+
+
+def _added(
+    unit: TileBlockAdder, addend: Array | None, left: tuple[Array, Array], packed: list[Lines], out: Array
+) -> Array:
+    """Write the sums of left rows and packed lines, tiles of rows shared by threads; return them."""
+    compute, (batches, rows, columns) = _loop_of(unit, addend, left, out), out.shape
+    grain = max(1, GRAIN_MACS // max(ROWS * left[0].shape[2] * columns, 1))
+    over_row_blocks(
+        lambda batch, start, stop: compute(batch, packed[batch % len(packed)], start, stop), batches, rows, ROWS, grain
+    )
     return out
