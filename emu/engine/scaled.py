@@ -286,8 +286,14 @@ def _counted(
     tiles, stored, amax = Tiles(fmt.tiling, numbers.shape, axis), scales.stored[0], scales.names["amax"]
     # blocks whose scale is NaN have a count of their own; the counts of blocks below leave them out
     known = ~scales.lost
-    is_zero, kept = known & (amax == 0), tiles.spread(known)
-    nothing = 0 if scales.zero is None else tiles.spread(scales.zero)
+    is_zero = known & (amax == 0)
+    vanished = elements == (0 if scales.zero is None else tiles.spread(scales.zero))
+    vanished &= numbers != 0
+    if not known.all():
+        vanished &= tiles.spread(known)
+    # a NaN may be written as 0, which is no loss of a small number; few elements are asked
+    count = np.count_nonzero(vanished)
+    count -= np.count_nonzero(np.isnan(numbers[vanished])) if count else 0
     limit = fmt.levels[0].scale
     # the largest scale; and the smallest one, which is 0 if the format has it
     ends = [limit.max, limit.smallest_positive if not limit.zero else 0.0]
@@ -300,7 +306,7 @@ def _counted(
         elements=numbers.size,
         clipped=clipped,
         clipped_largest=int((_clips_largest(unit, fmt, scales) & known).sum()),
-        vanished=int(((elements == nothing) & (numbers != 0) & ~np.isnan(numbers) & kept).sum()),
+        vanished=int(count),
         zero_blocks=int(is_zero.sum()),
         at_limit=int(at_limit.sum()),
         nan_scales=int(scales.lost.sum()),
@@ -327,7 +333,13 @@ def _rounded_quotients(unit: UnitDescription, fmt: Scaled, x: Array, scales: Sca
     if unit.stage.rounding.draws:
         return y
     wide = WHOLE if fmt.has_zero else _continued(fmt.element)  # the same grid, continued
-    return _rounded(unit.kernels, encode_stage(replace(unit.stage, format=wide, overflow=None)), y)
+    return _rounded(unit.kernels, _unbounded(unit.stage, wide), y)
+
+
+@lru_cache(maxsize=256)
+def _unbounded(stage: OutputStage, wide: Fixed | Float) -> Any:
+    """Return the code of a stage that writes another format."""
+    return encode_stage(replace(stage, format=wide, overflow=None))
 
 
 def _continued(element: Fixed | Float) -> Fixed | Float:

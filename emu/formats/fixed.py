@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,18 @@ SIGN_MAGNITUDE = "sign-magnitude"
 EXACT_INTEGERS = 2**53
 # Far beyond the exponents of float64, -1074..1023, and of products of two such numbers.
 FRAC_BITS_LIMIT = 4096
+
+
+@lru_cache(maxsize=1024)
+def _real(raw: int, frac_bits: int) -> float | Fraction:
+    """Return a value; cached, since those of formats are asked for in each step of training."""
+    # float() rounds, so the result counts only if it equals the fraction; beyond float64 it raises
+    exact = Fraction(raw) * Fraction(2) ** -frac_bits
+    try:
+        near = float(exact)
+    except OverflowError:
+        return exact
+    return near if near == exact else exact
 
 
 @dataclass(frozen=True)
@@ -108,33 +120,24 @@ class Fixed(Drawn):
         """Largest raw integer."""
         return (1 << (self.width_bits - self.signed)) - 1
 
-    def _real(self, raw: int) -> float | Fraction:
-        # float() rounds, so the result counts only if it equals the fraction; beyond float64 it raises
-        exact = Fraction(raw) * Fraction(2) ** -self.frac_bits
-        try:
-            near = float(exact)
-        except OverflowError:
-            return exact
-        return near if near == exact else exact
-
     @property
     def min(self) -> float | Fraction:
         """Smallest value; a `Fraction` if float64 cannot hold it."""
-        return self._real(self.min_raw)
+        return _real(self.min_raw, self.frac_bits)
 
     @property
     def max(self) -> float | Fraction:
         """Largest value; a `Fraction` if float64 cannot hold it."""
-        return self._real(self.max_raw)
+        return _real(self.max_raw, self.frac_bits)
 
     @property
     def smallest_positive(self) -> float | Fraction:
         """Smallest value above zero: one unit of the last place (0 if the format has no positive value)."""
-        return self._real(1) if self.max_raw else 0.0
+        return _real(1, self.frac_bits) if self.max_raw else 0.0
 
     def ulp(self, value: float = 0.0) -> float | Fraction:
         """Distance from `value` to the next value of larger magnitude; the same for every value."""
-        return self._real(1)
+        return _real(1, self.frac_bits)
 
     @property
     def n_codes(self) -> int:

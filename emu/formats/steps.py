@@ -49,8 +49,7 @@ class Steps:
     @property
     def reads(self) -> frozenset[str]:
         """Names that the expressions read, those of functions too."""
-        nodes = (node for _, expression in self.statements for node in ast.walk(expression))
-        return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+        return _reads(self.text)
 
     @property
     def statements(self) -> tuple[tuple[str, ast.expr], ...]:
@@ -113,6 +112,12 @@ class Factor(NamedTuple):
                 return cls(name, isinstance(op, ast.Div))
             case _:
                 return None
+
+
+@lru_cache(maxsize=256)
+def _reads(text: str) -> frozenset[str]:
+    nodes = (node for _, expression in _read(text) for node in ast.walk(expression))
+    return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
 
 
 @lru_cache(maxsize=256)

@@ -143,7 +143,7 @@ class _Plan(NamedTuple):
     of_elements: NDArray[np.int64]
     exact: bool
     divides: bool
-    constants: dict[str, Any]
+    constants: Mapping[str, Any]
     scales: tuple[int, ...]
     outer: tuple[int, ...] | None
 

@@ -9,8 +9,9 @@ definition serves every backend, and each of them takes it where it has no faste
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,9 +95,10 @@ def elements_by(kernels: Kernels, x: Array, fmt: Scaled, axis: int, write: Write
     return Outcome(bounded.values, flags, None, whole.max_exponent)
 
 
-def constants_of(fmt: Scaled, number: Any) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def constants_of(fmt: Scaled, number: Any) -> Mapping[str, Any]:
     """Return the constants of a format's rule in a number type, by name."""
-    return {"M": number(fmt.largest), "P": number(2.0**fmt.element_exponent), "MAX": number(MAX)}
+    return MappingProxyType({"M": number(fmt.largest), "P": number(2.0**fmt.element_exponent), "MAX": number(MAX)})
 
 
 def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: float | None = None) -> Scales:
@@ -113,14 +115,17 @@ def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: fl
     rule, number = fmt.rule, numbers.dtype.type
     tiles = [Tiles(level.tiling, numbers.shape, axis) for level in fmt.levels]
     magnitudes = np.abs(numbers)
-    names: dict[str, Any] = constants_of(fmt, number)
+    names: dict[str, Any] = {**constants_of(fmt, number)}
     # a scale that is given from outside is that of no NaN
     ignores_nan = fmt.ignores_nan or amax is not None
-    # NaNs do not count for their block's largest number: 0 stands for them
-    is_nan = np.isnan(magnitudes) if ignores_nan else None
-    if is_nan is not None:
+    largest = tiles[0].largest(magnitudes)
+    # NaNs show in the largest numbers of their blocks: most arrays have none, and are not read again
+    is_nan = np.isnan(magnitudes) if np.isnan(largest).any() else None
+    if ignores_nan and is_nan is not None:
+        # NaNs do not count for their block's largest number: 0 stands for them
         magnitudes = np.where(is_nan, number(0), magnitudes)
-    names["amax"] = largest = tiles[0].largest(magnitudes)
+        largest = tiles[0].largest(magnitudes)
+    names["amax"] = largest
     lost = ~np.isfinite(names["amax"]) & (not ignores_nan)
     if rule.outer is not None:
         names["top"] = tiles[1].largest(magnitudes)
@@ -128,7 +133,7 @@ def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: fl
         # names and what the outer steps add: `t`, and what elements need
         names = rule.outer.run(names, number)
     if fmt.has_zero:
-        names |= _ends_of(tiles[0], np.where(np.isnan(numbers), number(0), numbers))
+        names |= _ends_of(tiles[0], numbers if is_nan is None else np.where(is_nan, number(0), numbers))
         names |= {"LO": number(fmt.element.min), "HI": number(fmt.element.max)}
         if rule.reads == "double":
             # as the source computes: scale and zero point in binary64
@@ -142,10 +147,10 @@ def scales_of(kernels: Kernels, fmt: Scaled, numbers: Array, axis: int, amax: fl
     stored = np.broadcast_to(names["s"], shape).astype(fmt.levels[0].scale.carrier)
     if rule.reads == "double":  # a scale of binary64 that binary32 has no number for
         stored = np.where(stored == 0, np.float32(1), stored)
-    if fmt.ignores_nan and rule.divides_exactly and amax is None:  # of NaNs alone: no other number to scale by
-        assert is_nan is not None
+    if fmt.ignores_nan and rule.divides_exactly and amax is None and is_nan is not None:
+        # of NaNs alone: no other number to scale by
         empty = tiles[0].largest((~is_nan).astype(np.int8)) == 0
-        stored = np.where(empty & (numbers.size > 0), np.nan, stored).astype(stored.dtype)
+        stored = np.where(empty, np.nan, stored).astype(stored.dtype)
     # a rule's arithmetic may give NaN itself
     lost = lost | np.isnan(stored)
     stored = np.where(lost, np.nan, stored).astype(stored.dtype)
