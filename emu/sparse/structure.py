@@ -25,9 +25,14 @@ def as_indices(x: Any, name: str) -> Indices:
 
     Raises:
         ShapeError: not one dimension.
-        FormatError: no integers.
+        FormatError: no integers, or one beyond int64.
     """
-    array = np.asarray(on_host(x))
+    try:
+        array = np.asarray(on_host(x))
+    except ValueError:  # NumPy's, of nested lists
+        raise ShapeError(
+            f"`{name}` must have one dimension, got lists of different lengths; give one list of integers"
+        ) from None
     if array.ndim != 1:
         raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}; flatten it")
     # an empty list is float64 for NumPy
@@ -35,6 +40,9 @@ def as_indices(x: Any, name: str) -> Indices:
         return array.astype(np.int32)
     if array.dtype.kind not in "iu":
         raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}; give int32 or int64")
+    # of uint64 alone: wrapped around, it would be another number in every message
+    if array.dtype.kind == "u" and int(array.max(initial=0)) > LARGEST_SIZE:
+        raise FormatError(f"`{name}` must hold integers below 2**63, got {array.max()}; give int32 or int64")
     # unsigned and narrow integers: kernels have code for 32 and 64 bits with a sign
     if array.dtype not in _INDEX_DTYPES:
         array = array.astype(np.int64)

@@ -33,6 +33,8 @@ from emu.sparse import CSR, Compact, update_rows
             "`data` and `indices` must have one element per entry, got shapes (1,) and (2,); give a column for each",
         ),
         ([1.0], [[0]], [0, 1], (1, 3), "`indices` must have one dimension, got shape (1, 1); flatten it"),
+        ([1.0], [[0], [1, 2]], [0, 1], (1, 3),
+         "`indices` must have one dimension, got lists of different lengths; give one list of integers"),
         *(
             (
                 [1.0], [0], [0, 1], shape,
@@ -53,6 +55,11 @@ def test_arrays_that_do_not_fit_together_are_named(data: Any, indices: Any, indp
 def test_indices_that_are_no_integers_are_refused():
     with pytest.raises(FormatError, match="`indices` must hold integers, got dtype float64"):
         CSR.of(np.float32([1]), [0.0], [0, 1], (1, 1), "fp32")
+    beyond = np.array([2**64 - 3], np.uint64)
+    with pytest.raises(
+        FormatError, match=r"`indices` must hold integers below 2\*\*63, got 18446744073709551613; give"
+    ):
+        CSR.of(np.float32([1]), beyond, [0, 1], (1, 1), "fp32")
 
 
 @pytest.mark.parametrize(("indices", "trouble"), [([2, 1], "column 1 behind column 2"), ([1, 1], "column 1 twice")])
