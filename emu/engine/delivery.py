@@ -123,23 +123,28 @@ def require_receiver(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     require_writable(out)
 
 
-def require_array(out: object) -> None:
-    """Raise ShapeError unless `out` is None or an array, all of whose elements are there to be written."""
+def require_array(out: object, name: str = "out") -> None:
+    """Raise ShapeError unless `out` is None or an array, all of whose elements are there to be written.
+
+    Args:
+        out: what is written to.
+        name: what the caller calls it.
+    """
     if out is None:
         return
     # a list has no memory of its own that a kernel could write to
     if not hasattr(out, "dtype"):
-        raise ShapeError(f"`out` must be an array, got {type(out).__name__}; results are written to its memory")
+        raise ShapeError(f"`{name}` must be an array, got {type(out).__name__}; results are written to its memory")
     # a kernel would write past the mask, and masked elements would change
     if isinstance(out, np.ma.MaskedArray):
-        raise ShapeError("`out` must be an array without a mask, got a masked array; give its `data`")
+        raise ShapeError(f"`{name}` must be an array without a mask, got a masked array; give its `data`")
 
 
-def require_writable(out: Array) -> None:
-    """Raise ShapeError unless compiled code may write to `out`."""
+def require_writable(out: Array, name: str = "out") -> None:
+    """Raise ShapeError unless compiled code may write to `out`, which the caller calls `name`."""
     # CuPy's arrays have no such flag: a GPU's memory is always writable.
     if not getattr(out.flags, "writeable", True) or not out.dtype.isnative:
         flaw = "is read-only" if out.dtype.isnative else f"holds {out.dtype.str} in foreign byte order"
         raise ShapeError(
-            f"`out` must be writable in this machine's byte order, got an array that {flaw}; copy it first"
+            f"`{name}` must be writable in this machine's byte order, got an array that {flaw}; copy it first"
         )

@@ -5,6 +5,7 @@ A gradient x^T dy has a row for every column of x. Rows of columns without an en
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,14 +104,14 @@ def update_rows(
 
     Raises:
         ShapeError: the gradient does not fit `w`, or `w` cannot be written.
-        FormatError: a value that a format does not hold, or a rate that is no finite number.
+        FormatError: a value that a format does not hold, or a rate that is no finite float32.
 
     Source: US 12,008,475.
     """
-    if not hasattr(w, "dtype"):
+    if not hasattr(w, "dtype"):  # None too, which is no array to `require_array`
         raise ShapeError(f"`w` must be an array, got {type(w).__name__}; its rows are written in place")
-    require_array(w)
-    require_writable(w)
+    require_array(w, "w")
+    require_writable(w, "w")
     if not isinstance(gradient, Compact):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ShapeError(
             f"`gradient` must be an emu.sparse.Compact, got {type(gradient).__name__}; transposed_matmul returns one"
@@ -126,8 +127,7 @@ def update_rows(
     if not gradient.rows.size:
         return
     xp = namespace(w)
-    # float32, as the optimiser's constants are
-    rows, factor = xp.asarray(gradient.rows), np.float32(-_finite("rate", rate))
+    rows, factor = xp.asarray(gradient.rows), -_factor("rate", rate)
     formats = {"a_format": gradient.format, "out_format": update_format}
     update = multiply(xp.asarray(gradient.values), factor, **formats, stream=stream, **options)
     formats = {"a_format": w_format, "b_format": update_format, "out_format": w_format}
@@ -157,16 +157,20 @@ def _require_carriers(values: Array, fmt: object) -> None:
         )
 
 
-def _finite(name: str, number: Any) -> float:
-    """Return a number as a float.
+def _factor(name: str, number: Any) -> np.float32:
+    """Return a number as a float32, which the constants of optimisers are.
 
     Raises:
-        FormatError: it is none, or not finite.
+        FormatError: it is none, or no finite float32.
     """
-    array = as_numbers(number, name)
-    if array.ndim or not np.isfinite(float(array)):
-        raise FormatError(f"`{name}` must be one finite number, got {number!r}; choose another")
-    return float(array)
+    array, factor = as_numbers(number, name), np.float32(np.inf)
+    if not array.ndim:
+        # of Python, float() raises OverflowError for integers beyond float64
+        with np.errstate(over="ignore"), suppress(OverflowError):
+            factor = np.float32(float(array))
+    if not np.isfinite(factor):
+        raise FormatError(f"`{name}` must be one finite number of float32, got {number!r}; choose another")
+    return factor
 
 
 def _require_rows(rows: Indices, height: int) -> None:

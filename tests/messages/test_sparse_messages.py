@@ -167,7 +167,7 @@ def test_weights_that_cannot_be_written_are_refused_before_anything_is_computed(
     frozen, flags = np.ones((4, 2), np.float32), emu.Flags()
     frozen.flags.writeable = False
     for w in (frozen, np.ones((4, 2), np.dtype(np.float32).newbyteorder())):
-        with pytest.raises(ShapeError, match="`out` must be writable in this machine's byte order, got an array that"):
+        with pytest.raises(ShapeError, match="`w` must be writable in this machine's byte order, got an array that"):
             update_rows(w, gradient, 0.1, w_format="fp32", update_format="fp8_e4m3", flags=flags)
     assert flags == emu.Flags()
 
