@@ -161,7 +161,8 @@ class CSR:
     def from_scipy(cls, x: Any, fmt: str | Format, *, canonical: bool = False, check: bool = True) -> CSR:
         """Return a SciPy container (csr, csc, coo, or what turns into one) with all its stored entries.
 
-        Explicit zeros and duplicates stay. Entries of a row are in the order in which the container stores them.
+        Explicit zeros and duplicates of csr, csc and coo stay; another container is first turned into coo by SciPy,
+        which leaves zeros on the diagonals of dia out. Entries of a row are in the order of the container.
 
         Args:
             x: a matrix or array of `scipy.sparse`.
@@ -191,17 +192,18 @@ class CSR:
         """Return a `scipy.sparse.csr_array` with the same entries, in the same order; it needs SciPy."""
         from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
-        return csr_array((self.data.copy(), self.indices.copy(), self.indptr.copy()), shape=self.shape)
+        data = on_host(self.data).copy()
+        return csr_array((data, self.indices.copy(), self.indptr.copy()), shape=self.shape)
 
     def to_dense(self) -> Array:
-        """Return the matrix as an array of carriers.
+        """Return the matrix as an array of carriers, in the host's memory.
 
         Raises:
             ShapeError: a row has a column twice; the sum of the two would need a format.
         """
         require_single(self)
         dense = np.zeros(self.shape, self.data.dtype)
-        dense[self.rows, self.indices] = self.data
+        dense[self.rows, self.indices] = on_host(self.data)
         return dense
 
     def __len__(self) -> int:

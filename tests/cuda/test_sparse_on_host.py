@@ -74,3 +74,10 @@ def test_entries_and_places_on_a_device_are_copied_as_well(check: bool):
                 assert found.values.get().tolist() == [[200, 2000], [301, 3010]]
         with pytest.raises(emu.ShapeError, match="`indptr` must begin with 0"):
             sparse.CSR.of(*sources, (2, 3), "fp32", check=False)
+
+
+def test_a_matrix_whose_entries_lie_on_a_device_is_unpacked_on_the_host():
+    x = sparse.CSR.of(DeviceArray(np.float32([1, 2, 3])), [2, 0, 2], [0, 1, 3], (2, 3), "fp32", check=False)
+    assert x.to_dense().tolist() == [[0, 0, 1], [2, 0, 3]]
+    pytest.importorskip("scipy")
+    assert x.to_scipy().toarray().tolist() == [[0, 0, 1], [2, 0, 3]]

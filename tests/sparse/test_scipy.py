@@ -73,6 +73,13 @@ def test_entries_of_a_row_keep_the_order_in_which_a_container_stores_them_e1():
     assert x.indices.tolist() == [columns[p] for row in stored for p in row]
 
 
+def test_zeros_of_other_containers_stay_where_scipy_keeps_them():
+    blocks = containers.bsr_array(np.float32([[1, 0], [0, 2]]), blocksize=(2, 2))
+    assert CSR.from_scipy(blocks, "fp32").data.tolist() == [1, 0, 0, 2]
+    diagonal = containers.dia_array((np.float32([[1, 0, 3]]), [0]), shape=(3, 3))
+    assert CSR.from_scipy(diagonal, "fp32").data.tolist() == [1, 3]
+
+
 def test_what_is_no_container_is_refused_by_name():
     with pytest.raises(
         emu.ShapeError, match=r"`x` must be a matrix of scipy\.sparse, got ndarray; CSR\.from_dense takes"
