@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -77,6 +78,26 @@ def test_code_is_compiled_once_per_content(tmp_path: Path):
     assert first.stat().st_mtime_ns == written
     assert loader.compiled("tables", "90", folder=tmp_path) != first
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".cubin", ".cubin"]
+
+
+def test_code_that_cannot_be_kept_serves_its_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
+    monkeypatch.setattr(nvrtc.Source, "compiled", lambda self, architecture, options: b"code")
+    replace = Path.replace
+
+    def full(part: Path, path: Path) -> Path:
+        if path.parent == tmp_path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(part, path)
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Path, "replace", full)
+    for folder in (tmp_path, tmp_path / "file"):
+        path = loader.compiled("tables", "80", folder=folder)
+        assert path.read_bytes() == b"code"
+        assert tmp_path not in path.parents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    loader.compiled.cache_clear()
 
 
 @pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'")

@@ -9,12 +9,15 @@ compile with `-ftz=true`, which writes subnormal results as 0.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib
 import importlib.util
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,10 +182,11 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
         source: name of the file in `kernels/`, without `.cu`.
         architecture: compute capability without its point: "75" .. "120".
         words: 64-bit words of its wide integers.
-        folder: where code is kept; None is the user's cache.
+        folder: where code is kept; None is the user's cache. Code that cannot be kept there serves this process.
 
     Raises:
         BackendUnavailable: there is no NVRTC, or it refuses the source.
+        OSError: the code can be written nowhere, not to a temporary folder either.
     """
     kernels = nvrtc.Source.named(source)
     options = nvrtc.options_for(words)
@@ -192,9 +196,32 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
     folder = folder or cache_folder("cubins")
     path = folder / f"{Path(source).name}-{words}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        # a name of this process: two that compile at once write two files
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(kernels.compiled(architecture, options=options))
-        part.replace(path)  # at once: another process that compiles the same finds all of it or nothing
+        code = kernels.compiled(architecture, options=options)
+        try:
+            _write(path, code)
+        except OSError:  # a full disk, or nowhere to write: the file serves this process alone
+            path = _room_of_process() / path.name
+            _write(path, code)
     return path
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Write a file; another process that writes the same finds all of it or nothing."""
+    # a name of this process: two that compile at once write two files
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(code)
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+@lru_cache(maxsize=1)
+def _room_of_process() -> Path:
+    """Return a temporary folder, which is removed when this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="emu-cubins-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
