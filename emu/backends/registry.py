@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from contextlib import suppress
 from functools import lru_cache
 
 from emu.backends.kernels import Kernels
@@ -42,9 +43,10 @@ def _status_of_numba() -> str:
     if importlib.util.find_spec("numba") is None:
         return "numba is not installed: pip install numba"
     setting = os.environ.get("NUMBA_DISABLE_JIT", "")
-    # as Numba reads it: what is no integer switches nothing off
-    if setting.strip().isdecimal() and int(setting):
-        return f"Numba compiles nothing, as NUMBA_DISABLE_JIT is {setting}: unset it"
+    # as Numba reads it: any integer but 0 switches it off, what is no integer nothing
+    with suppress(ValueError):
+        if int(setting):
+            return f"Numba compiles nothing, as NUMBA_DISABLE_JIT is {setting}: unset it"
     return "ready"
 
 

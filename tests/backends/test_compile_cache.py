@@ -142,3 +142,14 @@ def test_where_numba_is_told_to_compile_nothing_the_reference_computes():
     out = subprocess.check_output([sys.executable, "-c", COMPUTE], env=environment, text=True).splitlines()
     reason = "Numba compiles nothing, as NUMBA_DISABLE_JIT is 1: unset it"
     assert out == [reason, f"backend 'numba' cannot compute here: {reason}", "[1.25] definition"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_ready"),
+    [("", True), ("0", True), ("-0", True), ("true", True), ("1", False), ("-1", False), ("+1", False), (" 2 ", False)],
+)
+def test_the_setting_that_switches_compilation_off_is_read_as_numba_reads_it(
+    setting: str, is_ready: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", setting)
+    assert (emu.backends()["numba"] == "ready") is is_ready
