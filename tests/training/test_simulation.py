@@ -240,3 +240,21 @@ def test_a_checkpoint_without_sparse_costs_is_read():
     del data["sparse"]
     sim.load(data)
     assert sim.sparse_rows() == []
+
+
+def test_a_batch_of_another_size_changes_only_the_steps_that_follow():
+    sim, small = simulation(), simulation()
+    for of in (sim, small):
+        step(of, UPDATE)
+    sim.resize(1000, 1000)
+    assert step(sim, UPDATE) > step(small, UPDATE)
+    sizes = {of: sum(row["bytes"] for row in of.rows() if row["kind"] == "transfer") for of in (sim, small)}
+    assert sizes[sim] - sizes[small] == 1000 - 10
+
+
+def test_plain_data_replace_what_a_simulation_has_spent():
+    saved, used = simulation(), simulation()
+    step(saved, PRODUCT)
+    step(used, UPDATE)
+    used.load(json.loads(json.dumps(saved.to_dict())))
+    assert used.rows() == saved.rows()
