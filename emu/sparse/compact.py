@@ -186,7 +186,7 @@ def _require_rows(rows: Indices, height: int) -> None:
         )
     if rows.size and not 0 <= rows[0] <= rows[-1] < height:
         index = 0 if rows[0] < 0 else int(np.searchsorted(rows, height))  # rows ascend: the first one beyond
+        rule = f"must be rows 0..{height - 1} of the matrix" if height else "must be empty where `height` is 0"
         raise ShapeError(
-            f"`rows` must be rows 0..{height - 1} of the matrix, got {rows[index]} at index {index}; choose rows of "
-            "the matrix, or another `height`"
+            f"`rows` {rule}, got {rows[index]} at index {index}; choose rows of the matrix, or another `height`"
         )

@@ -89,9 +89,9 @@ def require_fitting(x: CSR) -> None:
     if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
         # the first wrong entry, for the message
         entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
+        rule = f"must be columns 0..{columns - 1}" if columns else "must be empty where `shape` has no columns"
         raise ShapeError(
-            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row "
-            f"{_rows(x)[entry]}; choose another `shape`"
+            f"`indices` {rule}, got {x.indices[entry]} at entry {entry}, row {_rows(x)[entry]}; choose another `shape`"
         )
 
 

@@ -20,6 +20,8 @@ from emu.sparse import CSR, Compact, update_rows
          "`indices` must be columns 0..2, got 3 at entry 1, row 1; choose another `shape`"),
         ([1.0, 2], [0, -1], [0, 1, 2], (2, 3),
          "`indices` must be columns 0..2, got -1 at entry 1, row 1; choose another `shape`"),
+        ([1.0], [0], [0, 1], (1, 0),
+         "`indices` must be empty where `shape` has no columns, got 0 at entry 0, row 0; choose another `shape`"),
         ([1.0, 2], [0, 1], [0, 2, 1, 2], (3, 3), "`indptr` must not descend, got 2 and then 1 at row 1; sort the rows"),
         ([1.0, 2], [0, 1], [0, 2], (2, 3),
          "`indptr` must have rows + 1 = 3 elements, got 2; say where each row begins, and the end"),
@@ -153,6 +155,11 @@ def test_rows_that_cannot_be_written_in_place_are_named(rows: Any, shape: tuple[
     with pytest.raises(ShapeError) as error:
         Compact(np.array(rows), np.ones(shape, np.float32), 4, parse("fp32"))
     assert str(error.value) == message
+
+
+def test_rows_of_a_matrix_without_rows_are_refused():
+    with pytest.raises(ShapeError, match="`rows` must be empty where `height` is 0, got 2 at index 0; choose rows of"):
+        Compact(np.array([2]), np.ones((1, 2), np.float32), 0, parse("fp32"))
 
 
 def test_rows_and_values_of_another_kind_are_refused():
