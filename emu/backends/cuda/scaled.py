@@ -2,8 +2,9 @@
 
     s = up(amax * (1 / 448))        (MULTIPLY, s.1, amax, 1/448) (UP, s, s.1)          a register a name
 
-Left to the definition: rules with zero points, of which the steps are of binary64; numbers that are float64; scales
-for the channels of more than a matrix; and stages that kernels do not write.
+Left to the definition: rules with zero points, or with steps of binary64; numbers that are float64; scales that float32
+does not carry, of the channels of more than a matrix, or of rows above those of blocks; and stages that kernels do not
+write.
 """
 
 from __future__ import annotations
