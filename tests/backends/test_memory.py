@@ -53,3 +53,18 @@ def test_room_that_was_given_back_is_used_again_and_is_aligned():
     assert memory.address_of(memory.empty(shape, np.float32)) != place  # a view lives
     del view
     assert memory.address_of(memory.empty(shape, np.float32)) == place
+
+
+def test_no_more_than_the_limit_is_kept(monkeypatch: pytest.MonkeyPatch):
+    memory.release()
+    sizes = [memory.FEWEST_BYTES + n * memory.PAGE for n in range(3)]
+    monkeypatch.setattr(memory, "KEPT_BYTES", sum(sizes[:2]) + 2 * memory.ALIGNMENT)
+    rooms = [memory.empty((size,), np.uint8) for size in sizes]
+    while rooms:
+        del rooms[0]
+    assert sorted(size for size, free in memory._free.items() if free) == [
+        size + memory.ALIGNMENT for size in sizes[:2]
+    ]
+    assert memory._kept == [memory.KEPT_BYTES]
+    memory.release()
+    assert (memory._free, memory._kept) == ({}, [0])
