@@ -89,6 +89,15 @@ def test_counts_of_a_device_and_of_the_host_add_up():
     assert (register, flags) == observed([*inputs, inputs[0]], "reference")
 
 
+def test_what_is_counted_after_a_look_is_fetched_by_the_next_one():
+    inputs, register, flags = arrays(3), emu.StatisticsRegister(-20, 40), emu.Flags()
+    for i, x in enumerate(inputs, 1):
+        emu.quantize(DeviceArray(x), "fix8f4", register=register, flags=flags, backend="cuda")
+        expected, raised = observed(inputs[:i], "reference")
+        assert (register, flags) == (expected, raised)
+    assert len(WORK.sizes) == 3
+
+
 def test_reset_forgets_what_is_still_pending():
     register, flags = observed([DeviceArray(x) for x in arrays(2)], "cuda")
     register.reset()
