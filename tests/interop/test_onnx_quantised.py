@@ -198,10 +198,19 @@ def test_numbers_beyond_32_bits_saturate_as_the_standard_says(tmp_path: Path, nu
         ([node("QLinearConv", "x s z w s u t u", "y")], "must hold elements as operand 0, got float32"),
         ([node("QuantizeLinear", "x nothing", "y")], "scales must be positive and finite, got 0.0"),
         ([*BEGIN, node("Relu", "q", "y")], "must compute with float32, got integers, 'quantize_linear1'"),
+        (
+            [onnx_node("DynamicQuantizeLinear", ["x"], ["q", "a", "b"]), node("MatMulInteger", "c q bz b", "y")],
+            "must have a constant zero point of its right operand, got 'dynamic_quantize_linear1.zero', which",
+        ),
+        (
+            [onnx_node("DynamicQuantizeLinear", ["x"], ["q", "a", "b"]), node("ConvInteger", "c q bz b", "y")],
+            "must have a constant zero point of its right operand, got 'dynamic_quantize_linear1.zero', which",
+        ),
     ],
 )  # fmt: skip
 def test_a_quantised_node_that_cannot_be_computed_is_named(tmp_path: Path, nodes: list[Any], rule: str):
     constants = SCALES | {"blocks": np.ones((2, 2), np.float32), "nothing": np.float32(0)}
+    constants |= {"c": np.uint8([[1, 2]]), "bz": np.uint8(3)}
     with pytest.raises(emu.EmuError) as refused:
         emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, constants))(X)
     assert rule in str(refused.value), refused.value

@@ -192,7 +192,7 @@ def _qgemm(node: Node) -> Sequence[Held]:
     return [y.elements if isinstance(y, Dequantised) else y]
 
 
-def _plain(node: Node, index: int, zero: int, axis: int) -> tuple[Dequantised, Tensor | None]:
+def _plain(node: Node, index: int, zero: int, axis: int) -> tuple[Dequantised, Traced | None]:
     """Return an operand of an integer product, whose scale is 1, and its zero point if the graph computes that."""
     (q, fmt), point = elements_of(node, index), node.held(zero)
     # a zero point that the graph computes is an operand of its own
@@ -201,13 +201,28 @@ def _plain(node: Node, index: int, zero: int, axis: int) -> tuple[Dequantised, T
     return Dequantised(q, Affine.of(fmt, scale, points, axis)), point if isinstance(point, Traced) else None
 
 
+def _weights(node: Node, axis: int) -> Dequantised:
+    """Return the right operand of an integer product.
+
+    Raises:
+        Refused: the graph computes its zero point: only the left operand's may be an operand of the product.
+    """
+    w, zero = _plain(node, 1, 3, axis)
+    if zero is not None:
+        raise node.refuse(
+            "have a constant zero point of its right operand", f"{zero.name!r}, which the network computes",
+            "quantise that operand with a constant scale and zero point",
+        )  # fmt: skip
+    return w
+
+
 def _conv_integer(node: Node) -> Sequence[Held]:
-    (x, zero), (w, _) = _plain(node, 0, 2, 0), _plain(node, 1, 3, 0)
+    (x, zero), w = _plain(node, 0, 2, 0), _weights(node, 0)
     return [_sums_of(node, _convolution, x, w, zero)]
 
 
 def _matmul_integer(node: Node) -> Sequence[Held]:
-    (x, zero), (w, _) = _plain(node, 0, 2, -2), _plain(node, 1, 3, -1)
+    (x, zero), w = _plain(node, 0, 2, -2), _weights(node, -1)
     x, w = (part._replace(how=_counted(part.how, len(part.shape))) for part in (x, w))
     return [_sums_of(node, _product, x, w, zero)]
 
