@@ -196,6 +196,9 @@ def test_numbers_beyond_32_bits_saturate_as_the_standard_says(tmp_path: Path, nu
         ([*BEGIN[:1], node("DequantizeLinear", "q s u", "y")], "zero points must have the type of the elements, uf"),
         ([node("DequantizeLinear", "x s", "y")], "must hold elements as operand 0, got float32"),
         ([node("QLinearConv", "x s z w s u t u", "y")], "must hold elements as operand 0, got float32"),
+        ([node("QuantizeLinear", "x s", "y", output_dtype=18)], "`output_dtype` must be that of uint8, int8, uint16"),
+        ([node("QuantizeLinear", "x s", "y", output_dtype=17, saturate=0)], "elements of fp8_e4m3 must saturate, got"),
+        ([node("QuantizeLinear", "x s", "y", precision=10)], "`precision` of a quotient must be float32, type 1, got"),
         ([node("QuantizeLinear", "x nothing", "y")], "scales must be positive and finite, got 0.0"),
         ([*BEGIN, node("Relu", "q", "y")], "must compute with float32, got integers, 'quantize_linear1'"),
         (

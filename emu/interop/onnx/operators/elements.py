@@ -26,6 +26,8 @@ _TYPES = {
     23: "float4_e2m1fn", 25: "uint2", 26: "int2",
 }  # fmt: skip
 
+_BYTE = 8
+
 
 def format_of(dtype: Any) -> Format:
     """Return the format of elements that a file has in a dtype.
@@ -50,13 +52,28 @@ def affine_of(scale: Array, zero: Array | None, attributes: Any, ndim: int, elem
         elements: format of the elements, if that is known; else it is that of the zero point.
 
     Raises:
-        ConfigError: scales of blocks, an axis that the tensor has not got, or a zero point of another type.
+        ConfigError: scales of blocks, an axis that the tensor has not got, a zero point of another type, a type that
+            has no format here, floats that do not saturate, or a quotient that is not of float32.
     """
     if attributes.get("block_size", 0) or scale.ndim > 1:
         raise ConfigError("scales must be those of a tensor or of an axis, got blocks; quantise without block_size")
-    # the standard's order: type of the zero point, else `output_dtype`, else uint8
-    dtype = _TYPES.get(int(attributes.get("output_dtype", 0) or 0), "uint8") if zero is None else zero.dtype
-    fmt = elements or format_of(dtype)
+    # the standard's order: type of the zero point, else `output_dtype`, else uint8, which is type 2
+    kind = int(attributes.get("output_dtype", 0) or 2)
+    if zero is None and elements is None and kind not in _TYPES:
+        raise ConfigError(
+            f"`output_dtype` must be that of {', '.join(_TYPES.values())}, got the number {kind}; quantise the network "
+            "into these"
+        )
+    fmt = elements or format_of(_TYPES[kind] if zero is None else zero.dtype)
+    # the attribute says nothing of integers, and of floats of 4 bits, which have no infinity and no NaN
+    if not isinstance(fmt, Fixed) and fmt.width_bits == _BYTE and not attributes.get("saturate", 1):
+        raise ConfigError(f"elements of {fmt} must saturate, got saturate = 0; quantise the network with saturate = 1")
+    # 0 is that of the scale, which is float32 here
+    if attributes.get("precision", 0) not in (0, 1):
+        raise ConfigError(
+            f"`precision` of a quotient must be float32, type 1, got type {attributes['precision']}; quantise the "
+            "network without it"
+        )
     if zero is not None and format_of(zero.dtype) != fmt:
         raise ConfigError(
             f"zero points must have the type of the elements, {fmt}, got {zero.dtype}; quantise the network again"
