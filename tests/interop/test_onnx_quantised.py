@@ -155,6 +155,20 @@ def test_relu_before_a_quantiser_bounds_the_elements(tmp_path: Path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("least", "most"), [(0.0, 3.4028235e38), (-3.4028235e38, 2.0), (-3.4028235e38, 3.4028235e38)])
+def test_clip_with_a_bound_that_stands_for_none_bounds_the_elements(tmp_path: Path, least: float, most: float):
+    """Exporters write float32's largest number for a side without a bound; over the scale it is infinite."""
+    nodes = [
+        *BEGIN, node("DequantizeLinear", "w ws wz", "m", axis=1), node("MatMul", "d m", "p"),
+        node("Clip", "p least most", "c"), node("QuantizeLinear", "c t u", "e"), node("DequantizeLinear", "e t u", "y"),
+    ]  # fmt: skip
+    bounds = {"least": np.float32(least), "most": np.float32(most)}
+    [y] = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES | bounds))(X)
+    q = np.clip(np.rint(X / np.float32(0.1)) + 10, 0, 255)
+    product = np.clip(((q - 10) @ SCALES["w"].astype(float)) * 0.1 * [0.5, 0.25], least, most)
+    assert np.array_equal(y, (np.clip(np.rint(product / 0.25) - 3, -128, 127) + 3) * 0.25)
+
+
 def test_moves_between_elements_move_elements(tmp_path: Path):
     nodes = [
         *BEGIN,
@@ -309,6 +323,18 @@ def test_a_border_that_is_no_element_is_not_rounded(tmp_path: Path, border: floa
         scale = np.float32(0.5 if reader == "same" else 0.1)
         expected = (np.clip(np.rint(expected / scale) - 3, -128, 127) + 3) * scale
     assert np.array_equal(y, expected.astype(np.float32), equal_nan=True)
+
+
+def test_a_border_of_the_lowest_number_is_the_lowest_element(tmp_path: Path):
+    """Exporters pad with float32's lowest number before pooling by the largest."""
+    nodes = [
+        *BEGIN, node("Pad", "d pads lowest", "p"), node("QuantizeLinear", "p s z", "e"),
+        node("DequantizeLinear", "e s z", "y"),
+    ]  # fmt: skip
+    border = {"pads": np.int64([0, 1, 0, 0]), "lowest": np.float32(-3.4028235e38)}
+    [y] = emu.onnx.load(quantised(tmp_path / "a.onnx", nodes, SCALES | border))(X)
+    inner = np.clip(np.rint(X / np.float32(0.1)), -10, 245) * np.float32(0.1)
+    assert np.array_equal(y, np.pad(inner, ((0, 0), (1, 0)), constant_values=np.float32(-10) * np.float32(0.1)))
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int16])

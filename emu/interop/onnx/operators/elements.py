@@ -95,7 +95,9 @@ def requantised_of(how: Affine, low: float, high: float) -> Requantised:
         if math.isinf(number) or not isinstance(how.format, Fixed):
             return None
         # as QuantizeLinear: quotient in float32, ties to even, zero point after rounding, then saturated
-        q = int(np.rint(np.float32(number) / how.scale)) + int(how.zero)
+        # a quotient beyond float32, as of a bound that stands for none, is infinite, and saturates too
+        with np.errstate(over="ignore"):
+            q = float(np.rint(np.float32(number) / how.scale)) + int(how.zero)
         return int(min(max(q, how.format.min), how.format.max))
 
     return Requantised(how, element(low), element(high))
