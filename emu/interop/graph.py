@@ -18,7 +18,7 @@ from emu.backends.registry import load as load_backend
 from emu.datapath import Affine
 from emu.errors import ConfigError, FormatError, ShapeError
 from emu.formats import PRESETS, Fixed, Format
-from emu.formats.numbers import as_integers, as_numbers
+from emu.formats.numbers import as_integers, as_numbers, nearest_floats
 from emu.hardware import Device, load_device
 from emu.interop.damage import undamaged
 from emu.nn.layer import Shape
@@ -192,7 +192,7 @@ class Graph:
 
         Raises:
             ShapeError: the number of arrays, or their shapes, are not the graph's.
-            FormatError: tokens or elements are no integers, or elements do not fit 8 bits.
+            FormatError: tokens or elements are no integers, elements do not fit 8 bits, or tokens 64.
             ConfigError: a node cannot be computed for these shapes, a function cannot for the device's formats, or a
                 token has no row in its table.
         """
@@ -298,7 +298,8 @@ def _as_input(x: Any, item: Input) -> Array:
 
     Raises:
         ShapeError: another shape than the file declares.
-        FormatError: numbers with fractions for integers, or integers that do not fit the input's 8 bits.
+        FormatError: numbers with fractions for integers, or integers that do not fit the input's 8 bits, or 64 bits of
+            tokens.
     """
     array = np.asarray(as_numbers(x, item.name))
     # the first axis is the batch, which may be any; `strict=False`, because the number of axes is compared below
@@ -307,14 +308,16 @@ def _as_input(x: Any, item: Input) -> Array:
         wanted = ", ".join("n" if size is None or not place else str(size) for place, size in enumerate(item.shape))
         raise ShapeError(f"input {item.name!r} must have the shape ({wanted}), got {array.shape}; reshape it")
     if item.is_float:
-        return np.asarray(array, np.float32, order="C")
+        # numbers beyond float32 are infinite, as are Python's integers beyond float64
+        with np.errstate(over="ignore"):
+            return np.asarray(nearest_floats(array) if array.dtype == object else array, np.float32, order="C")
     integers = as_integers(array, item.name)
     # checked before the conversion: NumPy would wrap them
-    if isinstance(item.format, Fixed) and integers.size:
-        low, high = int(integers.min()), int(integers.max())
-        if low < item.format.min or high > item.format.max:
+    if integers.size:
+        limits, (low, high) = np.iinfo(item.dtype), (int(integers.min()), int(integers.max()))
+        if low < limits.min or high > limits.max:
+            remedy = "check the data" if item.format is None else "quantise the data"
             raise FormatError(
-                f"input {item.name!r} must have integers in {item.format.min:g}..{item.format.max:g}, got "
-                f"{low}..{high}; quantise the data"
+                f"input {item.name!r} must have integers in {limits.min}..{limits.max}, got {low}..{high}; {remedy}"
             )
     return np.asarray(integers, item.dtype, order="C")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,21 @@ def test_several_inputs_come_in_the_order_of_the_graph(tmp_path: Path):
     assert network(np.float32([[3, 4]]), np.float32([[1, 2]]))[0].tolist() == [[2, 2]]
     with pytest.raises(emu.ShapeError, match="must be given its inputs a, b, got 1 arrays; give one for each"):
         network(np.float32([[3, 4]]))
+
+
+def test_inputs_beyond_float32_are_infinite(tmp_path: Path):
+    network = emu.onnx.load(saved(tmp_path / "a.onnx", [node("Identity", ["x"])]))
+    [[row]] = network([[2**80, -(10**400), Fraction(1, 3)]])
+    assert row.tolist() == [2.0**80, -np.inf, np.float32(1 / 3)]
+    [[row]] = network(np.array([[1e300, -1e300, 0.5]]))
+    assert row.tolist() == [np.inf, -np.inf, 0.5]
+
+
+@pytest.mark.parametrize("token", [2**63, 2**70, -(2**70)])
+def test_tokens_beyond_64_bits_are_refused(token: int):
+    tokens = [[0] * 11 + [token]]
+    with pytest.raises(emu.FormatError, match=r"must have integers in -9223372036854775808..9223372036854775807, got"):
+        emu.onnx.load(NETWORKS / "letters.onnx")(tokens)
 
 
 def test_weights_are_written_in_the_format_of_their_role():
