@@ -89,7 +89,7 @@ class Comparison(Drawn):
 def compare_with(
     graph: Graph,
     device: str | Path | Device,
-    inputs: Array,
+    inputs: Any,
     recorded: Mapping[str, Array],
     *,
     backend: str = "auto",
@@ -100,16 +100,21 @@ def compare_with(
     Args:
         graph: the network.
         device: formats and units: a name, a path, or what `emu.device` returns.
-        inputs: examples, (N, *input), those that the recorded results are of.
+        inputs: examples, (N, *input), those that the recorded results are of; as a call of the network takes them.
         recorded: arrays by the names of tensors in the file, or of layers, each with N results.
         backend: backend that computes.
         progress: receives how far it is.
 
     Raises:
-        ConfigError: no recorded array is a tensor of the network, or one has another shape.
+        ConfigError: no recorded array is a tensor of the network, or one has another shape; or there is no example.
+        ShapeError: inputs have not the shape that the network reads.
+        FormatError: elements do not fit the 8 bits of the network's input.
     """
     machine = load_device(device)
     require_usable(graph, machine)
+    inputs = graph.as_input(inputs)
+    if not len(inputs):
+        raise ConfigError(f"a network must be compared for at least one example, got none of {graph.path}; give some")
     return _Pass(graph, machine, backend).compared(inputs, recorded, progress)
 
 

@@ -102,6 +102,8 @@ def calibrate(
     Raises:
         ConfigError: network, device or data cannot be used, the rate is no share, or the device has neither
             fixed-point words nor products of integers.
+        ShapeError: inputs have not the shape that the network reads.
+        FormatError: elements do not fit the 8 bits of the network's input.
     """
     if not 0 <= overflow_rate < 1:
         raise ConfigError(f"`overflow_rate` must be a share from 0 to below 1, got {overflow_rate}; 0.001 is 1 in 1000")

@@ -119,6 +119,8 @@ def evaluate_graph(
 
     Raises:
         ConfigError: network, device or data cannot be used, or no step has such a name.
+        ShapeError: inputs have not the shape that the network reads.
+        FormatError: elements do not fit the 8 bits of the network's input.
     """
     graph = network if isinstance(network, Graph) else load(network)
     machine = load_device(device)

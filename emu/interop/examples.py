@@ -12,7 +12,7 @@ have the channels last.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Examples:
     """Examples.
 
     Attributes:
-        inputs: float32, or int64 of tokens, (N, *input).
+        inputs: float32, or int64 of tokens and of elements of 8 bits, (N, *input).
         labels: int64, (N,) or (N, length); None if there are none.
         source: the file.
     """
@@ -53,11 +53,16 @@ def examples_for(graph: Graph, data: Examples | str | Path) -> Examples:
     """Return examples for a network; those in a file or a folder are read.
 
     Raises:
-        ConfigError: as `read_examples`.
+        ConfigError: as `read_examples`; or there is no example.
+        ShapeError: inputs have not the shape that the network reads.
+        FormatError: elements do not fit the 8 bits of the network's input.
     """
-    if isinstance(data, Examples):
-        return data
-    return read_examples(data, graph.wired().shapes[0][1:], tokens=not graph.reads_floats)
+    if not isinstance(data, Examples):
+        data = read_examples(data, graph.wired().shapes[0][1:], tokens=not graph.reads_floats)
+    inputs = graph.as_input(data.inputs)
+    if not len(inputs):
+        raise ConfigError(f"examples must have at least one input, got none in {data.source}; give some")
+    return replace(data, inputs=inputs)
 
 
 def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Examples:

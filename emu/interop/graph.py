@@ -161,6 +161,10 @@ class Graph:
         """Whether the first input has float32 numbers; else it has integers: tokens, or elements of 8 bits."""
         return self._source.inputs[0].is_float
 
+    def as_input(self, x: Any) -> Array:
+        """Return an array as the first input takes it: float32, tokens, or elements; errors as those of a call."""
+        return _as_input(x, self._source.inputs[0])
+
     def wired(self, batch: int | None = None) -> Wired:
         """Return the graph as a layer, for a batch; None is that of the file."""
         with undamaged(self.path):

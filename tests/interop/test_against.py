@@ -119,6 +119,19 @@ def test_dumps_that_do_not_fit(change: Any, rule: str, images: np.ndarray, recor
     assert rule in str(refused.value)
 
 
+def test_examples_are_those_of_a_call(images: np.ndarray):
+    """Integers and nested lists are numbers; another shape, or none, is refused."""
+    network = emu.onnx.load(NETWORKS / "digits.onnx")
+    integers = (images[:2] * 16).astype(np.uint8)
+    recorded = {"c1": np.asarray(network.results(integers)["c1"].array)}
+    for inputs in (integers, integers.tolist()):
+        assert compare_with(network, "float32", inputs, recorded).first is None
+    with pytest.raises(emu.ShapeError, match=r"must have the shape \(n, 1, 8, 8\), got \(2, 64\)"):
+        compare_with(network, "float32", integers.reshape(2, 64), recorded)
+    with pytest.raises(emu.ConfigError, match="must be compared for at least one example, got none"):
+        compare_with(network, "float32", images[:0], {"c1": recorded["c1"][:0]})
+
+
 @pytest.mark.parametrize("content", [None, b"nothing", {"a": np.array([object()])}])
 def test_dumps_that_cannot_be_read(tmp_path: Path, content: Any):
     path = tmp_path / "dump.npz"

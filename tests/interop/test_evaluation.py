@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
 import emu
 from emu.autodiff import Operation, Value
+from emu.interop.calibration import calibrate
 from emu.interop.evaluation import GraphEvaluation, evaluate_graph
-from emu.interop.examples import read_examples
+from emu.interop.examples import Examples, read_examples
 from emu.interop.graph import Machine
 from emu.nn.wired import Read
 from tests.command_line import Run
@@ -251,6 +253,24 @@ def test_labels_of_another_shape_than_the_answers(tmp_path: Path):
     np.savez(tmp_path / "a.npz", x=tokens, y=np.array([0, 1]))
     with pytest.raises(emu.ConfigError, match=r"labels must have the shape .2, 12. of the network's answers, got .2,."):
         evaluate_graph(NETWORKS / "letters.onnx", "fp16", tmp_path / "a.npz", only=[])
+
+
+@pytest.mark.parametrize("number", [300, -1])
+def test_elements_beyond_8_bits_are_refused_as_a_call_refuses_them(tmp_path: Path, number: int):
+    nodes = [node("DequantizeLinear", ["x", "s"])]
+    path = saved(tmp_path / "a.onnx", nodes, {"s": np.float32(0.5)}, kind=onnx.TensorProto.UINT8)
+    np.savez(tmp_path / "a.npz", x=np.full((2, 3), number))
+    for compute in (evaluate_graph, calibrate):
+        with pytest.raises(emu.FormatError, match=rf"integers in 0\.\.255, got {number}\.\.{number}; quantise"):
+            compute(path, "fixed8", tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("compute", [evaluate_graph, calibrate])
+def test_examples_from_python_must_fit_the_network(compute: Any):
+    with pytest.raises(emu.ConfigError, match="examples must have at least one input, got none in mine; give some"):
+        compute(DIGITS, "fixed8", Examples(np.zeros((0, 1, 8, 8), np.float32), None, "mine"))
+    with pytest.raises(emu.ShapeError, match=r"must have the shape \(n, 1, 8, 8\), got \(2, 64\)"):
+        compute(DIGITS, "fixed8", Examples(np.zeros((2, 64), np.float32), None, "mine"))
 
 
 def test_a_machine_writes_inputs_in_the_formats_of_its_device():
