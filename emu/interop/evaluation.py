@@ -204,11 +204,13 @@ class _Sums(NamedTuple):
     noise: float = 0.0
 
     def plus(self, exact: Any, written: Any) -> _Sums:
+        # equal infinities, as of masked scores of attention, are no noise, and say nothing of the signal
+        infinite = np.isinf(exact) & (written == exact)
         # of float64, so squares of finite float32 do not overflow; infinities and NaN need no warning
         with np.errstate(all="ignore"):
-            signal = float(np.square(exact).sum())
-            noise = float(np.square(written - exact).sum())
-        # NaN and infinities in what was written count as infinite noise
+            signal = float(np.square(np.where(infinite, 0.0, exact)).sum())
+            noise = float(np.square(np.where(infinite, 0.0, written - exact)).sum())
+        # NaN, and infinities where the other number is finite, count as infinite noise
         return _Sums(self.signal + signal, self.noise + (noise if math.isfinite(noise) else math.inf))
 
     @property

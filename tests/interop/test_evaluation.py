@@ -99,6 +99,23 @@ def test_float32_changes_nothing():
     assert {row.name for row in result.steps if row.alone_changed is not None} == {"c1", "fc"}
 
 
+def test_infinities_that_stay_are_no_noise(tmp_path: Path):
+    """Masked scores of attention are minus infinity in float32 and on a device of floats; fixed point has none."""
+    nodes = [node("Add", ["x", "mask"], ["scores"]), node("Softmax", ["scores"])]
+    path = saved(tmp_path / "a.onnx", nodes, {"mask": np.float32([0.0, 0.0, -np.inf])})
+    x = np.float32([[1.0, 0.3, 2.0], [-0.7, 0.1, 0.5]])
+    np.savez(tmp_path / "a.npz", x=x)
+    noises = {
+        device: {step.name: step.signal_to_noise_db for step in evaluate_graph(path, device, tmp_path / "a.npz").steps}
+        for device in ("float32", "fp16", "fixed16")
+    }
+    assert noises["float32"] == {"add1": math.inf, "softmax1": math.inf}
+    # halves lose digits of .3, -.7 and .1 alone
+    error = np.square(x[:, :2].astype(np.float16).astype(float) - x[:, :2]).sum()
+    assert noises["fp16"]["add1"] == pytest.approx(10 * math.log10(np.square(x[:, :2].astype(float)).sum() / error))
+    assert noises["fixed16"]["add1"] == -math.inf
+
+
 def test_progress_reaches_the_end():
     seen: list[tuple[int, int]] = []
     evaluate_graph(DIGITS, "fixed16", DATA, only=["c1"], progress=lambda done, work: seen.append((done, work)))
