@@ -27,6 +27,7 @@ from emu.datapath import Affine, RequantiserKind
 from emu.errors import ConfigError, EmuError, nearest_name
 from emu.formats import PRESETS
 from emu.hardware import Device, load_device
+from emu.interop.arrays import read_npz
 from emu.interop.evaluation import BATCH, Progress, require_usable
 from emu.interop.graph import Graph, Machine
 from emu.nn.wired import Step
@@ -131,8 +132,7 @@ def read_recorded(path: str | Path) -> dict[str, Array]:
             "numpy.savez('dump.npz', **results)"
         )
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return read_npz(file)
     except UNREADABLE_ARRAYS as error:
         raise ConfigError(
             f"--against must be plain numbers, got {' '.join(str(error).split())!r} while reading {file}; write it "

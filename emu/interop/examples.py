@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
+from emu.interop.arrays import read_npy, read_npz
 from emu.interop.graph import Graph
 from emu.interop.images import read_images
 from emu.nn.layer import Shape
@@ -102,9 +103,7 @@ def read_examples(path: str | Path, shape: Shape, *, tokens: bool = False) -> Ex
 
 
 def _npz(path: Path) -> tuple[Array, Array | None]:
-    with np.load(path, allow_pickle=False) as archive:
-        # read while the archive is open: it reads an array when it is asked for
-        arrays = {name: np.asarray(archive[name]) for name in archive.files}
+    arrays = read_npz(path)
     for x, y in _PAIRS:
         if x in arrays:
             return arrays[x], arrays.get(y)
@@ -120,7 +119,7 @@ def _npy(path: Path) -> tuple[Array, Array | None]:
     beside = (path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy"))
     # `file != path`: inputs may be in `labels.npy` themselves
     labels = next((file for file in beside if file.is_file() and file != path), None)
-    return np.load(path, allow_pickle=False), None if labels is None else np.load(labels, allow_pickle=False)
+    return read_npy(path), None if labels is None else read_npy(labels)
 
 
 def _csv(path: Path) -> tuple[Array, Array | None]:

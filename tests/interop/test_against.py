@@ -132,11 +132,14 @@ def test_examples_are_those_of_a_call(images: np.ndarray):
         compare_with(network, "float32", images[:0], {"c1": recorded["c1"][:0]})
 
 
-@pytest.mark.parametrize("content", [None, b"nothing", {"a": np.array([object()])}])
+@pytest.mark.parametrize("content", [None, b"nothing", np.zeros(3), {"a": np.array([object()])}])
 def test_dumps_that_cannot_be_read(tmp_path: Path, content: Any):
     path = tmp_path / "dump.npz"
     if isinstance(content, bytes):
         path.write_bytes(content)
+    elif isinstance(content, np.ndarray):
+        with path.open("wb") as file:
+            np.save(file, content)
     elif content is not None:
         np.savez(path, **content)
     with pytest.raises(emu.ConfigError, match=r"--against must be (an .npz|plain numbers)"):

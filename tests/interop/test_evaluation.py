@@ -265,6 +265,16 @@ def test_files_of_examples_that_are_none(tmp_path: Path):
         assert str(refused.value).startswith(text)
 
 
+def test_arrays_and_archives_under_the_name_of_the_other(tmp_path: Path):
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.save(file, np.zeros((3, 2)))
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.savez(file, x=np.zeros((3, 2)))
+    for name in ("a.npz", "a.npy"):
+        with pytest.raises(emu.ConfigError, match=r"examples must be plain numbers, got .* while reading .*; write it"):
+            read_examples(tmp_path / name, (2,))
+
+
 def test_labels_of_another_shape_than_the_answers(tmp_path: Path):
     tokens = np.arange(24).reshape(2, 12) % 32
     np.savez(tmp_path / "a.npz", x=tokens, y=np.array([0, 1]))
