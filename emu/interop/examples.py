@@ -189,8 +189,9 @@ def _labels(array: Array | None, count: int, path: Path) -> Array | None:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     is_numbers = array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
-    # not of NaN or infinities, whose conversion to integers is undefined
-    whole = array.astype(np.int64) if is_numbers else np.zeros(0, np.int64)
+    # not of NaN or infinities, whose conversion to integers is undefined; numbers beyond int64 become others
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(np.int64) if is_numbers else np.zeros(0, np.int64)
     if not is_numbers or array.shape[:1] != (count,) or (whole != array).any() or (whole < 0).any():
         raise ConfigError(
             f"labels must be {count} class numbers from 0 on, one for each input, got {array.dtype} of shape "

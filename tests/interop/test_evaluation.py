@@ -244,6 +244,7 @@ def test_tables_of_examples(tmp_path: Path, text: str, labels: Any):
         ),
         ({"x": np.zeros((2, 6)), "y": np.array([0.5, 1])}, "labels must be 2 class numbers from 0 on"),
         ({"x": np.zeros((2, 6)), "y": np.array([-1, 1])}, "labels must be 2 class numbers from 0 on"),
+        ({"x": np.zeros((2, 6)), "y": np.array([1e30, 1])}, "labels must be 2 class numbers from 0 on"),
     ],
 )
 def test_examples_that_do_not_fit(tmp_path: Path, arrays: dict[str, np.ndarray], text: str):
