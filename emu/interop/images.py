@@ -15,17 +15,21 @@ Array = NDArray[Any]
 #: Suffixes of images, and Pillow's modes by the number of channels.
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}
 _MODES = {1: "L", 3: "RGB"}
+#: Pillow's modes of grey images of more than 8 bits.
+_WIDE = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
 def read_images(path: Path, shape: Shape) -> tuple[Array, Array | None]:
     """Return the images of a folder, float32 from 0 to 1, (N, C, H, W), and labels, (N,), None without classes.
 
     Args:
-        path: the folder; folders in it are classes, in alphabetical order, numbers by value.
+        path: the folder; folders in it are classes, in alphabetical order, numbers by value. Those whose names begin
+            with a dot, as tools leave them, are none.
         shape: of one input of the network, channels first or last.
 
     Raises:
-        ConfigError: Pillow is not installed; there is no image, or one is damaged or of another size.
+        ConfigError: Pillow is not installed; there is no image, or one is damaged, of another size or of more than 16
+            bits.
     """
     if len(shape) != 3:
         raise ConfigError(
@@ -39,7 +43,8 @@ def read_images(path: Path, shape: Shape) -> tuple[Array, Array | None]:
         raise ConfigError(
             f"images must have {' or '.join(map(str, _MODES))} channels, got inputs of {shape}; give an .npz"
         )
-    classes = sorted((folder for folder in path.iterdir() if folder.is_dir()), key=_class_order)
+    folders_inside = (entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    classes = sorted(folders_inside, key=_class_order)
     folders = classes or [path]
     found = [
         (file, label)
@@ -63,24 +68,32 @@ def _image(library: Any, file: Path, channels: int, size: tuple[int, int]) -> Ar
     """Return an image, (C, H, W), from 0 to 1.
 
     Raises:
-        ConfigError: it is damaged, or of another size.
+        ConfigError: it is damaged, of another size, or has more than 16 bits.
     """
     try:
         with library.open(file) as image:
             # `open` reads the head only; damage in the rest shows here
             image.load()
-            wide = image.mode.startswith("I")  # 16 bits
-            array = np.asarray(image if wide and channels == 1 else image.convert(_MODES[channels]), np.float32)
+            mode, wide = image.mode, image.mode in _WIDE
+            # Pillow cuts 16 bits off at 255 where it converts them
+            array = np.asarray(image if wide else image.convert(_MODES[channels]), np.float32)
     except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
         raise ConfigError(f"images must be readable, got {file}: {error}; remove it, or save it again") from None
+    # Pillow has 16 bits of some files as 32, and converts neither these nor floats
+    if mode == "F" or array.max(initial=0) > 65535 or array.min(initial=0) < 0:
+        raise ConfigError(
+            f"images must have codes of at most 16 bits, got {'floats' if mode == 'F' else '32 bits'} in {file}; save "
+            "them with 8 or 16, or give an .npz"
+        )
     if array.shape[:2] != size:
         raise ConfigError(
             f"images must have {size[0]} rows and {size[1]} columns, as the network reads them, got "
             f"{array.shape[0]} and {array.shape[1]} in {file}; scale them first, as in training"
         )
     # the largest code of 16 or 8 bits becomes 1
-    array = array / np.float32(65535 if wide and channels == 1 else 255)
-    return array[None] if channels == 1 else np.moveaxis(array, 2, 0)
+    array = array / np.float32(65535 if wide else 255)
+    # grey images of 16 bits have one channel, which stands for all
+    return np.stack([array] * channels) if array.ndim == 2 else np.moveaxis(array, 2, 0)
 
 
 def _load_pillow() -> Any:

@@ -345,7 +345,30 @@ def test_images_of_fewer_rows_than_channels_may_have_the_channels_last(tmp_path:
 def test_images_of_16_bits_keep_them(tmp_path: Path):
     deep = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4369
     folder = images_in(tmp_path / "a", {"a.png": deep})
-    assert np.array_equal(read_examples(folder, (1, 4, 4)).inputs[0, 0], deep / np.float32(65535))
+    for shape in ((1, 4, 4), (3, 4, 4), (4, 4, 3)):
+        images = read_examples(folder, shape).inputs[0]
+        for channel in np.moveaxis(images, 2, 0) if shape[2] == 3 else images:
+            assert np.array_equal(channel, deep / np.float32(65535))
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind"), [(np.full((4, 4), 0.5, np.float32), "floats"), (np.full((4, 4), 70_000, np.int32), "32 bits")]
+)
+def test_images_of_more_than_16_bits_are_refused(tmp_path: Path, codes: np.ndarray, kind: str):
+    folder = images_in(tmp_path / "a", {"a.tif": codes})
+    for shape in ((1, 4, 4), (3, 4, 4)):
+        with pytest.raises(emu.ConfigError, match=f"images must have codes of at most 16 bits, got {kind} in .*a.tif"):
+            read_examples(folder, shape)
+
+
+def test_folders_that_begin_with_a_dot_are_no_classes(tmp_path: Path):
+    grey = np.zeros((4, 4), np.uint8)
+    folder = images_in(tmp_path / "a", {"b/1.png": grey, "c/1.png": grey})
+    (folder / ".ipynb_checkpoints").mkdir()
+    assert read_examples(folder, (1, 4, 4)).labels.tolist() == [0, 1]
+    flat = images_in(tmp_path / "d", {"1.png": grey})
+    (flat / ".cache").mkdir()
+    assert read_examples(flat, (1, 4, 4)).labels is None
 
 
 @pytest.mark.parametrize(
