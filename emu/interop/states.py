@@ -53,11 +53,16 @@ def arrays_in(state: Any) -> dict[str, Array]:
         state: a mapping of names to tensors or arrays, or the path of a `.safetensors` file.
 
     Raises:
-        ConfigError: a file of another kind, or something that is no array of numbers, or two arrays of one name.
+        ConfigError: a file of another kind, two arrays of one name, or a name that is no text.
+        FormatError: something that is no array of real numbers.
     """
-    given: Mapping[str, Any] = _read(Path(state)) if isinstance(state, str | Path) else _mapping(state)
+    given: Mapping[Any, Any] = _read(Path(state)) if isinstance(state, str | Path) else _mapping(state)
     arrays: dict[str, Array] = {}
     for name, tensor in given.items():
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"arrays of a state must have texts as names, got {name!r}; give what state_dict() of a module returns"
+            )
         if name.rpartition(".")[2] == COUNT:
             continue
         own = own_name(name)
@@ -76,7 +81,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     return read_checkpoint(path)
 
 
-def _mapping(state: Any) -> Mapping[str, Any]:
+def _mapping(state: Any) -> Mapping[Any, Any]:
     if hasattr(state, "state_dict"):
         state = state.state_dict()
     if not isinstance(state, Mapping):
@@ -84,7 +89,7 @@ def _mapping(state: Any) -> Mapping[str, Any]:
             f"a state must be a state dict or the path of a .safetensors file, got {type(state).__name__}; give "
             "module.state_dict()"
         )
-    return cast("Mapping[str, Any]", state)
+    return cast("Mapping[Any, Any]", state)
 
 
 def fitting(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -154,6 +159,7 @@ class LoadedNetwork(nn.Network):
 
         Raises:
             ConfigError: the state cannot be read, or does not fit.
+            FormatError: something in it is no array of real numbers.
         """
         arrays = fitting(arrays_in(state), shapes_of(network))
         digest = hashlib.sha256()

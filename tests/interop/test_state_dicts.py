@@ -66,6 +66,8 @@ def test_a_state_of_another_kind_and_two_arrays_of_one_name_are_refused():
         arrays_in([1.0])
     with pytest.raises(emu.ConfigError, match=r"got two for 'norm\.mean'"):
         arrays_in({"norm.mean": np.zeros(2), "norm.running_mean": np.zeros(2)})
+    with pytest.raises(emu.ConfigError, match=r"must have texts as names, got 0; give what state_dict\(\) of a module"):
+        arrays_in({0: np.zeros(2)})
 
 
 def test_networks_of_other_weights_are_others_and_show_the_hash_of_them():
