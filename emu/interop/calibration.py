@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,10 @@ def calibrate(
         ShapeError: inputs have not the shape that the network reads.
         FormatError: elements do not fit the 8 bits of the network's input.
     """
-    if not 0 <= overflow_rate < 1:
-        raise ConfigError(f"`overflow_rate` must be a share from 0 to below 1, got {overflow_rate}; 0.001 is 1 in 1000")
+    if not isinstance(overflow_rate, Real) or not 0 <= overflow_rate < 1:
+        raise ConfigError(
+            f"`overflow_rate` must be a share from 0 to below 1, got {overflow_rate!r}; 0.001 is 1 in 1000"
+        )
     graph, machine = network if isinstance(network, Graph) else load(network), load_device(device)
     require_usable(graph, machine)
     wired = graph.wired()

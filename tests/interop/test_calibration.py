@@ -231,6 +231,7 @@ def test_points_that_no_tensor_can_have(tmp_path: Path, cast: str, rule: str):
         ),
         ({"overflow_rate": 1.0}, "`overflow_rate` must be a share from 0 to below 1, got 1.0"),
         ({"overflow_rate": -0.1}, "`overflow_rate` must be a share from 0 to below 1, got -0.1"),
+        ({"overflow_rate": "0.1"}, "`overflow_rate` must be a share from 0 to below 1, got '0.1'"),
         ({"device": "dlu8"}, "must say every binary point"),
     ],
 )
