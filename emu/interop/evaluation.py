@@ -103,7 +103,7 @@ def evaluate_graph(
     device: str | Path | Device,
     data: str | Path | Examples,
     *,
-    only: Sequence[str] = ("*",),
+    only: str | Sequence[str] = ("*",),
     backend: str = "auto",
     progress: Progress | None = None,
 ) -> GraphEvaluation:
@@ -113,7 +113,7 @@ def evaluate_graph(
         network: the file, or what `emu.onnx.load` returns.
         device: formats and units: a name, a path, or what `emu.device` returns.
         data: examples, or a file of them; see `emu.interop.examples`.
-        only: globs of the steps that are tried alone; none tries none.
+        only: globs of the steps that are tried alone; a string is one glob, and none tries none.
         backend: backend that computes.
         progress: receives how far it is.
 
@@ -122,6 +122,7 @@ def evaluate_graph(
         ShapeError: inputs have not the shape that the network reads.
         FormatError: elements do not fit the 8 bits of the network's input.
     """
+    only = (only,) if isinstance(only, str) else only
     graph = network if isinstance(network, Graph) else load(network)
     machine = load_device(device)
     require_usable(graph, machine)

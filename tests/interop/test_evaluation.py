@@ -116,6 +116,12 @@ def test_infinities_that_stay_are_no_noise(tmp_path: Path):
     assert noises["fixed16"]["add1"] == -math.inf
 
 
+def test_a_string_is_one_glob_of_layers_to_try(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", x=np.load(DATA)["x"][:2])
+    rows = evaluate_graph(DIGITS, "fixed8", tmp_path / "a.npz", only="c?").steps
+    assert {row.name for row in rows if row.alone_changed is not None} == {"c1", "c3"}
+
+
 def test_progress_reaches_the_end():
     seen: list[tuple[int, int]] = []
     evaluate_graph(DIGITS, "fixed16", DATA, only=["c1"], progress=lambda done, work: seen.append((done, work)))
