@@ -288,6 +288,17 @@ def test_nodes_of_several_steps_are_named_when_they_are_written(emu_command: Run
     assert text.splitlines() == [str(out), expected]
 
 
+@pytest.mark.parametrize("word", ["ufix4f2", "ufix1f0", "fix4f2", "fix8f149", "fix8f-127"])
+@pytest.mark.parametrize("overflow", ["saturate", "saturate_symmetric"])
+def test_words_of_any_width_and_sign_keep_their_bits_when_they_are_written(tmp_path: Path, word: str, overflow: str):
+    text = Path("devices/fixed8.toml").read_text().replace('name = "fixed8"', 'name = "mine"')
+    (tmp_path / "mine.toml").write_text(text.replace('"fix8f3"', f'"{word}"').replace('"saturate"', f'"{overflow}"'))
+    network = emu.onnx.load(saved(tmp_path / "a.onnx", [node("Abs", ["x"])], inputs={"x": ("n", 16)}))
+    written = emu.onnx.load(network.write_qonnx(tmp_path / "b.onnx", tmp_path / "mine.toml"))
+    x = np.concatenate([X, X * np.float32(1e36), X * np.float32(1e-40)])
+    assert np.array_equal(written(x)[0], network(x, device=tmp_path / "mine.toml")[0])
+
+
 @pytest.mark.parametrize(
     ("device", "rule"),
     [
@@ -295,6 +306,9 @@ def test_nodes_of_several_steps_are_named_when_they_are_written(emu_command: Run
         ("dlu8", "a device must say every binary point to be written as QONNX, got 'dlu8'"),
         (("nearest_even", "stochastic"), "tensors must be rounded by nearest_zero, nearest_away, toward_zero"),
         (("saturate", "wrap"), "tensors must saturate in QONNX, got wrap for activation of input"),
+        (("fix8f3", "fix1f0"), "words with a sign must have at least 2 bits in QONNX, where one stands for -1 and 1"),
+        (("fix8f3", "fix8f150"), "words must have -127 to 149 fraction bits in QONNX, whose scales are float32, got"),
+        (("fix8f3", "fix8f-128"), "words must have -127 to 149 fraction bits in QONNX, whose scales are float32, got"),
     ],
 )
 def test_formats_that_qonnx_has_not(tmp_path: Path, device: Any, rule: str):

@@ -47,6 +47,8 @@ _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 #: Operators of quantised networks, which have their formats already.
 _QUANTISED = {*QUANTISED, *QONNX}
 _FLOAT32 = PRESETS["fp32"]
+#: Fraction bits f for which the scale 2**-f is a number of float32 above 0: from its largest power of two to the least.
+_LEAST_POINT, _MOST_POINT = -127, 149
 
 
 def write_qonnx(source: Source, device: str | Path | Device, path: str | Path) -> Path:
@@ -178,6 +180,16 @@ def _described(stage: OutputStage, what: str) -> tuple[Fixed, str, bool]:
         raise ConfigError(
             f"tensors must be float32 or words of at most 32 bits in QONNX, got {fmt} for {what}; choose one"
         )
+    if fmt.signed and fmt.width_bits == 1:
+        raise ConfigError(
+            f"words with a sign must have at least 2 bits in QONNX, where one stands for -1 and 1, got {fmt} for "
+            f"{what}; choose a wider one"
+        )
+    if not _LEAST_POINT <= fmt.frac_bits <= _MOST_POINT:
+        raise ConfigError(
+            f"words must have {_LEAST_POINT} to {_MOST_POINT} fraction bits in QONNX, whose scales are float32, got "
+            f"{fmt} for {what}; move its point"
+        )
     if rounding is None:
         raise ConfigError(
             f"tensors must be rounded by {', '.join(mode.value for mode in _NAMES)} in QONNX, got "
@@ -185,4 +197,5 @@ def _described(stage: OutputStage, what: str) -> tuple[Fixed, str, bool]:
         )
     if stage.overflow not in (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC):
         raise ConfigError(f"tensors must saturate in QONNX, got {stage.overflow.value} for {what}; choose saturate")
-    return fmt, rounding, stage.overflow is Overflow.SATURATE_SYMMETRIC
+    # narrow takes the largest code from unsigned words, which have no most negative one to leave out
+    return fmt, rounding, fmt.signed and stage.overflow is Overflow.SATURATE_SYMMETRIC
