@@ -96,12 +96,13 @@ def test_a_branch(tmp_path: Path):
         ([node("Resize", ["x", "", "s"], mode="cubic")], "must resize by 'nearest', got 'cubic'"),
         ([node("Reshape", ["x", "s"])], "must give (2, 3) a shape of 6 numbers, got (2,)"),
         ([node("Transpose", ["x"], perm=[0, 5])], "must name an axis in -2..1, got 5"),
+        ([node("Unsqueeze", ["x", "twice"])], "must insert each axis once, got [0, -4]"),
         ([node("Gather", ["x", "i"], axis=1)], "must gather at places of 3 elements, got [7]"),
         ([node("Dropout", ["x", "", "t"])], "must be exported for inference, got training_mode = true"),
     ],
 )
 def test_a_node_that_cannot_be_computed_is_named(tmp_path: Path, nodes: list[Any], expected: str):
-    constants = {"s": np.int64([2]), "i": np.int64([7]), "t": np.bool_(True)}
+    constants = {"s": np.int64([2]), "i": np.int64([7]), "t": np.bool_(True), "twice": np.int64([0, -4])}
     assert expected in message(saved(tmp_path / "a.onnx", nodes, constants))
 
 

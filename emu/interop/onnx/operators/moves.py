@@ -58,6 +58,8 @@ def _unsqueeze(node: Node) -> Sequence[Tensor]:
     x, given = node.traced(), node.integers(1, "axes") or []
     ndim = len(x.shape) + len(given)
     axes, sizes = {node.axis(axis, ndim) for axis in given}, iter(x.shape)
+    if len(axes) < len(given):
+        raise node.refuse("insert each axis once", given, "export the file again")
     return [node.reshaped(x, [1 if i in axes else next(sizes) for i in range(ndim)])]
 
 
