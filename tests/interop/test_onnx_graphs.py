@@ -103,6 +103,14 @@ def test_a_batch_that_is_baked_into_a_shape_stands_for_any(tmp_path: Path):
     assert np.array_equal(emu.onnx.load(path)(x)[0], x.reshape(4, 6))
 
 
+def test_a_size_of_minus_one_is_open(tmp_path: Path):
+    path = saved(tmp_path / "a.onnx", [node("Relu", ["x"])], inputs={"x": (-1, 3)})
+    x = np.float32([[1, -2, 3]] * 5)
+    [y] = emu.onnx.load(path)(x)
+    assert np.array_equal(y, by_onnxruntime(path, x))
+    assert emu.onnx.load(path).described_inputs() == ["x float32 (n, 3)"]
+
+
 def test_what_is_cut_off_or_repeated_is_taken(tmp_path: Path):
     resize = [node("Resize", ["x", "", "scales"], mode="nearest", coordinate_transformation_mode="asymmetric",
                    nearest_mode="floor")]  # fmt: skip

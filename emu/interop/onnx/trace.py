@@ -89,8 +89,8 @@ class Source:
                 f"inputs of a graph must be tensors, got {info.type.WhichOneof('value')} for {info.name!r} of "
                 f"{self.path}; export the network without sequences"
             )
-        # a size may also have a name, or nothing: it is open
-        shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+        # a size may also have a name, or nothing, or -1, as some exporters write: it is open
+        shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
         if tensor.elem_type not in _FORMATS:
             kind = load_onnx().TensorProto.DataType.Name(tensor.elem_type)
             raise ConfigError(
