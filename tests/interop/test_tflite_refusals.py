@@ -114,6 +114,10 @@ def kernel(**changed: Any) -> Tensor:
         ),
         (Operator("TANH", ["x"], ["y"]), {}, {"shape": (1, 4, 4, 3)}, (), "must write the shape (1, 4, 4, 2)"),
         (Operator("TANH", ["z"], ["y"]), {}, {}, (Tensor("z", (1, 3), scale=1.0),), "got 'z' for TANH of"),
+        (
+            Operator("DEQUANTIZE", ["h"], ["y"]), {}, {}, (Tensor("h", (2,), "float16", data=np.float16([1, 2])),),
+            "constants of a TFLite file must be float32, int32, uint8, int64, int8, got float16 for 'h' of",
+        ),
         (Operator("SOFTMAX", ["x"], ["y"], {0: ("Float32", 1.0)}), {}, {}, (), "must write the scale 0.00390625 and"),
         (Operator("MAX_POOL_2D", ["x"], ["y"], POOL), {}, {"zero": 4}, (), "must read elements with the scale and"),
         (

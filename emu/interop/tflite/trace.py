@@ -20,7 +20,7 @@ from emu.interop.steps import NOMINAL_BATCH, Known, Steps, Tensor, Traced, names
 from emu.interop.tflite.files import StoredOperator, StoredTensor, read_file
 from emu.interop.tflite.node import FORMATS, Node, Within
 from emu.interop.tflite.operators import REFUSED, ROWS
-from emu.interop.tflite.schema import VERSION, Damaged
+from emu.interop.tflite.schema import TYPES, VERSION, Damaged
 from emu.nn.layer import Shape
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.nn.wired import Read, Step, Wired
@@ -73,6 +73,7 @@ class Source:
         for operator in self._model.operators:
             missing = [place for place in operator.inputs if place not in known]
             if missing:
+                self._require_known_type(tensors[missing[0]], missing[0])
                 raise ConfigError(
                     f"operators must read results of earlier ones, got {tensors[missing[0]].name!r} for "
                     f"{operator.name} of {self.path}, which is a result of a later one or of none: a cycle, or a "
@@ -83,6 +84,15 @@ class Source:
         if missing or not self.inputs:
             found = repr(tensors[missing[0]].name) if missing else "no input"
             raise ConfigError(f"a graph must lead from inputs to outputs, got {found} of {self.path}; convert it again")
+
+    def _require_known_type(self, tensor: StoredTensor, place: int) -> None:
+        """Raise ConfigError if a tensor that no operator writes is a constant of a type that is not read."""
+        read = [name for name, dtype in TYPES.values() if dtype is not None]
+        if tensor.kind not in read and not any(place in operator.outputs for operator in self._model.operators):
+            raise ConfigError(
+                f"constants of a TFLite file must be {', '.join(read)}, got {tensor.kind} for {tensor.name!r} of "
+                f"{self.path}; convert the network in int8"
+            )
 
     @property
     def facts(self) -> Mapping[str, int]:
