@@ -148,6 +148,14 @@ def kernel(**changed: Any) -> Tensor:
             "must keep the first axis, that of examples, got the axes (0,)",
         ),
         (
+            Operator("MEAN", ["x", "a"], ["y"]), {}, {}, (Tensor("a", (1,), "int32", data=np.int32([5])),),
+            "must name an axis in -4..3, got 5",
+        ),
+        (
+            Operator("EXPAND_DIMS", ["x", "a"], ["y"]), {}, {}, (Tensor("a", (), "int32", data=np.int32(-6)),),
+            "must name an axis in -5..4, got -6",
+        ),
+        (
             Operator("RESHAPE", ["x", "a"], ["y"]), {}, {}, (Tensor("a", (2,), "int32", data=np.int32([1, 5])),),
             "must give (1, 4, 4, 2) a shape of 32 elements, got (1, 5)",
         ),

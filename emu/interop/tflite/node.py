@@ -117,6 +117,16 @@ class Node:
         """Return what the file says about an operand."""
         return self.within.tensors[self._stored.inputs[index]]
 
+    def axis(self, axis: int, ndim: int) -> int:
+        """Return an axis, counted from the front.
+
+        Raises:
+            Refused: the tensor has no such axis.
+        """
+        if not -ndim <= axis < ndim:
+            raise self.refuse(f"name an axis in {-ndim}..{ndim - 1}", axis, "convert the network again")
+        return axis % ndim
+
     # ---- elements
 
     def affine(self, tensor: StoredTensor, *, kinds: Sequence[str] = ("int8",), axis: int | None = None) -> Affine:

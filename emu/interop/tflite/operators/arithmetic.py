@@ -81,7 +81,7 @@ def _bounded(node: Node, y: Traced, to: Written) -> Traced:
 
 def _mean(node: Node) -> Tensor:
     x, of = node.traced(), node.affine(node.stored(0))
-    axes = tuple(sorted({int(axis) % len(x.shape) for axis in node.constant(1).reshape(-1)}))
+    axes = tuple(sorted({node.axis(int(axis), len(x.shape)) for axis in node.constant(1).reshape(-1)}))
     if 0 in axes:
         raise node.refuse("keep the first axis, that of examples", f"the axes {axes}", "take the mean outside")
     y = node.apply("mean_of_axes", x, axes=axes, of=of, to=node.to())

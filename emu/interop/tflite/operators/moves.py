@@ -48,7 +48,7 @@ def _reshape(node: Node) -> Tensor:
 def _squeeze(node: Node) -> Tensor:
     x = node.traced()
     _require_same(node)
-    chosen = [axis % len(x.shape) for axis in node.numbers(0) or []]
+    chosen = [node.axis(axis, len(x.shape)) for axis in node.numbers(0) or []]
     # never the first axis: it is that of examples, even if the file has one
     axes = chosen or [axis for axis, size in enumerate(x.shape) if size == 1 and axis]
     if any(x.shape[axis] != 1 for axis in axes):
@@ -59,7 +59,7 @@ def _squeeze(node: Node) -> Tensor:
 def _expand_dims(node: Node) -> Tensor:
     x = node.traced()
     _require_same(node)
-    axis = int(node.constant(1).reshape(())) % (len(x.shape) + 1)
+    axis = node.axis(int(node.constant(1).reshape(())), len(x.shape) + 1)
     return _moved(node, x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
@@ -90,10 +90,8 @@ def _concatenation(node: Node) -> Tensor:
         raise node.refuse("have no fused activation", node.number(1, "Int8"), "write it as an operator of its own")
     node.require_same_scale(to, *range(len(node.inputs)))
     operands = [node.operand(place) for place in range(len(node.inputs))]
-    axis, ndim = node.number(0, "Int32"), len(operands[0].shape)
-    if not -ndim <= axis < ndim:
-        raise node.refuse(f"name an axis in {-ndim}..{ndim - 1}", axis, "convert the network again")
-    return node.apply("join_elements", *operands, axis=axis % ndim, to=to.how.format)
+    axis = node.axis(node.number(0, "Int32"), len(operands[0].shape))
+    return node.apply("join_elements", *operands, axis=axis, to=to.how.format)
 
 
 # ---- shapes ---------------------------------------------------------------------------------------------------------
