@@ -260,3 +260,24 @@ def test_shares_of_means_are_below_1(betas: tuple[float, float]):
     emu.torch.place(model, "float32")
     with pytest.raises(emu.ConfigError, match="`beta` must be a finite number from 0 to below 1"):
         emu.torch.Adam(model, betas=betas)
+
+
+def test_a_state_is_rounded_once_to_master_weights():
+    """1 + 2**-21 + 2**-40 lies above a tie of fix24f20, and float32, the parameters' dtype, has that tie."""
+    number, above = 1 + 2.0**-21 + 2.0**-40, 1 + 2.0**-20
+    model = et.Linear(1, 1, name="fc")
+    et.place(model, "fixed8")
+    et.load_state(model, {"weight": [[number]], "bias": [-number]})
+    assert (model.weight.item(), model.bias.item()) == (above, -above)
+    assert et.sha256(model) == et.sha256(et.load_state(model, {"weight": [[above]], "bias": [-above]}))
+
+
+def test_a_state_that_cannot_be_written_changes_nothing():
+    model = torch.nn.Sequential(et.Linear(1, 1), torch.nn.Linear(1, 1))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = {name: np.full(tensor.shape, 2**70, object) for name, tensor in before.items()}
+    with pytest.raises(emu.FormatError):
+        et.load_state(model, {**state, "0.bias": [2**70 + 1]})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    et.load_state(model, state)
+    assert all((tensor == 2.0**70).all() for tensor in model.state_dict().values())

@@ -6,8 +6,10 @@ from typing import Any
 
 from emu import nn
 from emu.errors import ConfigError
+from emu.formats.numbers import nearest_floats
 from emu.interop.states import COUNT, LoadedNetwork, arrays_in, fitting, own_name
-from emu.interop.torch.modules import layers_of
+from emu.interop.torch.applying import Name
+from emu.interop.torch.modules import Layer, layers_of
 from emu.interop.torch.package import load_torch
 
 torch = load_torch()
@@ -45,24 +47,32 @@ def load_state(into: Any, state: Any) -> Any:
 
 def _into_module(model: Any, state: Any) -> Any:
     """Fill the parameters and buffers of a module: those of emu's modules are written in formats of master weights."""
-    found = layers_of(model)
     targets: dict[str, Any] = {}
-    for path, module in found.items():
+    # module and name of a parameter or moment of emu's, by its name in the state
+    places: dict[str, tuple[Layer, Name]] = {}
+    for path, module in layers_of(model).items():
         begin = f"{path}." if path else ""
         # by the module's place, not by the layer's name: state dicts have names of places
         for (layer, part), tensor in {**module.tensors(), **module.running()}.items():
             inner = "" if layer == module.layer.name else layer.removeprefix(f"{module.layer.name}.") + "."
             targets[f"{begin}{inner}{part}"] = tensor
+            places[f"{begin}{inner}{part}"] = module, (layer, part)
     # `setdefault`: parameters of emu's modules are there already
     for name, tensor in model.state_dict(keep_vars=True).items():
         if not name.endswith(COUNT):
             targets.setdefault(own_name(name), tensor)
     arrays = fitting(arrays_in(state), {name: tuple(tensor.shape) for name, tensor in targets.items()})
+    # straight from the state, so that numbers are rounded once; all of them before any is put in its place
+    kept = {name: module.as_kept(own, arrays[name]) for name, (module, own) in places.items()}
+    # a copy, because PyTorch warns of arrays that are read-only
+    others = {
+        name: torch.as_tensor(nearest_floats(array) if array.dtype == object else array.copy())
+        for name, array in arrays.items()
+        if name not in places
+    }
     with torch.no_grad():
-        for name, tensor in targets.items():
-            # a copy, because PyTorch warns of arrays that are read-only
-            tensor.copy_(torch.as_tensor(arrays[name].copy()))
-    # what was loaded is rounded to the format of master weights
-    for module in found.values():
-        module.write_masters()
+        for name, tensor in others.items():
+            targets[name].copy_(tensor)
+        for name, (module, own) in places.items():
+            module.put(own, kept[name])
     return model

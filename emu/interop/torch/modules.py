@@ -151,11 +151,28 @@ class Layer(torch.nn.Module):
 
     def write_masters(self) -> None:
         """Write the parameters, whatever changed them, in the format and dtype of master weights."""
-        layers = {own.name: own for own in every((self.layer,))}
-        for (name, part), tensor in self.tensors().items():
-            written = self._written(layers[name], "master", numbers_of(tensor, f"{name}.{part}"))
+        for (layer, part), tensor in self.tensors().items():
+            self._put(tensor, self.as_kept((layer, part), numbers_of(tensor, f"{layer}.{part}")))
+
+    def as_kept(self, name: Name, numbers: Array) -> Array:
+        """Return numbers as a parameter or a running moment of this name is kept: in the format of its role.
+
+        They are rounded once. Those of parameters are master weights, those of moments have the format of losses.
+        """
+        role = "loss" if name in self.running() else "master"
+        [own] = [own for own in every((self.layer,)) if own.name == name[0]]
+        return self._written(own, role, numbers)
+
+    def put(self, name: Name, kept: Array) -> None:
+        """Put what `as_kept` has returned in the place of a parameter or a running moment."""
+        self._put({**self.tensors(), **self.running()}[name], kept)
+
+    def _put(self, tensor: Any, kept: Array) -> None:
+        if isinstance(tensor, torch.nn.Parameter):
             # `data`: the dtype may change, which `copy_` would not do
-            tensor.data = torch.as_tensor(written, dtype=self.machine.parameter_dtype, device=tensor.device)
+            tensor.data = torch.as_tensor(kept, dtype=self.machine.parameter_dtype, device=tensor.device)
+        else:
+            tensor.copy_(torch.as_tensor(kept))
 
 
 class Linear(Layer):
