@@ -281,3 +281,30 @@ def test_a_state_that_cannot_be_written_changes_nothing():
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     et.load_state(model, state)
     assert all((tensor == 2.0**70).all() for tensor in model.state_dict().values())
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: et.quantize(x, "fix8f4"),
+        lambda x: et.matmul(x, torch.ones(2, 2), "fp16"),
+        lambda x: et.matmul(torch.ones(2, 2), x, "fp16"),
+        lambda x: et.Linear(2, 2)(x),
+        lambda x: et.Loss()(x, [0]),
+    ],
+)
+@pytest.mark.parametrize("x", [None, "text", [[1.0], [2.0, 3.0]]])
+def test_what_is_no_tensor_is_refused(compute: Any, x: Any):
+    with pytest.raises(emu.FormatError, match=r"must be a tensor, or numbers .* makes one of, got (NoneType|str|list)"):
+        compute(x)
+
+
+def test_numbers_are_tensors_where_pytorch_makes_one_of_them():
+    assert et.Loss()([[0.0, 0.0]], [1]).item() == pytest.approx(math.log(2))
+    assert torch.equal(et.matmul([[1.0, 2.0]], [[3.0], [4.0]], "fp16"), torch.tensor([[11.0]]))
+
+
+def test_what_is_no_unit_is_refused():
+    for units in ({"unit": 16}, {"unit": "fp16", "back": "fp32"}):
+        with pytest.raises(emu.FormatError, match=r"`(unit|back)` must be an emu\.Unit, got (int|str); describe one"):
+            et.matmul(torch.ones(2, 2), torch.ones(2, 2), **units)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from emu.autodiff import Graph, Operation, Tensor, Value
 from emu.interop.torch.machine import Machine
 from emu.interop.torch.package import load_torch
-from emu.interop.torch.tensors import Note, arrived, hosted, note_of, noted, numbers_of, read, tensor_of
+from emu.interop.torch.tensors import Note, arrived, as_tensor, hosted, note_of, noted, numbers_of, read, tensor_of
 
 torch = load_torch()
 #: Name of a parameter: its layer, its part.
@@ -53,7 +53,7 @@ class Call:
             x: a tensor of PyTorch, or an array.
             parameters: PyTorch's, by name.
         """
-        x = x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
+        x = as_tensor(x, "x")
         self._reads, self._names = note_of(x, self.machine), list(parameters)
         # gradients are returned in the dtypes of the tensors that they belong to
         self._dtypes = [tensor.dtype for tensor in (x, *parameters.values())]

@@ -13,7 +13,7 @@ from emu.engine import Unit
 from emu.errors import FormatError, ShapeError
 from emu.formats import PRESETS, Value, parse_number
 from emu.interop.torch.package import load_torch
-from emu.interop.torch.tensors import numbers_of, tensor_of
+from emu.interop.torch.tensors import as_tensor, numbers_of, tensor_of
 
 Array = NDArray[Any]
 torch = load_torch()
@@ -35,11 +35,17 @@ def matmul(a: Any, b: Any, unit: Unit | str, *, back: Unit | None = None) -> Any
         Tensor `(*batch, M, N)`, float32, or float64 if the unit's format needs it.
 
     Raises:
-        FormatError: a tensor has a number outside the format, or the unit writes a format too wide for tensors.
+        FormatError: a tensor has a number outside the format, the unit writes a format too wide for tensors, or an
+            argument is no tensor or no unit.
         ShapeError: the shapes do not fit together.
     """
     unit = Unit(unit) if isinstance(unit, str) else unit
-    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    for name, given in (("unit", unit), ("back", back)):
+        if not isinstance(given, Unit) and not (name == "back" and given is None):
+            raise FormatError(
+                f"`{name}` must be an emu.Unit, got {type(given).__name__}; describe one such as emu.Unit('fp16')"
+            )
+    a, b = as_tensor(a, "a"), as_tensor(b, "b")
     if min(a.ndim, b.ndim) < 2:
         raise ShapeError(
             f"matmul of tensors must have two axes or more, got {tuple(a.shape)} and {tuple(b.shape)}; add one of "
@@ -68,9 +74,9 @@ def quantize(x: Any, fmt: Any, **options: Any) -> Any:
         Tensor of the shape of x, float32, or float64 if the format or x needs it.
 
     Raises:
-        FormatError: an impossible format or option, or a format too wide for tensors.
+        FormatError: an impossible format or option, a format too wide for tensors, or something that is no tensor.
     """
-    return _Quantize.apply(torch.as_tensor(x), fmt, options)
+    return _Quantize.apply(as_tensor(x, "x"), fmt, options)
 
 
 def _operand(tensor: Any, name: str, unit: Unit) -> Value:

@@ -11,7 +11,7 @@ from emu.errors import ConfigError, ShapeError, nearest_name
 from emu.interop.torch.applying import Call
 from emu.interop.torch.machine import On, machine_of
 from emu.interop.torch.package import load_torch
-from emu.interop.torch.tensors import numbers_of
+from emu.interop.torch.tensors import as_tensor, numbers_of
 from emu.nn import Network
 from emu.nn.layer import Parameters
 from emu.nn.network import LOSS_LAYER
@@ -60,8 +60,9 @@ class Loss(torch.nn.Module):
 
         Raises:
             ShapeError: the shapes do not fit together, or a label names no class.
+            FormatError: one of them is no tensor of real numbers.
         """
-        numbers = numbers_of(labels, "labels")
+        output, numbers = as_tensor(output, "output"), numbers_of(labels, "labels")
         if len(output.shape) < 2 or numbers.dtype.kind not in "iu" or numbers.shape != tuple(output.shape[:-1]):
             raise ShapeError(
                 f"labels must be integers, one for each row of the outputs {tuple(output.shape)}, got {numbers.dtype} "

@@ -43,6 +43,21 @@ class Note:
     errors: list[Value] = field(default_factory=list[Value])
 
 
+def as_tensor(x: Any, name: str) -> Any:
+    """Return a tensor, or what PyTorch makes one of.
+
+    Raises:
+        FormatError: PyTorch makes no tensor of it.
+    """
+    try:
+        return torch.as_tensor(x)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"`{name}` must be a tensor, or numbers that PyTorch makes one of, got {type(x).__name__}: {error}; give a "
+            "torch.Tensor"
+        ) from None
+
+
 def numbers_of(tensor: Any, name: str) -> Array:
     """Return the numbers of a tensor: float32, float64, or int64; on the host, shared with it where they can be.
 
