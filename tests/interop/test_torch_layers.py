@@ -308,3 +308,14 @@ def test_what_is_no_unit_is_refused():
     for units in ({"unit": 16}, {"unit": "fp16", "back": "fp32"}):
         with pytest.raises(emu.FormatError, match=r"`(unit|back)` must be an emu\.Unit, got (int|str); describe one"):
             et.matmul(torch.ones(2, 2), torch.ones(2, 2), **units)
+
+
+def test_models_without_modules_of_emu_are_refused():
+    """A hash of nothing would be that of every such model."""
+    for use in (et.sha256, lambda model: et.place(model, "float32")):
+        with pytest.raises(emu.ConfigError, match=r"must have modules of emu\.torch, got Linear without any; make"):
+            use(torch.nn.Linear(2, 2))
+        with pytest.raises(emu.ConfigError, match=r"a model must be a torch\.nn\.Module, got str; wrap"):
+            use("model")
+    with pytest.raises(emu.ConfigError, match=r"must be made of a layer of emu\.nn, got Linear; give one such as"):
+        et.Layer(torch.nn.Linear(2, 2))

@@ -47,9 +47,14 @@ class Layer(torch.nn.Module):
             on: a device's name or path, what `emu.device` returns, or a `Machine`.
 
         Raises:
-            ConfigError: the layer reads sparse matrices, or a device cannot be used.
+            ConfigError: it is no layer of `emu.nn`, it reads sparse matrices, or a device cannot be used.
         """
         torch.nn.Module.__init__(self)
+        if not isinstance(layer, nn.Layer):  # pyright: ignore[reportUnnecessaryIsInstance] - a user may give anything
+            raise ConfigError(
+                f"a module must be made of a layer of emu.nn, got {type(layer).__name__}; give one such as "
+                "emu.nn.BatchNorm('norm', 8)"
+            )
         if layer.reads_sparse:
             raise ConfigError(
                 f"a layer in PyTorch must read dense tensors, got {layer.name!r} ({layer.type_name}); use "
@@ -337,6 +342,22 @@ def layers_of(model: Any) -> dict[str, Layer]:
     return {path: module for path, module in model.named_modules() if isinstance(module, Layer)}
 
 
+def _some_layers_of(model: Any) -> dict[str, Layer]:
+    """Return the modules of emu inside a model.
+
+    Raises:
+        ConfigError: it is no module, or has none of emu's.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"a model must be a torch.nn.Module, got {type(model).__name__}; wrap its layers in one")
+    if found := layers_of(model):
+        return found
+    raise ConfigError(
+        f"a model must have modules of emu.torch, got {type(model).__name__} without any; make its layers with "
+        "emu.torch.Linear and emu.torch.Conv2d, or give all of it to emu.torch.convert"
+    )
+
+
 def place(model: Any, on: On, *, seed: int = 0, backend: str = "auto") -> Machine:
     """Let all modules of emu inside a model compute on one device, each under the name of its place.
 
@@ -354,13 +375,8 @@ def place(model: Any, on: On, *, seed: int = 0, backend: str = "auto") -> Machin
     Raises:
         ConfigError: there is no such module, two have one name, or the device has formats that they cannot use.
     """
+    found = _some_layers_of(model)
     machine = on if isinstance(on, Machine) else Machine(on, seed=seed, backend=backend)
-    found = layers_of(model)
-    if not found:
-        raise ConfigError(
-            f"a model must have modules of emu.torch, got {type(model).__name__} without any; make its layers with "
-            "emu.torch.Linear and emu.torch.Conv2d, or give all of it to emu.torch.convert"
-        )
     for path, module in found.items():
         module._move_to(machine, path)  # pyright: ignore[reportPrivateUsage]
     network = nn.Network(tuple(module.layer for module in found.values()))
@@ -382,11 +398,12 @@ def sha256(model: Any) -> str:
         model: a module of PyTorch; parameters of emu's modules inside count alone.
 
     Raises:
+        ConfigError: there is no module of emu inside.
         FormatError: a parameter is not in the format of master weights; `place` or a step writes it there.
     """
     masters: list[tuple[str, Value]] = []
     moments: list[tuple[str, Value]] = []
-    for module in layers_of(model).values():
+    for module in _some_layers_of(model).values():
         policy = module.machine.policy
         # moments have the format of role loss, as in `running`
         for role, tensors, values in (("master", module.tensors(), masters), ("loss", module.running(), moments)):
