@@ -319,3 +319,22 @@ def test_models_without_modules_of_emu_are_refused():
             use("model")
     with pytest.raises(emu.ConfigError, match=r"must be made of a layer of emu\.nn, got Linear; give one such as"):
         et.Layer(torch.nn.Linear(2, 2))
+
+
+def test_a_seed_may_be_an_integer_of_numpy_and_nothing_else():
+    def drawn(seed: Any) -> Any:
+        machine = et.Machine("fixed8", seed=seed)
+        model = et.Linear(2, 1, on=machine)
+        with torch.no_grad():
+            model.weight.fill_(0.3)
+        et.Loss("mse", on=machine)(model(torch.ones(4, 2)), torch.zeros(4, dtype=torch.int64)).backward()
+        et.SGD(model, lr=0.01).step()
+        return et.sha256(model)
+
+    torch.manual_seed(0)
+    first = drawn(3)
+    torch.manual_seed(0)
+    assert drawn(np.int64(3)) == first
+    for seed in ("a", 1.5, None):
+        with pytest.raises(emu.ConfigError, match="`seed` must be an integer, got"):
+            et.Machine("fixed8", seed=seed)

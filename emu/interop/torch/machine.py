@@ -10,6 +10,7 @@ import numpy as np
 from emu.backends.registry import load
 from emu.errors import ConfigError
 from emu.formats import parse_number
+from emu.formats.integers import as_integer
 from emu.hardware import OPTIONAL_ROLES, ROLES, Device, load_device
 from emu.interop.torch.package import load_torch
 from emu.precision import CounterTable, DatapathRunner, Policy
@@ -54,16 +55,19 @@ class Machine:
             counters: receives registers and flags.
 
         Raises:
-            ConfigError: its points or scales follow from earlier steps, or a format is too wide for tensors.
+            ConfigError: its points or scales follow from earlier steps, a format is too wide for tensors, or the seed
+                is no integer.
             BackendUnavailable: the backend cannot compute here.
         """
         self.device = load_device(device)
         _require_fixed(self.device)
-        self.seed, self.backend, self.counters, self.step = seed, load(backend).name, counters, 0
+        # Python's own: an integer of NumPy does not hold the 64 bits that are asked of it
+        self.seed = as_integer("seed", seed, error=ConfigError)
+        self.backend, self.counters, self.step = load(backend).name, counters, 0
         self.policy = Policy(self.device.precision)
         self.tensor_dtype = _widest(self.device, _BETWEEN)
         self.parameter_dtype = _widest(self.device, _OWN)
-        self._runner = DatapathRunner(self.policy, seed=seed, backend=self.backend, counters=counters)
+        self._runner = DatapathRunner(self.policy, seed=self.seed, backend=self.backend, counters=counters)
 
     def __repr__(self) -> str:
         return f"emu.torch.Machine({self.device.name!r}, seed={self.seed}, step={self.step})"
