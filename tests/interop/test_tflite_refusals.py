@@ -167,6 +167,8 @@ def kernel(**changed: Any) -> Tensor:
             Operator("ADD", ["x", "x"], ["y"], {0: ("Int8", NONE)}), {"scale": 1e6}, {"scale": 0.5}, (),
             "must have a result's scale above 2**-19 of its operands', got 0.5",
         ),
+        (Operator("TANH", ["x"], ["y"]), {}, {"scale": 1e-45}, (), "a result's scale of at least 2**-100, got"),
+        (Operator("RELU6", ["x"], ["y"]), {}, {"scale": 1e-45}, (), "must be below 2**30, got one of 2**127"),
         (Operator("HARD_SWISH", ["x"], ["y"]), {}, {"scale": 1e-3}, (), "must have a scale of at least 2**-7 of its"),
     ],
 )  # fmt: skip

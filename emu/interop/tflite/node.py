@@ -28,6 +28,8 @@ BOUNDS: dict[str, tuple[float | None, float | None]] = {
 }  # fmt: skip
 #: Orders of axes: the file has the channels last, the operations of emu have them second.
 _TO_IMAGES, _FROM_IMAGES = (0, 3, 1, 2), (0, 2, 3, 1)
+#: An element that no format has.
+_FAR = 1 << 31
 
 
 class Refused(ConfigError):  # noqa: N818 - says what happened to the operator
@@ -246,7 +248,10 @@ class Node:
 
 def _element(bound: float, how: Affine) -> int:
     """Return the element that stands for a number: the quotient is float32, and halves are rounded away from zero."""
-    return int(how.zero) + away_from_zero(np.float32(bound) / how.scale)
+    # beyond float32 for the smallest scales: cut to what is far outside of every format
+    with np.errstate(over="ignore"):
+        quotient = np.float32(bound) / how.scale
+    return int(how.zero) + away_from_zero(np.clip(quotient, -_FAR, _FAR))
 
 
 def away_from_zero(x: Any) -> Any:

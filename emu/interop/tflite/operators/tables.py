@@ -37,6 +37,8 @@ def _of_floats(node: Node, function: Callable[[Floats], Floats]) -> Tensor:
     Every operation is of float32, each rounded once.
     """
     (x, of), to = _elements(node), node.to()
+    if float(to.how.scale) < 2.0**-100:
+        raise node.refuse("have a result's scale of at least 2**-100", float(to.how.scale), "calibrate it again")
 
     def entries(q: Integers) -> Integers:
         numbers = of.scale * (q - int(of.zero)).astype(np.float32)
@@ -61,7 +63,9 @@ def _logistic(node: Node) -> Tensor:
 
 
 def _ratio(of: Affine, to: Affine) -> np.float32:
-    return np.float32(of.scale / to.scale)
+    # a quotient beyond float32 is refused as one of 2**30 or more is
+    with np.errstate(over="ignore"):
+        return np.minimum(np.float32(of.scale / to.scale), np.finfo(np.float32).max)
 
 
 def _relu(activation: str) -> Callable[[Node], Tensor]:
