@@ -228,6 +228,12 @@ def test_a_file_of_another_key_or_with_other_arrays_counts_as_absent(tmp_path):
     assert set(store.load(path, "one")) == {"values"}
 
 
+def test_a_single_array_in_the_place_of_a_table_counts_as_absent(tmp_path):
+    with (tmp_path / "x.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    assert store.load(tmp_path / "x.npz", "one") is None
+
+
 def test_pickled_arrays_are_refused(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, key=np.array("one"), values=np.array([print], dtype=object))

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,9 @@ def path_of(folder: Path, key: str) -> Path:
 def load(path: Path, key: str) -> Arrays | None:
     """Return the arrays stored under `key`, or None if there is no file, or one that is damaged or has another key."""
     try:
+        # np.load goes by content: it would return another file of NumPy's as a plain array
+        if not zipfile.is_zipfile(path):
+            return None
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except UNREADABLE_ARRAYS:
