@@ -10,11 +10,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from typing_extensions import override
 
 from emu.errors import ConfigError, EmuError
 from emu.report.build import FILE_NAME
@@ -76,6 +79,12 @@ class WatchServer(ThreadingHTTPServer):
     def hosts(self) -> set[str]:
         """Host names that requests may have: another name means that a foreign site points to this server."""
         return {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A browser closes its connection whenever a tab is closed or a page is left: nothing is wrong then.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

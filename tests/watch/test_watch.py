@@ -8,6 +8,8 @@ import json
 import os
 import platform
 import shutil
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -197,6 +199,23 @@ def test_the_names_of_this_computer_are_answered(run: Path, serve: Any):
 )  # fmt: skip
 def test_nothing_but_the_pages_is_served(run: Path, serve: Any, path: str):
     assert serve(run).ask(path)[0] == 404
+
+
+def test_a_browser_that_leaves_while_a_page_is_sent_prints_nothing(
+    run: Path, serve: Any, capfd: pytest.CaptureFixture[str]
+):
+    client = serve(run)
+    client.page()  # made now, so that only sending is left
+    request = f"GET /report.html HTTP/1.1\r\nHost: 127.0.0.1:{client.server.server_port}\r\n\r\n".encode()
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", client.server.server_port)) as left:
+            # closed with RST: 1 for linger, 0 seconds
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            left.sendall(request)
+            left.recv(1)
+    time.sleep(0.3)
+    assert client.ask("/state")[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_a_link_out_of_the_folder_is_not_followed(run: Path, tmp_path: Path, serve: Any):
