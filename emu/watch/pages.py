@@ -100,9 +100,10 @@ class Pages:
         for part in self.kind.runs_in if self.kind else ():
             # `part` is empty in a folder of runs
             run = self.folder / part / key
-            # resolved, because a link could lead out of the folder
-            if (run / RUN_KIND.marker).is_file() and run.resolve().is_relative_to(self.folder):
-                return run
+            with suppress(OSError):  # a name that is too long, a link to itself
+                # resolved, because a link could lead out of the folder
+                if (run / RUN_KIND.marker).is_file() and run.resolve().is_relative_to(self.folder):
+                    return run
         return None
 
     def version(self, path: str) -> str | None:

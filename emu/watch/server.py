@@ -116,7 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"emu watch answers to this computer alone\n")
             return
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:  # such as http://[
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"this address is no address of a page\n")
+            return
         path = unquote(url.path)
         if path in _ASSETS:
             name, kind = _ASSETS[path]

@@ -201,6 +201,10 @@ def test_nothing_but_the_pages_is_served(run: Path, serve: Any, path: str):
     assert serve(run).ask(path)[0] == 404
 
 
+def test_an_address_that_cannot_be_read_is_refused(run: Path, serve: Any):
+    assert serve(run).ask("http://[")[0] == 400
+
+
 def test_a_browser_that_leaves_while_a_page_is_sent_prints_nothing(
     run: Path, serve: Any, capfd: pytest.CaptureFixture[str]
 ):

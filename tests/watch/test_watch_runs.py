@@ -126,7 +126,7 @@ def test_a_comparison_follows_a_run_that_goes_on_and_survives_a_table_that_is_co
         "/compare/a/%2e%2e/report.html", "/runs/../report.html", "/runs/./report.html",
         "/runs/%2e%2e%2fruns/report.html", "/runs/a/run.json", "/a/report.html", "/runs/outside/report.html",
         "/compare/a/outside/report.html",
-        "/runs/a%00/report.html",
+        "/runs/a%00/report.html", f"/runs/{300 * 'x'}/report.html",
     ],
 )  # fmt: skip
 def test_nothing_else_is_served(runs: Path, tmp_path: Path, serve: Any, path: str):  # noqa: F811
