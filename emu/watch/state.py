@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from emu.report.run_data import tables_of
 from emu.report.run_list import listed_runs, summary_of
 from emu.report.search.trials import REPEATED, SEARCH, TRIALS
 from emu.report.words import integer, seconds
@@ -63,10 +65,10 @@ def state_of_run(folder: Path) -> State:
 
 def state_of_study(folder: Path) -> State:
     """Return the progress of a study."""
-    grids: Sequence[dict[str, Any]] = read_object(folder / STUDY).get("grid") or []
     # as `Study.cases` counts them; the file has every key, defaults included
     planned = sum(
-        len(grid["models"]) * len(grid["devices"]) * len(grid["seeds"]) * len(grid["settings"]) for grid in grids
+        math.prod(len(_listed(grid.get(axis))) for axis in ("models", "devices", "seeds", "settings"))
+        for grid in tables_of(read_object(folder / STUDY).get("grid"))
     )
     # a run appears in `runs` only when it is finished
     finished = len(list((folder / RUNS).glob(f"*/{RUN}")))
@@ -76,9 +78,9 @@ def state_of_study(folder: Path) -> State:
 
 def state_of_search(folder: Path) -> State:
     """Return the progress of a search."""
-    planned = int(read_object(folder / SEARCH).get("trials") or 0)
-    trials: Sequence[dict[str, Any]] = read_object(folder / TRIALS).get("trials") or []
-    states = [str(trial.get("state")) for trial in trials]
+    trials = read_object(folder / SEARCH).get("trials")
+    planned = trials if isinstance(trials, int) else 0
+    states = [str(trial.get("state")) for trial in tables_of(read_object(folder / TRIALS).get("trials"))]
     failed = states.count("failed")
     # a trial that repeats the values of an earlier trial has ended as well
     ended = sum(state in ("finished", REPEATED, "failed") for state in states)
@@ -95,6 +97,11 @@ def state_of_comparison(runs: Sequence[Path]) -> State:
     states = {run.name: state_of_run(run) for run in runs}
     going_on = [f"{name}: {state.says}" for name, state in states.items() if not state.has_ended]
     return State(" ".join(going_on) or "All compared runs have ended.", None, not going_on)
+
+
+def _listed(value: object) -> list[Any]:
+    """Return a JSON array as a list; an empty one if a damaged file has something else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _many(folder: Path, what: str, planned: int, ended: int, failed: int) -> State:

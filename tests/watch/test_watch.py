@@ -285,6 +285,23 @@ def test_a_study_names_no_run_whose_process_has_ended(tmp_path: Path, serve: Any
         assert serve(tmp_path).state()["says"] == "0 of 0 runs have ended. Training now: lives."
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("study.json", '{"grid": [{}]}'), ("study.json", '{"grid": 5}'), ("study.json", '{"grid": [5]}'),
+        ("study.json", '{"grid": [{"models": 3}]}'), ("search.json", '{"trials": "x"}'),
+        ("trials.json", '{"trials": 5}'), ("trials.json", '{"trials": ["x"]}'),
+    ],
+)  # fmt: skip
+def test_the_line_above_the_report_survives_a_damaged_file(tmp_path: Path, serve: Any, file: str, content: str):
+    (tmp_path / "search.json").write_text("{}")
+    if file == "study.json":
+        (tmp_path / "search.json").unlink()
+    (tmp_path / file).write_text(content)
+    says = serve(tmp_path).state()["says"]
+    assert says == f"0 of 0 {'runs' if file == 'study.json' else 'trials'} have ended."
+
+
 def test_a_study_is_served_with_the_pages_of_its_runs_and_stays_as_it_was(
     tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
 ):
