@@ -333,3 +333,25 @@ def test_a_folder_without_a_readable_search_is_named(tmp_path: Path):
     (tmp_path / "trials.json").write_text("{")
     with pytest.raises(ConfigError, match=r"readable search\.json and trials\.json"):
         build_search_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("search.json", [], "`name` must be given, got nothing in"),
+        ("search.json", {**SEARCH, "objective": "x"}, "`objective` must be an array, got 'x' in"),
+        ("search.json", {**SEARCH, "variable": [{"name": "width"}]}, "`start` must be given, got nothing in"),
+        ("trials.json", [], "`trials` must be an array, got None in"),
+        ("trials.json", {"trials": 5}, "`trials` must be an array, got 5 in"),
+        ("trials.json", {"trials": ["x"]}, "`trials[0]` must be"),
+        ("trials.json", {"trials": [{"number": "?", "state": "failed"}]}, "`number` must be an integer, got '?' in"),
+    ],
+)
+def test_a_damaged_file_of_a_search_is_named_with_what_is_wrong_in_it(
+    folder: Path, file: str, content: Any, message: str
+):
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(ConfigError) as caught:
+        build_search_report(folder)
+    assert str(caught.value).startswith(message)
+    assert str(folder / file) in str(caught.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +9,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, cast
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from emu._config import checked
 from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.guessing import chance_of, is_guess
@@ -162,23 +164,77 @@ def _beats(minimised: Sequence[float], others: Sequence[float]) -> bool:
     return minimised != others and all(a <= b for a, b in zip(minimised, others, strict=True))
 
 
+class _Variable(BaseModel):
+    """What the page reads of a variable in `search.json`."""
+
+    name: str
+    start: int | float | str | bool
+    low: int | float | None
+    high: int | float | None
+    log: bool
+    choices: list[Any] | None
+
+
+class _Objective(BaseModel):
+    """What the page reads of an objective in `search.json`."""
+
+    metric: str
+    direction: str
+
+
+class _Constraint(BaseModel):
+    """What the page reads of a constraint in `search.json`."""
+
+    metric: str
+    at_least: float | None
+    at_most: float | None
+    confidence: float | None
+
+
+class _Search(BaseModel):
+    """What the page reads of `search.json`."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    description: str
+    model: str
+    device: str
+    baseline: str
+    seeds: list[int]
+    trials: int
+    variable: list[_Variable]
+    objective: list[_Objective] = Field(min_length=1)
+    constraint: list[_Constraint]
+
+
+class _Trials(BaseModel):
+    """The content of `trials.json`."""
+
+    trials: list[Trial]
+    importances: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
+
+
 def read_search(folder: Path) -> Searched:
     """Return a search and its trials.
 
     Raises:
-        ConfigError: the folder has no search.
+        ConfigError: the folder has no search, or a file of it lacks what the page reads.
     """
     try:
-        search = cast("dict[str, Any]", read_json(folder / SEARCH))
-        content = cast("dict[str, Any]", read_json(folder / TRIALS) if os.path.exists(folder / TRIALS) else {})
-        trials = [_trial(plain) for plain in content.get("trials", [])]
+        search = table_of(read_json(folder / SEARCH))
+        content = table_of(read_json(folder / TRIALS)) if (folder / TRIALS).exists() else dict[str, Any](trials=[])
         baseline, chance = _baseline(folder)
-        return Searched(folder, search, tuple(trials), content.get("importances", {}), baseline, chance)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ConfigError(
             f"the folder of a search must have a readable {SEARCH} and {TRIALS}, got {type(error).__name__}: "
             f"{error} for {folder}; name another folder"
         ) from None
+    checked(_Search, search, file=str(folder / SEARCH))
+    trials = content.get("trials")
+    plain = [_plain(trial) for trial in cast("list[Any]", trials)] if isinstance(trials, list) else trials
+    known = checked(_Trials, {**content, "trials": plain}, file=str(folder / TRIALS))
+    return Searched(folder, search, tuple(known.trials), known.importances, baseline, chance)
 
 
 def _baseline(folder: Path) -> tuple[float | None, float | None]:
@@ -192,8 +248,10 @@ def _baseline(folder: Path) -> tuple[float | None, float | None]:
     return mean(accuracies) if accuracies else None, chance
 
 
-def _trial(plain: dict[str, Any]) -> Trial:
-    # A folder of a newer version may have fields that this one does not know.
-    known: dict[str, Any] = {key: value for key, value in plain.items() if key in Trial.__dataclass_fields__}
-    known["objectives"] = tuple(plain["objectives"] or ())
-    return Trial(**known)
+def _plain(trial: Any) -> Any:
+    """Return a trial as this version knows it; anything but a table unchanged."""
+    if not isinstance(trial, dict):
+        return trial
+    # A folder of a newer version may have fields that this one does not know; null stands for what a trial lacks.
+    table = table_of(cast(object, trial))
+    return {key: value for key, value in table.items() if key in Trial.__dataclass_fields__ and value is not None}
