@@ -207,11 +207,23 @@ def test_without_energy_the_page_says_why(tmp_path: Path):
     assert "No energy is known: no table has e3m9" in page
 
 
-@pytest.mark.parametrize("name", ["sensitivity.json", "rows.json"])
-def test_a_damaged_folder_is_refused_in_a_sentence(folder: Path, name: str):
-    (folder / name).write_text('{"rows": [{}]}')
-    with pytest.raises(ConfigError, match="folder of a sensitivity analysis must have a readable"):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("sensitivity.json", "{", "the folder of a sensitivity analysis must have a readable"),
+        ("rows.json", "{", "the folder of a sensitivity analysis must have a readable"),
+        ("sensitivity.json", '{"rows": [{}]}', "`network` must be given, got nothing in"),
+        ("rows.json", '{"rows": [{}]}', "`layer` must be given, got nothing in"),
+        ("rows.json", '{"rows": ["x"]}', "`rows[0]` must be"),
+        ("rows.json", "[]", "`rows` must be given, got nothing in"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_a_sentence(folder: Path, name: str, content: str, message: str):
+    (folder / name).write_text(content)
+    with pytest.raises(ConfigError) as caught:
         build_sensitivity_report(folder)
+    assert str(caught.value).startswith(message)
+    assert str(folder) in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

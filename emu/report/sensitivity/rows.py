@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from emu._config import checked
 from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.guessing import is_guess
+from emu.report.run_data import table_of
 from emu.report.study.difference import Difference
 
 #: Files of the folder.
@@ -83,7 +87,7 @@ class Row:
         """Return the row that `rows.json` has as plain data."""
         known: dict[str, Any] = {name: value for name, value in plain.items() if name in cls.__dataclass_fields__}
         known["passes"] = tuple(plain["passes"])
-        known["results"] = {int(seed): Measured(**measured) for seed, measured in plain["results"].items()}
+        known["results"] = {int(seed): Measured(**measured) for seed, measured in plain.get("results", {}).items()}
         return cls(**known)
 
     @property
@@ -230,22 +234,61 @@ class Sensitivity:
         return best
 
 
+class _Together(BaseModel):
+    """An entry of `together` in `sensitivity.json`."""
+
+    column: str
+    tensors: int
+    accuracy: float
+    lost: float
+    saving: float | None
+
+
+class _About(BaseModel):
+    """What the page reads of `sensitivity.json`."""
+
+    model_config = ConfigDict(strict=True)
+
+    network: str
+    device: str
+    how: Literal["evaluation", "training"]
+    steps: int | None
+    examples: int | None
+    chance: float | None
+    baseline: dict[str, float] = Field(min_length=1)
+    margin: float
+    formats: list[str]
+    asked: list[list[str]]
+    energy_of: str
+    why_no_energy: str | None
+    together: list[_Together] = Field(default_factory=list[_Together])
+    search: str | None = None
+
+
+class _Rows(BaseModel):
+    """The content of `rows.json`."""
+
+    rows: list[Row]
+
+
 def read_sensitivity(folder: Path) -> Sensitivity:
     """Return what an analysis has measured.
 
     Raises:
-        ConfigError: the folder has no sensitivity analysis.
+        ConfigError: the folder has no sensitivity analysis, or a file of it lacks what the page reads.
     """
     try:
-        about = cast("dict[str, Any]", read_json(folder / SENSITIVITY))
-        written = cast("dict[str, Any]", read_json(folder / ROWS))["rows"] if (folder / ROWS).is_file() else ()
-        rows = _asked(about, [Row.of(plain) for plain in written])
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        about = table_of(read_json(folder / SENSITIVITY))
+        written = table_of(read_json(folder / ROWS)) if (folder / ROWS).is_file() else dict[str, Any](rows=[])
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"the folder of a sensitivity analysis must have a readable {SENSITIVITY} and {ROWS}, got "
             f"{type(error).__name__}: {error} for {folder}; name another folder"
         ) from None
-    return Sensitivity(folder, about, tuple(rows))
+    # Only to raise: the page reads the plain tables, which may have entries of other versions.
+    checked(_About, about, file=str(folder / SENSITIVITY))
+    checked(_Rows, written, file=str(folder / ROWS))
+    return Sensitivity(folder, about, tuple(_asked(about, [Row.of(plain) for plain in written["rows"]])))
 
 
 def _asked(about: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
