@@ -119,8 +119,8 @@ class _RunInfo(BaseModel):
     model: str | None = None
     emu_version: str | None = None
     steps: int | None = Field(default=None, ge=0, le=2**53)
-    seconds: float | None = None
-    simulated_seconds: float | None = None
+    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    simulated_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     parameters: int | None = Field(default=None, ge=0, le=2**62)
     metrics: dict[str, float | int | None] | None = None
     cost: _Cost | None = None

@@ -1,5 +1,6 @@
 """The page a run's report is: alone, whole, readable, safe."""
 
+import json
 import math
 import os
 import subprocess
@@ -191,6 +192,16 @@ def test_a_damaged_file_is_said_where_its_picture_would_be(tmp_path, name):
     folder = write_run(tmp_path / "x", points=3)
     (folder / name).write_bytes(b"PAR1 and then nothing")
     assert f"{name} could not be read (" in build_report(folder).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["seconds", "simulated_seconds"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0"])
+def test_a_time_that_is_no_time_is_named(tmp_path, name, value):
+    folder = write_run(tmp_path / "x", points=3)
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, name: float(value)}))
+    with pytest.raises(ConfigError, match=rf"^`{name}` must be .* got .* in .*run\.json"):
+        build_report(folder)
 
 
 def test_a_run_that_lacks_columns_which_no_picture_draws_is_shown(tmp_path):
