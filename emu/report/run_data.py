@@ -268,7 +268,7 @@ def read_run(folder: Path) -> RunData:
     """
     # Asked before `run.json` is read: a run that ends between the two must not look stopped.
     has_process = is_trained(folder)
-    info = with_status(_read_info(folder), has_process)
+    info = with_status(read_info(folder), has_process)
     tables: dict[str, Columns] = {}
     missing: dict[str, str] = {}
     damaged: list[str] = []
@@ -285,7 +285,12 @@ def read_run(folder: Path) -> RunData:
     return RunData(info, tables, missing, _read_trace(folder / "trace.json"), tuple(damaged))
 
 
-def _read_info(folder: Path) -> dict[str, Any]:
+def read_info(folder: Path) -> dict[str, Any]:
+    """Return the content of `run.json`.
+
+    Raises:
+        ConfigError: the folder or the file does not exist, it is not JSON, or an entry that reports read is wrong.
+    """
     path = folder / "run.json"
     if not folder.is_dir():
         raise ConfigError(f"a run folder must exist, got {str(folder)!r}; `emu train` writes one and prints its name")

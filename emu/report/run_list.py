@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.build import FILE_NAME
 from emu.report.chart import SERIES_COLOURS
 from emu.report.html import Html, element, join, paragraph, script
 from emu.report.outcome import outcome_of
 from emu.report.page import Section, asset, page
-from emu.report.run_data import RunData, read_columns, table_of
+from emu.report.run_data import RunData, read_columns, read_info, table_of
 from emu.report.words import NO_NUMBER, accuracy, integer
 from emu.training.folders.progress import METRICS
 from emu.training.folders.run_folder import RUN, runs_in
@@ -138,8 +137,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _read(folder: Path, *stamps: tuple[int, int]) -> RunData | None:
     """Return what the list needs of a run; None if `run.json` cannot be read. `stamps` change when its files do."""
     try:
-        info = table_of(read_json(folder / RUN))
-    except (OSError, ValueError):
+        info = read_info(folder)
+    except ConfigError:
         return None
     # Thousands of runs stay in memory, so the large sections are left out.
     kept = ("status", "steps", "seconds", "started", "model", "device", "recipe", "metrics", "stopped_because")

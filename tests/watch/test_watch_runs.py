@@ -15,7 +15,7 @@ from test_watch import BROWSER, Halt, contents, serve, short  # noqa: F401 - ser
 
 import emu
 from emu.report import build_report
-from emu.report.run_list import listed_runs, summary_of
+from emu.report.run_list import list_page, listed_runs, summary_of
 from emu.training.folders.claim import Claim
 
 #: Sorts the list, ticks runs, and notes order and link; laid into the page instead of a reader.
@@ -187,6 +187,14 @@ def test_a_run_that_cannot_be_read_is_listed_as_such(runs: Path, serve: Any):  #
     (runs / "broken" / "run.json").write_text(json.dumps({"status": "finished", "model": "x", "device": "y"}))
     (row,) = [row for row in listed_runs(runs) if row.name == "broken"]
     assert (row.model, row.device, row.status, row.started) == ("x", "y", "finished", "")
+
+
+@pytest.mark.parametrize("entry", [{"steps": "many"}, {"steps": []}, {"seconds": "long"}, {"stopped_by": 5}])
+def test_a_run_with_a_wrong_entry_does_not_take_the_list_away(listed: Path, entry: dict[str, Any]):
+    (listed / "broken").mkdir()
+    (listed / "broken" / "run.json").write_text(json.dumps({"status": "finished", **entry}))
+    assert {run.name: run.status for run in listed_runs(listed)}["broken"] == "unreadable"
+    assert ">broken</a>" in list_page(listed)
 
 
 def test_runs_are_counted_by_state():
