@@ -187,13 +187,19 @@ def _with_setting(node: object, keys: list[str], value: object, path: str) -> ob
     if isinstance(node, Sequence) and not isinstance(node, str):
         items = list(cast("Sequence[Any]", node))
         names = [str(cast(Data, i)["name"]) if isinstance(i, Mapping) and "name" in i else None for i in items]
+        positions = [str(position) for position in range(len(items))]
         if key in names:
             index = names.index(key)
-        elif key.isdigit() and int(key) < len(items):
-            index = int(key)
+        elif key in positions:
+            index = positions.index(key)
         else:
+            if any(names):
+                known = nearest_name(key, [n for n in names if n])
             # An array without names can only be addressed by position.
-            known = nearest_name(key, [n for n in names if n]) if any(names) else f"; use 0..{len(items) - 1}"
+            else:
+                known = (
+                    f"; use 0..{len(items) - 1}" if items else f"; remove `.{'.'.join(keys)}` to set the whole array"
+                )
             raise ConfigError(
                 f"`{key}` of --set {path} must be the name or position of one of {len(items)} items{known}"
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emu._config import Table
+from emu._config import Table, apply_settings
 from emu.cluster.clipping import ConstantThresholds, VarianceThresholds
 from emu.cluster.clipping.settings import ClippingTable
 from emu.cluster.settings import ClusterTable
@@ -379,6 +379,17 @@ class TestRecipes:
     )
     def test_a_setting_that_cannot_be_applied(self, setting: str, expected: str):
         assert message(load_recipe, "lenet", [setting]) == expected
+
+    @pytest.mark.parametrize("key", ["\u00b2", 5000 * "9"])
+    def test_a_position_that_is_none(self, key: str):
+        said = message(apply_settings, {"layers": [{"name": "a"}]}, {f"layers.{key}.kernel": 3})
+        assert said.startswith(f"`{key}` of --set layers.{key}.kernel must be the name or position of one of 1 items")
+
+    def test_a_position_in_an_empty_array(self):
+        assert message(apply_settings, {"layers": []}, {"layers.0.kernel": 3}) == (
+            "`0` of --set layers.0.kernel must be the name or position of one of 0 items; remove `.0.kernel` to set "
+            "the whole array"
+        )
 
     def test_both_lengths_on_the_command_line(self):
         assert message(load_recipe, "lenet", ["training.steps=3", "training.epochs=4"]) == (
