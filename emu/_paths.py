@@ -93,9 +93,13 @@ def find_content(content: Content, name_or_path: str | Path) -> Path:
     if path.suffix != ".toml" and len(path.parts) < 2:
         raise ConfigError(
             f"a {kind} must be the name of a shipped {kind} or the path of a .toml file, "
-            f"got {str(name_or_path)!r}{nearest_name(str(name_or_path), names)}"
+            f"got {name_or_path!r}{nearest_name(str(name_or_path), names)}"
         )
-    if not path.is_file():
+    try:
+        exists = path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be read
+        exists = False
+    if not exists:
         raise ConfigError(
             f"a {kind} file must exist, got {str(name_or_path)!r}; "
             f"check the path, or name a shipped {kind}: {', '.join(names)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from typing import NoReturn
@@ -14,13 +15,16 @@ from emu.errors import EmuError, EmuWarning
 BAD_INPUT = 2
 #: A message is cut to about this many characters: it may quote input, which may be of any length.
 MOST_CHARACTERS = 800
+#: Errors of the system for a path alone. Python raises them where it is only asked whether a file exists.
+_REFUSED_PATHS = (errno.ENAMETOOLONG, errno.EACCES)
 
 
 def run(app: typer.Typer, name: str) -> None:
     """Run a command line.
 
-    An error that emu raises on purpose, and a lack of memory, are printed as one line; the process then ends with exit
-    code 2. In a job of several ranks an unexpected error ends the other ranks, too.
+    An error that emu raises on purpose, a path that the system refuses to look at, and a lack of memory are printed as
+    one line; the process then ends with exit code 2. In a job of several ranks an unexpected error ends the other
+    ranks, too.
 
     Args:
         app: the commands.
@@ -35,6 +39,9 @@ def run(app: typer.Typer, name: str) -> None:
     except MemoryError as error:
         _refuse(f"the arrays must fit the memory, got {error or 'more than it holds'}; choose smaller sizes")
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _REFUSED_PATHS:
+            path = str(error.filename)
+            _refuse(f"a path must be one that the system opens, got {error.strerror!r} for {path!r}; check the path")
         # Not 0 but None means a single process: rank 0 of several must end the others, too.
         if _rank() is not None:
             from emu.cluster.mpi import failed

@@ -181,6 +181,14 @@ def test_the_middle_of_a_long_message_is_left_out(run, tmp_path):
     assert len(err) < 1000
 
 
+@pytest.mark.parametrize("command", ["report", "watch", "evaluate", "checkpoint"])
+def test_a_name_that_no_file_can_have_is_refused(run, command: str):
+    code, out, err = run(command, 300 * "x")
+    assert (code, out) == (2, "")
+    assert err.startswith("emu: a path must be one that the system opens, got 'File name too long' for '")
+    assert err.endswith("'; check the path\n")
+
+
 def test_arrays_beyond_the_memory_are_refused(run, monkeypatch):
     def greedy() -> None:
         raise MemoryError("Unable to allocate 7.45 EiB")

@@ -76,6 +76,16 @@ class TestNames:
             f"a device file must exist, got 'no/such.toml'; check the path, or name a shipped device: {DEVICES}"
         )
 
+    def test_a_device_file_of_a_name_that_no_file_can_have(self):
+        name = f"{300 * 'x'}.toml"
+        assert message(load_device, name).startswith(f"a device file must exist, got '{name}'; check the path")
+
+    def test_a_path_is_no_shipped_name(self):
+        assert message(load_device, Path("fixed16")) == (
+            f"a device must be the name of a shipped device or the path of a .toml file, got {Path('fixed16')!r}; "
+            "did you mean 'fixed16'?"
+        )
+
 
 class TestFiles:
     def test_a_file_that_is_not_toml(self, device_error: Any):
