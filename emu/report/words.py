@@ -88,13 +88,24 @@ def byte_count(value: int) -> str:
     """Return bytes in decimal units.
 
     Examples:
-        >>> byte_count(512), byte_count(10_380_000), byte_count(276_000_000_000)
-        ('512 B', '10.4 MB', '276 GB')
+        >>> byte_count(512), byte_count(10_380_000), byte_count(276_000_000_000), byte_count(999_999)
+        ('512 B', '10.4 MB', '276 GB', '1 MB')
     """
     for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
-        if value >= 10**power:
+        if is_a_unit(value / 10**power):
             return f"{value / 10**power:.3g} {unit}"
     return f"{value} B"
+
+
+def is_a_unit(value: float) -> bool:
+    """Return whether an amount is 1 or more in a unit, once it is rounded to three digits.
+
+    Examples:
+        >>> is_a_unit(0.9996), is_a_unit(0.9994)
+        (True, False)
+    """
+    # Rounded first: 999.6 in the next smaller unit would be 1e+03.
+    return float(f"{value:.3g}") >= 1
 
 
 def decibels(value: float) -> str:
@@ -124,12 +135,12 @@ def duration(value: float) -> str:
     """Return seconds with a unit from seconds to picoseconds.
 
     Examples:
-        >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
-        ('6.1 ms', '250 ns', '75 s', '0 s')
+        >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0), duration(0.0009999)
+        ('6.1 ms', '250 ns', '75 s', '0 s', '1 ms')
     """
     # From large to small: the first unit of which there is at least one.
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
-        if value >= size:
+        if is_a_unit(value / size):
             return f"{number(value / size, 3)} {unit}"
     return f"{number(value * 1e12, 3)} ps" if value else "0 s"
 
@@ -138,11 +149,11 @@ def energy(joules: float) -> str:
     """Return joules with a unit from joules to picojoules.
 
     Examples:
-        >>> energy(2.958e-6), energy(0.000169), energy(3.2e-11), energy(0.0)
-        ('2.96 uJ', '169 uJ', '32 pJ', '0 J')
+        >>> energy(2.958e-6), energy(0.000169), energy(3.2e-11), energy(0.0), energy(0.99999)
+        ('2.96 uJ', '169 uJ', '32 pJ', '0 J', '1 J')
     """
     for size, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")):
-        if joules >= size:
+        if is_a_unit(joules / size):
             return f"{joules / size:.3g} {unit}"
     return f"{joules / 1e-12:.3g} pJ" if joules else "0 J"
 
