@@ -18,7 +18,7 @@ from emu.report.evidence import Evidence
 from emu.report.html import Html, definitions, element, join, paragraph
 from emu.report.outcome import Outcome
 from emu.report.page import SELF_CONTAINED
-from emu.report.words import accuracy, decibels, family_limit_in_words, percent
+from emu.report.words import accuracy, decibels, family_limit_in_words, percent, sentence_case
 from emu.training.remarks import remarks
 
 #: Most layers that are named after the worst one of a group.
@@ -68,11 +68,19 @@ def first_finding(evidence: Evidence) -> str:
     """Return the first line of the diagnosis as plain text, and how many more there are."""
     groups = grouped(evidence.findings)
     if not groups:
-        return "no tensor overflowed, vanished or drowned in noise beyond the limits that the report watches"
+        return _nothing_went_wrong(evidence)
     # a run that failed says so first, and then why
     shown = [groups[0], *([cause] if groups[0][0].tensor is None and (cause := _first_cause(groups)) else [])]
     more = f" {len(groups) - len(shown)} more in the report." if len(groups) > len(shown) else ""
     return " ".join(f"{worst.subject}: {worst.sentence}{_also(others)}" for worst, *others in shown) + more
+
+
+def _nothing_went_wrong(evidence: Evidence) -> str:
+    """Return a sentence, without its capital and its dot, about a run without findings."""
+    # No finding may also mean that nothing was measured.
+    if not (evidence.flags or evidence.noise):
+        return "this run folder holds neither flags nor signal-to-noise, so nothing can be said about its arithmetic"
+    return "no tensor overflowed, vanished or drowned in noise beyond the limits that the report watches"
 
 
 def _first_cause(groups: list[list[Finding]]) -> list[Finding] | None:
@@ -84,12 +92,7 @@ def _diagnosis(evidence: Evidence) -> Html:
     groups = grouped(evidence.findings)
     shown, rest = groups[:MOST_FINDINGS], [finding for group in groups[MOST_FINDINGS:] for finding in group]
     if not shown:
-        # No finding may also mean that nothing was measured.
-        text = "No tensor overflowed, vanished or drowned in noise beyond the limits this report watches."
-        if not (evidence.flags or evidence.noise):
-            text = (
-                "This run folder holds neither flags nor signal-to-noise, so nothing can be said about its arithmetic."
-            )
+        text = f"{sentence_case(_nothing_went_wrong(evidence))}."
         body = [element("h2", "Diagnosis"), paragraph(text), _harmless(evidence)]
         return element("section", *body, class_="diagnosis calm", aria_label="Diagnosis")
     items = (element("li", _item(group), class_="severe" if is_severe(group[0]) else None) for group in shown)

@@ -90,6 +90,13 @@ def test_the_first_finding_says_how_many_more_there_are(tmp_path):
     assert alone.endswith("Likewise in conv2 (90%).")
 
 
+def test_a_run_of_which_nothing_was_measured_is_not_said_to_be_sound(tmp_path):
+    evidence = run_with(tmp_path)
+    nothing = "this run folder holds neither flags nor signal-to-noise, so nothing can be said about its arithmetic"
+    assert first_finding(evidence) == nothing
+    assert f"<p>T{nothing[1:]}.</p>" in header(evidence)
+
+
 def test_errors_lost_below_the_smallest_step_cost_the_layers_below_their_gradient(tmp_path):
     evidence = run_with(
         tmp_path, formats=[("conv1", "error", "fix8f7", {})], flags=[("conv1", "error", 100, {"underflow": 97})]
