@@ -156,6 +156,13 @@ def _run_findings(run: RunData, outcome: Outcome) -> Iterator[Finding]:
         yield Finding(7.0, "The run", sentence, "curves", "collapse")
     for failure in outcome.failures:
         yield Finding(7.5, "The run", failure, "curves", "failure")
+    if outcome.passing_nonfinite_step is not None:
+        step = integer(outcome.passing_nonfinite_step)
+        sentence = (
+            f"the loss was not a finite number in the interval up to step {step}, and is one again later: some step "
+            "there gave infinity or NaN."
+        )
+        yield Finding(2.0, "The run", sentence, "curves", "passing loss")
 
 
 def _underflows(run: RunData, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:

@@ -30,12 +30,13 @@ class Outcome:
         train_loss: last training loss, or None.
         test_accuracy: last measured test accuracy, 0..1, or None.
         chance: accuracy of guessing, or None if the number of classes is unknown.
-        first_nonfinite_step: first logged step with a loss that is NaN or infinite, or None.
+        first_nonfinite_step: first logged step from which on every loss is NaN or infinite, or None.
         collapsed_from: best test accuracy and its step, if the last is far below it, or None.
         seconds: wall-clock time, or None.
         failures: failures that the run itself reports.
         stopped_by: stop tests that ended it, in words; none if it took all its steps.
         stopped_because: why it is stopped; empty if it is not.
+        passing_nonfinite_step: first logged step with a loss that is NaN or infinite before a finite one, or None.
     """
 
     status: str
@@ -49,6 +50,7 @@ class Outcome:
     failures: tuple[str, ...]
     stopped_by: tuple[str, ...] = ()
     stopped_because: str = ""
+    passing_nonfinite_step: int | None = None
 
     @property
     def at_chance(self) -> bool:
@@ -90,17 +92,19 @@ def outcome_of(run: RunData) -> Outcome:
     logged = int(columns["step"][-1]) if "step" in columns else done
     steps = max(logged, done) if status == FINISHED else logged
     tests = table_of(table_of(run.section("recipe").get("training")).get("stop"))
+    passing, lasting = _nonfinite(columns)
     return Outcome(
         status=status,
         steps=steps,
         train_loss=_last(columns, "train_loss", final),
         test_accuracy=_last(columns, "test_accuracy", final),
         chance=chance_of(run.section("recipe")),
-        first_nonfinite_step=_first_nonfinite(columns),
+        first_nonfinite_step=lasting,
         collapsed_from=_collapse(columns),
         seconds=_number(run.info.get("seconds")),
         failures=tuple(str(failure) for failure in run.info.get("failures") or ()),
         stopped_because=str(run.info.get("stopped_because") or ""),
+        passing_nonfinite_step=passing,
         stopped_by=tuple(in_words(str(name), tests) for name in run.info.get("stopped_by") or ()),
     )
 
@@ -124,11 +128,15 @@ def _last(columns: Columns, name: str, final: Mapping[str, Any]) -> float | None
     return float(columns[name][at[-1]]) if len(at) else _number(final.get(name))
 
 
-def _first_nonfinite(columns: Columns) -> int | None:
+def _nonfinite(columns: Columns) -> tuple[int | None, int | None]:
+    """Return the first steps with a loss that is not finite: of those before a finite one, of those at the end."""
     if "train_loss" not in columns:
-        return None
-    bad = np.flatnonzero(~np.isfinite(columns["train_loss"].astype(np.float64)))
-    return int(columns["step"][bad[0]]) if len(bad) else None
+        return None, None
+    is_finite = np.isfinite(columns["train_loss"].astype(np.float64))
+    # The loss of a step may overflow, and that of the next one be finite: its update was skipped.
+    end = int(np.flatnonzero(is_finite)[-1]) + 1 if is_finite.any() else 0
+    passing, steps = np.flatnonzero(~is_finite[:end]), columns["step"]
+    return int(steps[passing[0]]) if len(passing) else None, int(steps[end]) if end < len(steps) else None
 
 
 def _collapse(columns: Columns) -> tuple[float, int] | None:

@@ -232,6 +232,19 @@ def test_the_outcome_of_a_loss_that_is_not_finite_names_the_step(tmp_path):
     assert evidence.outcome.sentence() == "Trained 15 steps, but the loss is not a finite number from step 10 on."
 
 
+def test_a_loss_that_is_finite_again_is_not_said_to_be_lost_from_there_on(tmp_path):
+    metrics = {"step": [5, 10, 15, 20], "train_loss": [2.3, math.inf, math.nan, 0.5]}
+    evidence = run_with(tmp_path, metrics=metrics)
+    assert evidence.outcome.sentence() == "Trained 20 steps: training loss 0.5."
+    assert told(evidence) == [
+        "The run: the loss was not a finite number in the interval up to step 10, and is one again later: some step "
+        "there gave infinity or NaN."
+    ]
+    lost = run_with(tmp_path, metrics={**metrics, "train_loss": [math.nan, 2.3, math.inf, math.nan]})
+    assert lost.outcome.sentence() == "Trained 20 steps, but the loss is not a finite number from step 15 on."
+    assert len(told(lost)) == 2
+
+
 def test_the_outcome_of_a_run_that_has_not_finished(tmp_path):
     evidence = run_with(tmp_path, metrics={"step": [5], "train_loss": [2.0]}, status="running", steps=100)
     assert evidence.outcome.sentence() == (
