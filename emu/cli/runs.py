@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -135,6 +136,7 @@ def resume_run(
 def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
     bar = Bar(title)
     rank, ranks = started()
+    going_on = f"emu train --resume {shlex.quote(str(folder))}"
     try:
         try:
             # The bar is shown when training begins; before that `work` may wait for compiled code or data.
@@ -148,13 +150,13 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
         finally:
             bar.finish()  # before anything else is printed
     except KeyboardInterrupt:
-        text = f"emu: interrupted; go on with: emu train --resume {folder}"
+        text = f"emu: interrupted; go on with: {going_on}"
         if ranks > 1:
             end_job(text, INTERRUPTED)
         print(text, file=sys.stderr)
         sys.exit(INTERRUPTED)
     except Terminated:  # of several ranks none gets here: they have ended together
-        print(f"emu: got SIGTERM; go on with: emu train --resume {folder}", file=sys.stderr)
+        print(f"emu: got SIGTERM; go on with: {going_on}", file=sys.stderr)
         raise
     _print_run(run)
 

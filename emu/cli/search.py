@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def search_output(folder: Path) -> Output:
         parts += [Listing(header(searched), rows, title, under=(CHANGES,), numbers=(TRIAL, SEEDS)), Text()]
     if front:
         seeds = "seeds that the search did not use"
-        parts.append(f"confirm emu study {folder / CONFIRM}    trains the front with {seeds}")
+        parts.append(f"confirm emu study {shlex.quote(str(folder / CONFIRM))}    trains the front with {seeds}")
     parts += [f"report  {report}", f"table   {report.with_suffix('.md')}"]
     data = {
         "front": [_plain(searched, trial) for trial in front],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from emu.errors import EmuError
 from emu.formats.numerals import number
 from emu.notebook.parts import chart, column, facts, legend, numbers, sentence, title
@@ -57,7 +59,8 @@ def _read(run: Run) -> RunData | None:
 def _link(run: Run) -> Html:
     report = run.path / FILE_NAME
     if not report.is_file():
-        return element("div", "No report yet: ", element("code", f"emu report {run.path}"), " builds it.")
+        command = f"emu report {shlex.quote(str(run.path))}"
+        return element("div", "No report yet: ", element("code", command), " builds it.")
     return element("div", element("a", "The report", href=report.as_posix(), target="_blank"), f" in {report}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +56,8 @@ def state_of_run(folder: Path) -> State:
     if info.get("status") == STOPPED:
         because = info.get("stopped_because")
         says = f"Stopped at step {integer(done)}{of}{f', because {because}' if because else ''}"
-        return State(f"{says}. Continue it with emu train --resume {folder}.", progress.share, False)
+        command = f"emu train --resume {shlex.quote(str(folder))}"
+        return State(f"{says}. Continue it with {command}.", progress.share, False)
     says = f"Training since {started}: " if started else "Training: "
     says += f"step {integer(done)}{of}"
     if progress.left_s is not None:

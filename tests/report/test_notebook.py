@@ -202,7 +202,7 @@ def test_a_run_shows_its_outcome_its_loss_and_the_way_to_its_report(tmp_path: Pa
     assert "svg" in before.names
     assert "Loss over 2,000 steps: training ends at " in before.text
     assert 'role="img" aria-label="Loss over 2,000 steps: training ends at ' in run._repr_html_()
-    assert f"emu report {folder}" in before.text
+    assert f"emu report '{folder}' builds it." in before.text
     (folder / "report.html").write_text("")
     after = shown(run)
     assert after.links == [(folder / "report.html").as_posix()]

@@ -274,6 +274,11 @@ def test_the_terminal_has_the_front_and_the_command_that_confirms_it(
         f"confirm emu study {folder / 'confirm.toml'}    trains the front with seeds that the search did not use"
         in lines
     )
+    spaced = folder.rename(folder.with_name("my search"))
+    search_output(spaced).show(as_json=False)
+    out = capsys.readouterr().out
+    assert f"confirm emu study '{spaced / 'confirm.toml'}'    trains the front" in out
+    spaced.rename(folder)
     content = json.loads((folder / "trials.json").read_text())
     content["trials"] = content["trials"][3:4]
     (folder / "trials.json").write_text(json.dumps(content))

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import struct
@@ -29,7 +30,7 @@ from emu.training.folders.claim import Claim
 from emu.training.folders.lease import Holder
 from emu.watch import WatchServer
 from emu.watch.pages import Pages
-from emu.watch.state import state_of_search
+from emu.watch.state import state_of_run, state_of_search
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -275,6 +276,15 @@ def test_a_run_is_shown_as_running_only_while_its_process_lives(
         )
     (run / "run.process").unlink()
     assert client.state()["says"].startswith("Stopped at step 6 of 6, because ")
+
+
+def test_the_command_that_continues_a_run_can_be_pasted_whatever_its_folder_is_called(run: Path, tmp_path: Path):
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "status": "stopped"}))
+    folder = run.rename(tmp_path / "my run")
+    says = state_of_run(folder).says
+    command = says.partition("Continue it with ")[2].rstrip(".")
+    assert shlex.split(command) == ["emu", "train", "--resume", str(folder)]
 
 
 def test_a_study_names_no_run_whose_process_has_ended(tmp_path: Path, serve: Any):
