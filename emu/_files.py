@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import uuid
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -30,9 +31,9 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         OSError: it cannot be written; the old file is intact, as it is if `write` raises anything.
     """
-    # The same folder, so that `os.replace` stays on one file system, where it is atomic; the process's number keeps two
-    # writers of one file apart.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    # The same folder, so that `os.replace` stays on one file system, where it is atomic; the random part keeps writers
+    # of one file apart: threads, and processes of several computers, which may have the same number.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             write(file)
