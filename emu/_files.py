@@ -87,10 +87,13 @@ def mark_stopped(path: Path, why: str) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the entries of a folder to the disk."""
+    """Force the entries of a folder to the disk, where the system can."""
     if os.name == "posix":  # Windows cannot open folders
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        # The new file has its place already. Some network file systems refuse to sync a folder, and a folder that may
+        # be written need not be readable.
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
