@@ -1,12 +1,16 @@
 """The table of a study: columns of systems only where they ran, what is missing said."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from emu.errors import ConfigError
 from emu.report.guessing import is_guess
-from emu.report.study.comparison import Row, _names
+from emu.report.study.comparison import Row, _Measured, _metrics_of, _names
 from emu.report.study.difference import Difference
 from emu.report.study.difference_picture import difference_picture
 from emu.report.study.markdown import cells, header, tables
@@ -62,6 +66,31 @@ def test_a_row_says_means_over_its_runs():
     assert (told["accuracy"], told["test loss"]) == ("97.00 %", "0.125")
     assert told["difference to the baseline, paired (95%)"] == "-0.40 (-1.40 .. +0.60)"
     assert (told["redos"], told["simulated time"]) == ("42", "21.3 ms")
+
+
+def test_a_loss_that_is_no_number_is_said_to_be_none():
+    # run.json has null for NaN
+    metrics: dict[int, dict[str, Any]] = {1: {"test_loss": 0.5}, 2: {"test_loss": None}}
+    loss = _Measured(metrics, {}, [], {}).mean("test_loss")
+    assert math.isnan(loss)
+    assert cells(row(loss=loss), "x")["test loss"] == "not a number"
+    assert _Measured(metrics, {}, [], {}).mean("redos") == 0
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (None, "`test_accuracy` of a finished run must be a number, got None in"),
+        ({"test_accuracy": None}, "`test_accuracy` of a finished run must be a number, got None in"),
+        ({"test_accuracy": math.inf}, "`test_accuracy` of a finished run must be a number, got inf in"),
+        ({"test_accuracy": 0.5, "test_loss": "low"}, "`test_loss` of a finished run must be a number, got 'low' in"),
+    ],
+)
+def test_damaged_metrics_of_a_run_are_named(tmp_path: Path, metrics: Any, message: str):
+    with pytest.raises(ConfigError) as caught:
+        _metrics_of({"metrics": metrics}, tmp_path)
+    assert str(caught.value).startswith(message)
+    assert str(tmp_path / "run.json") in str(caught.value)
 
 
 def test_what_a_row_has_not_is_a_dash_in_its_column():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+from emu.errors import ConfigError
 from emu.formats import parse_number
 from emu.report.guessing import chance_of, is_guess
+from emu.report.run_data import table_of
 from emu.report.study.difference import Difference
+from emu.training.folders.run_folder import RUN
 from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import Case, Study
 
@@ -29,7 +33,7 @@ class Row:
         failures: seed -> why the run failed, or why the page of a finished run failed.
         difference: difference to the baseline, over the seeds that both finished; None for the baseline itself, or
             without pairs.
-        loss: mean test loss.
+        loss: mean test loss; NaN if it was no finite number in one of the runs.
         overflow: mean share of results that overflowed.
         underflow: mean share that underflowed.
         counts: redos, repeats and skips, means over the runs.
@@ -86,7 +90,11 @@ class Row:
 
 
 def compare(study: Study, home: StudyFolder) -> list[Row]:
-    """Return a row for each model, setting and device, in the study's order."""
+    """Return a row for each model, setting and device, in the study's order.
+
+    Raises:
+        ConfigError: a run is not the study's, or its metrics are damaged.
+    """
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in study.cases():
         groups.setdefault((case.model, case.setting.name, case.device), []).append(case)
@@ -153,8 +161,13 @@ class _Measured(NamedTuple):
         return {seed: metrics["test_accuracy"] for seed, metrics in self.metrics.items()}
 
     def mean(self, name: str) -> float:
-        """Return the mean of a metric over the runs; 0 replaces a metric that a run of another version lacks."""
-        return mean(metrics.get(name, 0) for metrics in self.metrics.values()) if self.metrics else 0.0
+        """Return the mean of a metric over the runs, NaN if it was no finite number in one of them.
+
+        0 replaces a metric that a run of another version lacks.
+        """
+        # `run.json` has null for NaN and infinities.
+        values = [metrics.get(name, 0) for metrics in self.metrics.values()]
+        return mean(math.nan if value is None else value for value in values) if values else 0.0
 
 
 def _measured(cases: Sequence[Case], home: StudyFolder) -> _Measured:
@@ -162,10 +175,29 @@ def _measured(cases: Sequence[Case], home: StudyFolder) -> _Measured:
     for case in cases:
         info, failure = home.result(case), home.failure(case)
         if info is not None:
-            measured.metrics[case.seed] = info["metrics"]
+            measured.metrics[case.seed] = _metrics_of(info, home.run_folder(case))
             measured.cost.update(info.get("cost") or {})  # depends on shapes only: it is the same for all seeds
             if info.get("simulated_seconds") is not None:
                 measured.simulated.append(info["simulated_seconds"])
         if failure is not None:
             measured.failures[case.seed] = failure
     return measured
+
+
+def _metrics_of(info: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the metrics of a finished run.
+
+    Raises:
+        ConfigError: they lack the accuracy, or have what is no number.
+    """
+    metrics = table_of(info.get("metrics"))
+    for name in ("test_accuracy", *metrics):
+        value = metrics.get(name)
+        # Null stands for a number that is not finite, which an accuracy always is.
+        is_number = isinstance(value, int | float) or (value is None and name != "test_accuracy")
+        if not is_number or (name == "test_accuracy" and not math.isfinite(value or 0.0)):
+            raise ConfigError(
+                f"`{name}` of a finished run must be a number, got {value!r} in {folder / RUN}: metrics; delete the "
+                "folder, and emu study trains the run again"
+            )
+    return metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import stdev
 
@@ -42,7 +43,7 @@ def cells(row: Row, broken: str) -> dict[str, str]:
     texts |= {
         ACCURACY: f"{100 * sum(values) / len(values):.2f} %{missing}",
         "worst .. best": f"{100 * min(values):.2f} .. {100 * max(values):.2f}",
-        LOSS: f"{row.loss:.4g}",
+        LOSS: f"{row.loss:.4g}" if math.isfinite(row.loss) else "not a number",
         "overflow": f"{row.overflow:.1e}",
         "underflow": f"{row.underflow:.1e}",
         _LAST: broken,
