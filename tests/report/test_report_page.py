@@ -178,7 +178,7 @@ def test_a_run_of_one_interval_that_is_all_nan_still_gives_a_page(tmp_path):
     pq.write_table(pa.table({**snr, "snr_db": pa.array(snr["snr_db"], pa.float64())}), folder / "snr.parquet")
     text = build_report(folder).read_text(encoding="utf-8")
     assert "No loss or accuracy that is a finite number was logged." in text
-    assert "1 of 2 tensors are identical to float32." in text
+    assert "1 of 2 tensors is identical to float32." in text
 
 
 def test_an_empty_run_json_still_gives_a_page(tmp_path):

@@ -77,15 +77,19 @@ def _sentences(evidence: Evidence) -> list[str]:
         sentences.append(f"Noisiest is {role} of {layer}, {decibels(worst)}: {_agreement(bits)}. ")
         noisy = sum(1 for value in finite.values() if value < NOISY_DB)
         sentences.append(
-            f"{noisy} of {len(last)} tensors lie below {NOISY_DB:.0f} dB. "
+            f"{noisy} of {len(last)} tensors lie{'s' * (noisy == 1)} below {NOISY_DB:.0f} dB. "
             if noisy
             else f"No tensor lies below {NOISY_DB:.0f} dB. "
         )
     sentences += _drops(evidence)
     if identical:
-        sentences.append(f"{identical} of {len(last)} tensors are identical to float32. ")
+        verb = "is" if identical == 1 else "are"
+        sentences.append(f"{identical} of {len(last)} tensors {verb} identical to float32. ")
     if undefined:
-        sentences.append(f"{undefined} have no ratio: their float32 values are all zero, or some value is not finite.")
+        have, their = ("has", "its") if undefined == 1 else ("have", "their")
+        sentences.append(
+            f"{undefined} {have} no ratio: {their} float32 values are all zero, or some value is not finite."
+        )
     return sentences
 
 
