@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import emu
 from emu.report.evidence import gather
 from emu.report.pictures import leading_bits, loss_scale, simulated_time
 from emu.report.pictures.leading_bits_panel import panel
@@ -252,3 +253,12 @@ class TestSimulatedTime:
 )
 def test_a_duration_is_said_in_the_unit_of_its_size(seconds, said):
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize("text", ["fp16", "fp16 ftz", "fp16 hidden-one", "fp8_e4m3", "fp8_e5m2"])
+def test_what_becomes_of_small_numbers_is_what_the_format_makes_of_them(text):
+    fmt = emu.parse(text)
+    fates = loss_scale.Fates({}, 0, fmt)
+    for exponent in range(fmt.emin - 14, fmt.emin + 3):
+        written = float(emu.quantize(1.5 * 2.0**exponent, fmt, backend="reference"))
+        assert (fates.fate(exponent) == "lost") == (written == 0.0)

@@ -83,6 +83,9 @@ class Fates:
         smallest = math.frexp(self.fmt.smallest_positive)[1] - 1
         if exponent < smallest - 1:  # less than half of the smallest positive value: rounds to 0
             return "lost"
+        # Without subnormals they become 0, but for those that round up to the smallest normal number.
+        if exponent < self.fmt.emin and (self.fmt.ftz or self.fmt.hidden_one):
+            return "lost"
         if exponent < self.fmt.emin:
             return "subnormal"
         return "kept" if exponent <= self.fmt.emax else "too large"
