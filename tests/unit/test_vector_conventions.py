@@ -246,6 +246,18 @@ def test_further_results_have_files_and_are_compared(tmp_path: Path):
     assert check_dump(tmp_path, tmp_path / "dump.txt") is None
 
 
+@pytest.mark.parametrize(
+    ("operation", "formats", "out", "also"),
+    [("multiply", "fp16,fp16", "bf16", "add fp16"), ("fma", "fp16,fp16,fp16", "fp16", "fma fp8_e4m3")],
+)
+def test_a_further_operation_changes_no_vector_of_the_first_result(operation: str, formats: str, out: str, also: str):
+    """Faults that are computed as other operations, as a product rounded before the sum, have one result."""
+    d = described(operation, formats, out, count=40)
+    both = make_vectors(described(operation, formats, out, count=40, also=[also]))
+    for codes, alone in zip(both.operands, make_vectors(d).operands, strict=True):
+        np.testing.assert_array_equal(codes, alone)
+
+
 REGISTERS = {
     "quantize": described("quantize", "fp32", "fp16", statistics="-20:30"),
     "products": described("multiply", "fix8f4,fix8f4", "fix8f4", statistics="-8:14"),

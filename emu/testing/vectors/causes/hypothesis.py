@@ -53,9 +53,10 @@ def is_long(e: Evidence) -> bool:
 def like(description: Description, **changes: Any) -> Description:
     """Return a description with some keys changed, checked anew.
 
-    Conventions (`conventions.py`) fall back to their defaults: with other formats they may be impossible.
+    Conventions (`conventions.py`) fall back to their defaults: with other formats they may be impossible. Further
+    results and a register, which belong to the whole operation, are left out.
     """
-    kept = description.model_dump(exclude={"nan", "nan_code", "zero_sign", "invalid"})
+    kept = description.model_dump(exclude={"nan", "nan_code", "zero_sign", "invalid", "also", "statistics"})
     if "formats" in changes:
         del kept["stages"], kept["requantise"]  # a part of the operation is rounded once
     return Description.model_validate({**kept, **changes})
