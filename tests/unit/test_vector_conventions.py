@@ -258,6 +258,18 @@ def test_a_further_operation_changes_no_vector_of_the_first_result(operation: st
         np.testing.assert_array_equal(codes, alone)
 
 
+def test_lines_of_testfloat_have_the_first_of_several_results(tmp_path: Path):
+    v = make_vectors(described("add", "fp16,fp16", "fp16", count=40, also=["fp8_e4m3"]))
+    write_vectors(v, tmp_path)
+    assert check_dump(tmp_path, tmp_path / "vectors.txt") is None
+    wrong = [line.split() for line in (tmp_path / "vectors.txt").read_text().splitlines()]
+    wrong[7][3] = f"{int(wrong[7][3], 16) ^ 1:02X}"
+    (tmp_path / "vectors.txt").write_text("".join(f"{' '.join(words)}\n" for words in wrong))
+    finding = check_dump(tmp_path, tmp_path / "vectors.txt")
+    assert finding is not None
+    assert finding.lines[0] == "every result is right, but 1 of 40 flags differ, the first at vector 7:"
+
+
 REGISTERS = {
     "quantize": described("quantize", "fp32", "fp16", statistics="-20:30"),
     "products": described("multiply", "fix8f4,fix8f4", "fix8f4", statistics="-8:14"),

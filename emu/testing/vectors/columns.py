@@ -39,7 +39,8 @@ def assigned(dump: Dump, description: Description, count: int | None) -> dict[st
         return columns
     # a line has no room for the terms of a product
     operands = [] if description.depth > 1 else list(NAMES[: len(description.formats)])
-    results = description.result_names
+    # lines of TestFloat end with the first result and its flags, whatever further results there are
+    results = [RESULT] if dump.is_testfloat else description.result_names
     layouts = {1: [RESULT], len(results): results, len(results) + 1: [*results, FLAGS]}
     if operands:
         layouts |= {len(operands) + len(results) + 1: [*operands, *results, FLAGS]}
