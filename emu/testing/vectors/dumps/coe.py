@@ -16,7 +16,7 @@ from emu.errors import ConfigError
 from emu.testing.vectors.dumps.dump import RESULT, Dump, Reading, text_of
 from emu.testing.vectors.dumps.words import codes_of
 
-_RADIXES = (2, 8, 10, 16)
+_RADIXES = {"2": 2, "8": 8, "10": 10, "16": 16}
 # a semicolon ends a statement, too: it begins a comment only at the start of a line
 _COMMENT = re.compile(r"^[ \t]*;[^\n]*", re.MULTILINE)
 _RADIX = re.compile(r"\bmemory_initialization_radix\s*=\s*(\w+)\s*;", re.IGNORECASE)
@@ -33,7 +33,7 @@ def read_coe(path: Path, reading: Reading) -> Dump:
     del reading
     text = _COMMENT.sub("", text_of(path))
     radix, vector = _RADIX.search(text), _VECTOR.search(text)
-    if radix is None or not radix[1].isdecimal() or int(radix[1]) not in _RADIXES:
+    if radix is None or radix[1] not in _RADIXES:
         given = "none" if radix is None else repr(radix[1])
         raise ConfigError(f"`memory_initialization_radix` must be 2, 8, 10 or 16, got {given} in {path}; add it")
     if vector is None or not vector[2]:
@@ -49,5 +49,5 @@ def read_coe(path: Path, reading: Reading) -> Dump:
         # the offset of the word's list in the text, and the word's in the list
         return f"line {text.count(chr(10), 0, vector.start(1) + words[i].start()) + 1} of {path}"
 
-    codes, mask = codes_of([word[0] for word in words], int(radix[1]), where)
+    codes, mask = codes_of([word[0] for word in words], _RADIXES[radix[1]], where)
     return Dump({RESULT: codes}, {RESULT: mask}, str(path))

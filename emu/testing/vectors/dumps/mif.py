@@ -23,6 +23,8 @@ from emu.testing.vectors.dumps.memory import MOST_ELEMENTS, Addressed, addressed
 #: Radix as the file writes it -> the name that `addressed` takes, for words; and the base, for addresses.
 _RADIXES = {"HEX": "hex", "DEC": "decimal", "UNS": "decimal", "BIN": "binary", "OCT": "octal"}
 _BASES = {"HEX": 16, "DEC": 10, "UNS": 10, "BIN": 2, "OCT": 8}
+# far above every size: Python reads no numbers of thousands of digits
+_SIZE = re.compile(r"[0-9]{1,18}")
 _COMMENT = re.compile(r"--[^\n]*|%[^%]*%")
 _KEY = re.compile(r"(\w+)\s*=\s*(\w+)\s*;")
 _CONTENT = re.compile(r"\bCONTENT\s+BEGIN\b(.*?)(\bEND\s*;|\Z)", re.DOTALL | re.IGNORECASE)
@@ -78,8 +80,8 @@ def _require_sizes(
         ConfigError: one is not.
     """
     for key in ("DEPTH", "WIDTH"):
-        if key in keys and not keys[key].isdecimal():
-            raise ConfigError(f"{key} of {path} must be a number, got {keys[key]}; correct it")
+        if key in keys and not _SIZE.fullmatch(keys[key]):
+            raise ConfigError(f"{key} of {path} must be a number of at most 18 digits, got {keys[key]}; correct it")
     last = max(elements, key=lambda element: element.address)
     if last.address >= int(keys.get("DEPTH", last.address + 1)):
         raise ConfigError(

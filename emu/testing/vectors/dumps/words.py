@@ -25,8 +25,9 @@ _UNDRIVEN = "xXzZ?uUwW-"
 _DIGITS = {16: "0-9a-fA-F", 10: "0-9", 8: "0-7", 2: "01"}
 _NUMBER = {base: re.compile(f"[{digits}]+") for base, digits in _DIGITS.items()}
 _PARTLY_DRIVEN = {base: re.compile(f"[{digits}{re.escape(_UNDRIVEN)}]+") for base, digits in _DIGITS.items()}
-_VERILOG = re.compile(r"(-?)(\d*)'([sS]?)([hHdDbBoO])(-?)(.+)", re.DOTALL)
-_VHDL = re.compile(r"(\d*)[uUsS]?([xXbBoOdD])\"(.*)\"", re.DOTALL)
+# sizes have few digits: Python reads no numbers of thousands of them
+_VERILOG = re.compile(r"(-?)([0-9]{0,9})'([sS]?)([hHdDbBoO])(-?)(.+)", re.DOTALL)
+_VHDL = re.compile(r"([0-9]{0,9})[uUsS]?([xXbBoOdD])\"(.*)\"", re.DOTALL)
 _LETTERS = {"h": 16, "x": 16, "d": 10, "b": 2, "o": 8}
 _SIGNED = re.compile(r"-[0-9a-fA-F]+")
 #: VHDL's weak bits, driven by a resistor.
