@@ -150,6 +150,10 @@ def test_coefficient_files_are_read(tmp_path: Path):
     assert column(dump_of(tmp_path, "a.coe", COE), "result") == [15360, 16384, 2**64 - 1]
     spaces = "memory_initialization_radix=16;\nmemory_initialization_vector=\n3c00\n4000 XXXX;\n"
     assert column(dump_of(tmp_path, "a.coe", spaces), "result") == [0x3C00, 0x4000, X]
+    # many generators write the last semicolon into a line of its own
+    for end in ("\n;", "\n ;\n\n"):
+        alone = spaces.removesuffix(";\n") + end
+        assert column(dump_of(tmp_path, "a.coe", alone), "result") == [0x3C00, 0x4000, X]
 
 
 def test_memory_files_of_questa_are_read(tmp_path: Path):

@@ -17,8 +17,9 @@ from emu.testing.vectors.dumps.dump import RESULT, Dump, Reading, text_of
 from emu.testing.vectors.dumps.words import codes_of
 
 _RADIXES = {"2": 2, "8": 8, "10": 10, "16": 16}
-# a semicolon ends a statement, too: it begins a comment only at the start of a line
-_COMMENT = re.compile(r"^[ \t]*;[^\n]*", re.MULTILINE)
+# a semicolon ends a statement, too: it begins a comment only at the start of a line, and alone in the last line it ends
+# the words
+_COMMENT = re.compile(r"^[ \t]*;(?!\s*\Z)[^\n]*", re.MULTILINE)
 _RADIX = re.compile(r"\bmemory_initialization_radix\s*=\s*(\w+)\s*;", re.IGNORECASE)
 _VECTOR = re.compile(r"\bmemory_initialization_vector\s*=([^;]*)(;?)", re.IGNORECASE)
 _WORD = re.compile(r"[^\s,]+")
