@@ -383,6 +383,13 @@ DAMAGED: list[tuple[str, str, dict[str, object], str]] = [
     ("a.csv", "3c00,1\n", {"columns": "result=3"}, "got result=3; its columns: 1..2"),
     ("a.csv", "result,flags\n3c00,1\n4000\n", {}, "{} must have 2 fields a line, got 1 in line 3; write it again"),
     ("a.csv", "result,flags\n3g00,1\n", {}, "got '3g00' in line 2 of {}"),
+    (
+        "a.csv",
+        'result,time\n\n3c00,"10 ns\n4000,20 ns\n',
+        {},
+        "a quoted field must end in its line, got one without an end in line 3 of {}",
+    ),
+    ("a.csv", f"result,flags\n3c00,1\n{'0' * 140000},1\n", {}, "{} must be a table of words, got in line 3: field"),
 ]
 
 

@@ -33,7 +33,7 @@ def read_table(path: Path, reading: Reading) -> Dump:
         raise ConfigError(f"a dump must have a line for each vector, got none in {path}; the simulation wrote nothing")
     # that which the first line has most of
     separator = max(SEPARATORS, key=kept[0][1].count)
-    rows = [[field.strip() for field in row] for row in csv.reader((line for _, line in kept), delimiter=separator)]
+    rows = _rows(path, kept, separator)
     numbers = [number for number, _ in kept]
     names = _names(rows[0])
     taken = _taken(path, reading, rows[0], names)
@@ -57,6 +57,28 @@ def read_table(path: Path, reading: Reading) -> Dump:
         own = 16 if have_prefix(column) else base
         columns[role], undriven[role] = codes_of(column, own, lambda i: f"line {numbers[i]} of {path}")
     return Dump(columns, undriven, str(path))
+
+
+def _rows(path: Path, lines: list[tuple[int, str]], separator: str) -> list[list[str]]:
+    """Return the fields of numbered lines.
+
+    Raises:
+        ConfigError: a quoted field goes on in the next line, or a field is longer than any word.
+    """
+    reader, rows = csv.reader((line for _, line in lines), delimiter=separator), list[list[str]]()
+    try:
+        for row in reader:
+            # each line is a row, so that messages name the right one
+            if reader.line_num > len(rows) + 1:
+                number = lines[len(rows)][0]
+                raise ConfigError(
+                    f"a quoted field must end in its line, got one without an end in line {number} of {path}; close it"
+                )
+            rows.append([field.strip() for field in row])
+    except csv.Error as error:
+        number = lines[len(rows)][0]
+        raise ConfigError(f"{path} must be a table of words, got in line {number}: {error}; write it again") from None
+    return rows
 
 
 def _filled(column: list[str]) -> list[str]:
