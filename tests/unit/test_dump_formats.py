@@ -299,6 +299,8 @@ DAMAGED: list[tuple[str, str, dict[str, object], str]] = [
         "`--columns` must name a, b, c, rbits, result, result2, result3, result4, flags, scale or _, got 'resutl'; did "
         "you mean 'result'?",
     ),
+    ("a.txt", "3c00 1\n", {"columns": "_,_"}, "`--columns` must name a column that is taken, got '_,_'; write"),
+    ("a.csv", "3c00,1\n", {"columns": "_"}, "`--columns` must name a column that is taken, got '_'; write _,result"),
     ("a.txt", "3c00 1\n", {"columns": "result,result"}, "`--columns` must name every column once, got 'result' twice"),
     (
         "a.txt",

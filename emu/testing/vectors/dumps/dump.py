@@ -80,7 +80,7 @@ def roles_of(columns: str) -> dict[str, str]:
     """Return which column holds what.
 
     Raises:
-        ConfigError: a role is unknown, or given twice.
+        ConfigError: a role is unknown, or given twice, or there is none.
 
     Examples:
         >>> roles_of("a,b,result,flags")
@@ -100,6 +100,8 @@ def roles_of(columns: str) -> dict[str, str]:
         if role in roles:
             raise ConfigError(f"`--columns` must name every column once, got {role!r} twice; leave one out")
         roles[role] = name if equals else str(position)
+    if not roles:
+        raise ConfigError(f"`--columns` must name a column that is taken, got {columns!r}; write _,result")
     return roles
 
 
