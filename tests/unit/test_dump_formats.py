@@ -67,6 +67,11 @@ def test_addresses_say_where_words_stand_and_gaps_were_never_driven(tmp_path: Pa
     assert column(downward, "result") == [0x4000, 0x4400, 0x3C00]
 
 
+def test_words_with_addresses_are_results_whose_column_may_be_said(tmp_path: Path):
+    dump = dump_of(tmp_path, "a.hex", "@0 3c00 1\n4000\n", columns="result")
+    assert column(dump, "result") == [0x3C00, 1, 0x4000]
+
+
 def test_words_beside_each_other_are_columns_or_follow_one_another(tmp_path: Path):
     text = "3c00 01\n4000 00\n4400 05\n"
     columns = dump_of(tmp_path, "dump.txt", text, count=3)
@@ -286,6 +291,12 @@ DAMAGED: list[tuple[str, str, dict[str, object], str]] = [
     ("a.txt", "@0g 3c00\n", {}, "an address must be @ and hexadecimal digits, got '@0g' in line 1 of {}; write @1f"),
     ("a.txt", "@0 1 @fffffff 1\n", {}, "addresses must span at most 67108864 words, got 268435456 in {}; dump a part"),
     ("a.txt", "@0\n", {}, "a dump must have a word for each vector, got none in {}"),
+    (
+        "a.txt",
+        "@0\n3c00 1\n4000 0\n",
+        {"columns": "result,flags"},
+        "`--columns` must be result for {}, whose words follow one another from an address on, got 'result,flags'",
+    ),
     (
         "a.txt",
         "3c00 1\n",

@@ -60,6 +60,11 @@ def _read(path: Path, reading: Reading, radix: str | None) -> Dump:
     if not lines:
         raise ConfigError(f"a dump must have a line for each vector, got none in {path}; the simulation wrote nothing")
     if any(word.startswith("@") for line in lines for word in line.words):
+        if reading.columns is not None and reading.columns.strip() != RESULT:
+            raise ConfigError(
+                f"`--columns` must be result for {path}, whose words follow one another from an address on, got "
+                f"{reading.columns!r}; leave it out"
+            )
         return addressed(path, _with_addresses(path, lines), radix)
     width = len(lines[0].words)
     words = [word for line in lines for word in line.words]
