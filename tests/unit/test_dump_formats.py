@@ -172,6 +172,11 @@ def test_memory_files_of_questa_are_read(tmp_path: Path):
     assert column(dump_of(tmp_path, "a.mem", without), "result") == [0x3C00, 0x4000, X, 0x7C00, 0x7E00]
     as_text = QUESTA.replace("format=mti", "format=hex").replace("  0:", "@0").replace(" 10:", "@4")
     assert column(dump_of(tmp_path, "a.mem", as_text), "result") == [0x3C00, 0x4000, X, 0x7C00, 0x7E00]
+    # the file says the radix of words without a letter, too
+    for kind, words in (("hex", [0x1100, 0x4000]), ("bin", [0b1100, 0b0100])):
+        text = QUESTA.replace("format=mti", f"format={kind}")[: QUESTA.index("  0:")]
+        body = "@0 1100 4000\n" if kind == "hex" else "@0 1100 0100\n"
+        assert column(dump_of(tmp_path, "a.mem", text + body), "result") == words
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

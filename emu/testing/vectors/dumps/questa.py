@@ -6,12 +6,14 @@
       0: 3c00 4000 xxxx 7c00
 
 Radixes of addresses and of words are those of its third line; words of radix `d` (signed), `u` (unsigned), `b`, `o`,
-`h`, `s` (symbolic, which is binary).
+`h`, `s` (symbolic, which is binary). Lines of `format=hex` and `format=bin` are as `$readmemh` and `$readmemb` read
+them.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from emu.errors import ConfigError
@@ -21,6 +23,8 @@ from emu.testing.vectors.dumps.memory import Addressed, addressed, read_memory
 FIRST_LINE = "// memory data file"
 _RADIXES = {"h": "hex", "d": "decimal", "u": "decimal", "b": "binary", "s": "binary", "o": "octal"}
 _BASES = {"h": 16, "d": 10, "u": 10, "o": 8, "b": 2}
+#: Formats of text with @addresses, whose names say the radix of the words.
+_OF_TEXT = {"hex": "hex", "h": "hex", "bin": "binary", "b": "binary"}
 _KEY = re.compile(r"(\w+)=(\S+)")
 
 
@@ -44,8 +48,8 @@ def read_questa(path: Path, reading: Reading) -> Dump:
         for word in (after if colon else line).split():
             elements.append(Addressed(address, word, where))
             address += 1
-    if keys.get("format", "mti") in ("hex", "bin", "h", "b"):  # as $readmemh reads it, with @addresses
-        return read_memory(path, reading)
+    if (text := keys.get("format")) in _OF_TEXT:
+        return read_memory(path, replace(reading, radix=_OF_TEXT[text]))
     radix = keys.get("dataradix", "s")
     if radix not in _RADIXES:
         raise ConfigError(f"`dataradix` must be one of {', '.join(_RADIXES)}, got {radix!r} in {path}; save it in hex")
