@@ -119,6 +119,11 @@ def test_a_value_lacks_its_leading_zeros_or_its_leading_x(tmp_path: Path):
     assert words(vcd(tmp_path, body, signal="dut.y[0]")) == [1, 1, X, X, 1]
 
 
+def test_a_value_may_have_zeros_in_front_of_its_bits(tmp_path: Path):
+    body = f"#0 0! b{'0' * 20}11 # #5 1! #6 0! b{'0' * 4}x{'0' * 15} # #7 1! #8\n"
+    assert words(vcd(tmp_path, body)) == [3, X]
+
+
 def test_an_edge_from_x_is_none_and_two_changes_at_a_time_are_one(tmp_path: Path):
     body = "#0 x! b1 # #5 1! #6 0! #7 1! 0! 1! #8 0! b10 # #9 1! 0! #10\n"
     assert words(vcd(tmp_path, body)) == [1]
@@ -141,6 +146,9 @@ DAMAGED: list[tuple[dict[str, str], tuple[str, str], str]] = [
     ({"valid": "dut.bit[1]"}, ("", ""), "got none in {}: none of 5 edges is valid; check --clock"),
     ({}, ("$enddefinitions $end", ""), "a VCD file must declare its variables up to $enddefinitions, got {} without"),
     ({}, ("$var wire 1 ! clk", "$var wire one ! clk"), "a VCD file must declare its variables"),
+    ({}, ("b1 #", "b #"), "a value of {} must have 1..16 bits, as its variable has, got ''; dump it again"),
+    ({}, ("b1 #", f"b1{'0' * 16} #"), "a value of {} must have 1..16 bits, as its variable has, got '10000"),
+    ({}, ("reg 16 #", "reg 0 #"), "`--signal` must have bits, got 'tb.dut.y', which {} declares without; name another"),
     ({}, ("#20", "20"), "a VCD file must hold changes of values, got '20' in {}; dump it again"),
 ]  # fmt: skip
 

@@ -126,8 +126,19 @@ class Sampler:
         )
 
     def change(self, key: str, bits: str) -> None:
-        """Take a change of a variable; `bits` may lack leading ones, as IEEE 1800 section 21.7.2.1 has it."""
+        """Take a change of a variable; `bits` may lack leading ones, as IEEE 1800 section 21.7.2.1 has it.
+
+        Raises:
+            ConfigError: there is no bit, or one that is not 0 is beyond the width.
+        """
         missing = self.widths[key] - len(bits)
+        if not bits or (missing < 0 and bits[:-missing].strip("0")):
+            raise ConfigError(
+                f"a value of {self.path} must have 1..{self.widths[key]} bits, as its variable has, got {bits!r}; dump "
+                "it again"
+            )
+        if missing < 0:
+            bits = bits[-missing:]
         if missing > 0:
             # 0 and 1 are extended by 0, x and z by themselves
             bits = ("0" if bits[0] in "01" else bits[0]) * missing + bits
@@ -208,6 +219,8 @@ def _signal(path: Path, option: str, spec: str, named: Mapping[str, list[Variabl
         raise ConfigError(
             f"`{option}` must have bits, got {spec!r}, a real number; name the register that it is made of"
         )
+    if any(variable.width < 1 for variable in variables):
+        raise ConfigError(f"`{option}` must have bits, got {spec!r}, which {path} declares without; name another")
     left, right = variables[0].left, variables[-1].right
     width = sum(variable.width for variable in variables)
     start, stop = 0, width
