@@ -200,6 +200,7 @@ def test_a_unit_of_another_convention_is_named(name: str):
         ({"formats": ["fix8f0"], "nan": "first"}, "`nan` = 'first' must have operands with NaNs of IEEE 754"),
         ({"nan_code": "0x3c00"}, "`nan_code` must be the code of a NaN of fp16, got '0x3c00'"),
         ({"nan_code": "0x1fe00"}, "`nan_code` must be the code of a NaN of fp16, got '0x1fe00'"),
+        ({"nan_code": "-1"}, "`nan_code` must be the code of a NaN of fp16, got '-1'"),
         ({"nan_code": "none"}, "`nan_code` must be hexadecimal, got 'none'"),
         ({"invalid": "largest"}, "`invalid` is of fixed-point results of floats, got 'largest' for fp16 to fp16"),
         ({"zero_sign": "ieee"}, "`zero_sign` is of matmul with an exact accumulator and float results, got 'ieee'"),

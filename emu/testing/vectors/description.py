@@ -277,7 +277,7 @@ class Description(Table):
                 f"{self.operation} of {', '.join(self.formats)}; leave it out"
             )
         # `decode` takes codes of the format alone
-        is_nan = self.made_nan < fmt.n_codes and np.isnan(fmt.decode(np.array(self.made_nan, np.uint64)))
+        is_nan = 0 <= self.made_nan < fmt.n_codes and np.isnan(fmt.decode(np.array(self.made_nan, np.uint64)))
         if self.nan_code is not None and not is_nan:
             raise ConfigError(f"`nan_code` must be the code of a NaN of {fmt}, got {self.nan_code!r}; correct it")
         from_float = any(isinstance(source, Float) for source in self.operand_formats)
