@@ -618,6 +618,9 @@ def test_impossible_vectors_are_refused(description: dict, said: str):
         ("manifest.json", "[" * 100000, "got arrays or objects nested too deeply"),
         ("a.hex", "-3bfe\n" * 20, "must hold hexadecimal codes, got '-3bfe' in line 1"),
         ("a.hex", "1" * 17 + "\n", "must hold hexadecimal codes, got '11111111111111111' in line 1"),
+        ("a.hex", "13c00\n" * 20, "a.hex must hold codes of 16 bits, got 0x13c00; write it again"),
+        ("result.hex", "13c00\n" * 20, "result.hex must hold codes of 16 bits, got 0x13c00; write it again"),
+        ("flags.hex", "40\n" * 20, "flags.hex must hold codes of 6 bits, got 0x40; write it again"),
     ],
 )
 def test_damaged_files_of_vectors_are_refused_with_their_name(file: str, content: str, said: str, tmp_path: Path):
@@ -627,3 +630,15 @@ def test_damaged_files_of_vectors_are_refused_with_their_name(file: str, content
     (tmp_path / file).write_text(content)
     with pytest.raises(ConfigError, match=re.escape(said)):
         read_vectors(tmp_path)
+
+
+def test_codes_of_lines_and_random_bits_fit_their_widths(tmp_path: Path):
+    d = Description(operation="add", formats=("fp16", "fp16"), out_format="fp16", count=20)
+    write_vectors(make_vectors(d), tmp_path / "lines", "testfloat")
+    (tmp_path / "lines" / "vectors.txt").write_text("3C00 13C00 4000 00\n" * 20)
+    with pytest.raises(ConfigError, match=re.escape("vectors.txt must hold codes of 16 bits, got 0x13c00; write")):
+        read_vectors(tmp_path / "lines")
+    write_vectors(make_vectors(d.model_copy(update={"rounding": "stochastic", "n_rbits": 4})), tmp_path / "drawn")
+    (tmp_path / "drawn" / "rbits.hex").write_text("1f\n" * 20)
+    with pytest.raises(ConfigError, match=re.escape("rbits.hex must hold codes of 4 bits, got 0x1f; write it again")):
+        read_vectors(tmp_path / "drawn")

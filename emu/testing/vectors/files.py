@@ -43,6 +43,8 @@ LAYOUT, EARLIER_LAYOUT = "emu vectors 2", "emu vectors 1"
 _FLAG_DIGITS = 2
 #: Bits of a code, at most.
 _MOST_BITS = 64
+#: Bits of flags: those of TestFloat, and the accumulator's.
+_FLAG_BITS = ACCUMULATOR_BIT + 1
 #: The flags that lines of TestFloat have: all but the accumulator's.
 _LINE_FLAGS = np.uint64((1 << ACCUMULATOR_BIT) - 1)
 
@@ -180,7 +182,7 @@ def read_vectors(folder: Path) -> Vectors:
     """Return the vectors of a folder, from its columns if it has both.
 
     Raises:
-        ConfigError: a file is missing or damaged.
+        ConfigError: a file is missing or damaged, or has a code wider than its format.
     """
     path = folder / MANIFEST
     try:
@@ -205,14 +207,19 @@ def read_vectors(folder: Path) -> Vectors:
     if not has_columns and not lines_hold(d):
         raise ConfigError(f"{path} must list the columns of {d.out_format}, got {LINES} alone; write them again")
     if not has_columns:
-        *operands, results, flags = read_lines(folder / LINES, len(d.formats) + 2, d.count)
+        widths = [*(fmt.width_bits for fmt in d.operand_formats), d.stage.format.width_bits, _FLAG_BITS]
+        lines = read_lines(folder / LINES, len(widths), d.count)
+        *operands, results, flags = (
+            _fitting(folder / LINES, codes, bits) for codes, bits in zip(lines, widths, strict=True)
+        )
         return Vectors(d, tuple(operands), None, results, flags)
     operands = [
-        read_lines(folder / f"{name}.hex", 1, int(np.prod(d.shape_of(i))))[0].reshape(d.shape_of(i))
-        for i, name in enumerate(NAMES[: len(d.formats)])
+        _read_column(folder / f"{name}.hex", int(np.prod(d.shape_of(i))), fmt.width_bits).reshape(d.shape_of(i))
+        for i, (name, fmt) in enumerate(zip(NAMES, d.operand_formats, strict=False))
     ]
-    rbits = read_lines(folder / "rbits.hex", 1, d.count)[0] if d.is_stochastic else None
-    results, flags = (read_lines(folder / f"{name}.hex", 1, d.count)[0] for name in ("result", "flags"))
+    rbits = _read_column(folder / "rbits.hex", d.count, d.n_rbits) if d.is_stochastic else None
+    results = _read_column(folder / "result.hex", d.count, d.stage.format.width_bits)
+    flags = _read_column(folder / "flags.hex", d.count, _FLAG_BITS)
     return Vectors(d, tuple(operands), rbits, results, flags, _scales(folder, d))
 
 
@@ -221,14 +228,21 @@ def _scales(folder: Path, d: Description) -> tuple[Codes, ...]:
     scales = list[Codes]()
     counts = (d.count // d.together, "block"), (1, "tensor")
     for (name, fmt), (count, each) in zip(d.scale_formats.items(), counts, strict=False):
-        path = folder / f"{name}.hex"
-        [codes] = read_lines(path, 1, count, each)
-        if (wide := codes[codes >= np.uint64(fmt.n_codes)]).size:
-            raise ConfigError(
-                f"{path} must hold codes of {fmt.width_bits} bits, got 0x{int(wide[0]):x}; write it again"
-            )
-        scales.append(codes)
+        scales.append(_read_column(folder / f"{name}.hex", count, fmt.width_bits, each))
     return tuple(scales)
+
+
+def _read_column(path: Path, count: int, bits: int, each: str = "vector") -> Codes:
+    """Return the only column of a file, (count,), whose codes have so many bits."""
+    [codes] = read_lines(path, 1, count, each)
+    return _fitting(path, codes, bits)
+
+
+def _fitting(path: Path, codes: Codes, bits: int) -> Codes:
+    # with 64 bits no code is wider
+    if bits < _MOST_BITS and (wide := codes[codes >> np.uint64(bits) != 0]).size:
+        raise ConfigError(f"{path} must hold codes of {bits} bits, got 0x{int(wide[0]):x}; write it again")
+    return codes
 
 
 def read_lines(path: Path, columns: int, count: int, each: str = "vector") -> list[Codes]:
