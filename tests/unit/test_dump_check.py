@@ -391,6 +391,17 @@ def test_operands_in_a_table_and_products_with_terms_are_judged(tmp_path: Path):
     assert wrapping[0] == 1
 
 
+def test_an_operand_is_the_column_of_its_name_in_a_table_of_its_own(tmp_path: Path):
+    unit = {"operation": "quantize", "formats": ["fp32"], "out_format": "fp16"}
+    path = dump(tmp_path, ["time,a,result,flags", "1,3f800000,3c00,00", "2,3f801001,3c01,01"], "log.csv")
+    assert vectors_of(unit, [path]).operands[0].tolist() == [0x3F800000, 0x3F801001]
+    lines = dump(tmp_path, ["3F800000 3C00 00", "3F801001 3C01 01"], "vectors.txt")
+    assert vectors_of(unit, [lines]).operands[0].tolist() == [0x3F800000, 0x3F801001]
+    other = dump(tmp_path, ["b,result", "3f800000,3c00"], "other.csv")
+    with pytest.raises(ConfigError, match=r"a column of .*other.csv must be called a, got b, result; name it, or give"):
+        vectors_of(unit, [other])
+
+
 def test_random_bits_of_others_are_read(tmp_path: Path):
     folder = folder_of(tmp_path, **FIXED | {"rounding": "stochastic", "n_rbits": 8})
     unit = ("--op", "add", "--formats", "fix8f4,fix8f6", "--out-format", "fix8f4", "--rounding", "stochastic",

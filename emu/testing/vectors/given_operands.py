@@ -78,7 +78,7 @@ def vectors_of(
 def _read(d: Description, paths: Sequence[Path], radix: str | None) -> tuple[dict[str, Column], dict[str, str]]:
     names: list[str] = list(NAMES[: len(d.formats)])
     if len(paths) == len(names):
-        return {name: _only(path, radix) for name, path in zip(names, paths, strict=True)}, {
+        return {name: _only(path, name, radix) for name, path in zip(names, paths, strict=True)}, {
             name: str(path) for name, path in zip(names, paths, strict=True)
         }
     if len(paths) != 1:
@@ -94,9 +94,22 @@ def _read(d: Description, paths: Sequence[Path], radix: str | None) -> tuple[dic
     return columns, dict.fromkeys(names, str(paths[0]))
 
 
-def _only(path: Path, radix: str | None) -> Column:
-    """Return the only column of a file; words beside each other follow one another."""
+def _only(path: Path, name: str, radix: str | None) -> Column:
+    """Return the column of a name, or the only one of a file; words beside each other follow one another.
+
+    Raises:
+        ConfigError: the file is missing or damaged, or a table has several columns, of other names.
+    """
     dump = read_dump(path, Reading(radix=radix) if radix is not None else None)
+    if dump.is_testfloat and name in NAMES:  # a line has the operands in order, then what is no operand
+        name = str(NAMES.index(name) + 1)
+    if name in dump.columns:
+        return Column(dump.columns[name], dump.undriven[name])
+    if len(dump.columns) > 1 and not all(each.isdecimal() for each in dump.columns):
+        raise ConfigError(
+            f"a column of {path} must be called {name}, got {', '.join(dump.columns)}; name it, or give a file of it "
+            "alone"
+        )
     codes, mask = (np.stack(list(parts.values()), axis=1).reshape(-1) for parts in (dump.columns, dump.undriven))
     return Column(codes.astype(np.uint64), mask.astype(np.bool_))
 
@@ -115,7 +128,7 @@ def _random_bits(d: Description, path: Path | None, radix: str | None) -> Codes 
         return None
     if path is None:
         raise ConfigError("stochastic rounding must have random bits, got none; add --rbits FILE")
-    column = _only(path, radix)
+    column = _only(path, "rbits", radix)
     codes = _codes(column, column.codes, "rbits", str(path))
     if codes.size != d.count:
         raise ConfigError(f"random bits must be {d.count} words, one per vector, got {codes.size} in {path}")
