@@ -367,6 +367,17 @@ def test_the_example_in_c_passes_what_it_offers(tmp_path):
     assert report["matmul: flag accumulator_overflow"].status == "not offered"
 
 
+@needs_gcc
+def test_a_library_is_not_asked_for_orders_that_its_interface_cannot_say(tmp_path):
+    source = tmp_path / "matmul.c"
+    source.write_text("long emu_matmul(void) { return 7; }\n")
+    promoted = "promote(4, sequential, fp16, toward_zero)"
+    few = {**FEW, "operations": ["matmul"], "orders": [promoted, "sequential"]}
+    report = check_backend(compiled(tmp_path, source=source), **few)
+    assert report[f"matmul: order {promoted}"].reason == "`emu_mac` describes no promoted sums"
+    assert report["matmul: order sequential"].status == "FAILED"
+
+
 FAULTS_IN_C = {
     1: ("quantize: nearest_even, ties", "nearest_away"),
     2: ("quantize: nearest_even, between", "toward_zero"),

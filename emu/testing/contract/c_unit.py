@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from emu.datapath import Mac, OutputStage, StatisticsRegister
 from emu.datapath.flags import FLAG_NAMES
-from emu.datapath.order import Blocks, Lanes, Pairwise
+from emu.datapath.order import Blocks, Lanes, Pairwise, Promote
 from emu.datapath.pending import NO_EXPONENT
 from emu.datapath.registers import SCALARS
 from emu.errors import ConfigError
@@ -103,6 +103,8 @@ class CUnit:
                 raise NotOffered("`emu_format` describes no formats without zero, or whose hidden bit is always one")
             if isinstance(fmt, Fixed) and fmt.sign_magnitude:
                 raise NotOffered("`emu_format` describes no formats of sign and magnitude")
+        if case.mac is not None and isinstance(case.mac.order, Promote):
+            raise NotOffered("`emu_mac` describes no promoted sums")
         operands = [_codes(x, fmt) for x, fmt in zip(case.operands, formats, strict=True)]
         # a library that leaves -1 among its counts does not count that flag
         codes, counts = np.zeros(case.shape, np.uint64), np.full(len(FLAG_NAMES), -1, np.int64)
