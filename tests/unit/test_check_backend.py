@@ -320,6 +320,15 @@ def test_a_unit_may_spoil_its_operands():
     check_backend({"sqrt": sqrt}, formats=["fp16"], roundings=["floor"]).require()
 
 
+def test_a_format_without_zero_is_no_accumulator_and_everything_else_is_asked():
+    few = {"roundings": ["nearest_even"], "operations": ["quantize", "matmul"], "elements": 8}
+    report = check_backend("reference", formats=["fp8_e8m0", "fp16"], **few).require()
+    assert not report.named("not offered")
+    alone = check_backend("reference", formats=["fp8_e8m0"], **few).require()
+    assert alone["matmul: exact unit"].status == "passed"
+    assert alone["matmul: order sequential"].status == "not offered"
+
+
 @pytest.mark.parametrize(
     ("unit", "options", "sentence"),
     [

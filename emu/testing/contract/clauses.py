@@ -233,7 +233,8 @@ def _elementwise(scope: Scope, operation: str, count: int) -> Iterator[Clause]:
 
 def _products(scope: Scope) -> Iterator[Clause]:
     mode = (scope.deterministic or (Rounding.NEAREST_EVEN,))[0]
-    floats = tuple(fmt for fmt in scope.formats if isinstance(fmt, Float))
+    # no accumulator starts without a zero
+    floats = tuple(fmt for fmt in scope.formats if isinstance(fmt, Float) and fmt.zero)
     fixed = tuple(fmt for fmt in scope.formats if isinstance(fmt, Fixed) and not fmt.carries_raws)
 
     def exact() -> Iterator[Case]:
