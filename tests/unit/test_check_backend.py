@@ -334,6 +334,7 @@ def test_a_format_without_zero_is_no_accumulator_and_everything_else_is_asked():
     [
         ({"relu": emu.relu}, {}, "a unit must have functions named quantize, add, .* matmul; got 'relu'"),
         (3, {}, "a unit must have functions .*; 3 has none"),
+        ({"quantize": max}, {}, "`quantize` of a unit must say its parameters, got <built-in function max> without"),
         ("reference", {"operations": ["relu"]}, "`operations` must be among quantize, .*, got 'relu'"),
         ("reference", {"formats": []}, "`formats` and `roundings` must name at least one each"),
         ("reference", {"formats": ["fix8f?"]}, "must have its binary point in place"),

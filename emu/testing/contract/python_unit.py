@@ -46,13 +46,21 @@ class PythonUnit:
         One function does the operation that it is named after; under any other name it does `quantize`.
 
         Raises:
-            FormatError: none of them does an operation of the contract.
+            FormatError: none of them does an operation of the contract, or one does not say its parameters.
         """
         functions = _functions_of(implementation)
         unknown = [name for name in functions if name not in OPERATIONS]
         if unknown or not functions:
             fault = f"got {', '.join(map(repr, unknown))}" if unknown else f"{implementation!r} has none"
             raise FormatError(f"a unit must have functions named {', '.join(OPERATIONS)}; {fault}")
+        for name, function in functions.items():
+            try:
+                inspect.signature(function)
+            except ValueError:  # those of C extensions: which options they take cannot be seen
+                raise FormatError(
+                    f"`{name}` of a unit must say its parameters, got {function!r} without; call it in a function of "
+                    "Python that does"
+                ) from None
         return cls(functions, single_format)
 
     @classmethod
