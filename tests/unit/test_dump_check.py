@@ -402,6 +402,16 @@ def test_an_operand_is_the_column_of_its_name_in_a_table_of_its_own(tmp_path: Pa
         vectors_of(unit, [other])
 
 
+def test_columns_of_operands_may_be_signed_numbers_as_results_may(tmp_path: Path):
+    folder = folder_of(tmp_path, **FIXED | {"formats": ["fix8f4", "fix8f4"]})
+    read = read_vectors(folder)
+    numbers = [codes.astype(np.uint8).view(np.int8).tolist() for codes in (*read.operands, read.results)]
+    rows = [f"{a},{b},{y}" for a, b, y in zip(*numbers, strict=True)]
+    assert check_dump(folder, dump(folder, ["a,b,result", *rows], "signed.csv")) is None
+    with pytest.raises(ConfigError, match="every operand a must be a code of 8 bits, got 0x100 in vector 0 of"):
+        check_dump(folder, dump(folder, ["a,b,result", f"256,{rows[0].partition(',')[2]}", *rows[1:]], "wide.csv"))
+
+
 def test_random_bits_of_others_are_read(tmp_path: Path):
     folder = folder_of(tmp_path, **FIXED | {"rounding": "stochastic", "n_rbits": 8})
     unit = ("--op", "add", "--formats", "fix8f4,fix8f6", "--out-format", "fix8f4", "--rounding", "stochastic",

@@ -193,8 +193,14 @@ def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, sourc
         raise ConfigError(
             f"operands of products of {d.depth} terms must not be columns of a dump, got them in {source}"
         )
-    widths: dict[str, int] = {name: fmt.width_bits for name, fmt in zip(NAMES, d.operand_formats, strict=False)}
-    theirs = [columns[name] for name in names]
+    formats = dict(zip(NAMES, d.operand_formats, strict=False))
+    # random bits have no format, but a width
+    widths = {name: formats[name].width_bits if name in formats else d.n_rbits for name in names}
+    theirs = [
+        columns[name]._replace(codes=fitting(columns[name], formats[name], f"operand {name}", source))
+        if name in formats else columns[name]
+        for name in names
+    ]  # fmt: skip
     ours = [wanted[name].reshape(-1) for name in names]
     # each different row of operands gets a number, (vectors + lines,): `alignment` then compares one code a line
     rows = np.unique(np.stack([np.concatenate(pair) for pair in zip(ours, (c.codes for c in theirs), strict=True)], 1),
@@ -217,8 +223,7 @@ def _shift(vectors: Vectors, columns: Mapping[str, Column], given: Column, sourc
         (name, column, right) for name, column, right in zip(names, theirs, ours, strict=True)
         if column.undriven[index] or column.codes[index] != right[index]
     )  # fmt: skip
-    # random bits have no format, but a width
-    digits = -(-widths.get(name, d.n_rbits) // 4)
+    digits = -(-widths[name] // 4)
     got = "x" if column.undriven[index] else f"0x{int(column.codes[index]):0{digits}x}"
     raise ConfigError(
         f"operand {name} of vector {index} must be 0x{int(right[index]):0{digits}x}, got {got} in {source}, as in "
