@@ -313,6 +313,14 @@ def test_a_registers_dump_is_compared(tmp_path: Path):
     assert check_register(v, tmp_path / "dump.hex") == [
         f"register: positive results of leading bit 2**-1: {count}, expected {count - 1}"
     ]
+    # a count that nobody drove is wrong, even where 0 is right
+    place = next(i for i, word in enumerate(words) if int(word, 16) == 0)
+    undriven = [*words[:place], "xxxxxxxx", *words[place + 1 :]]
+    (tmp_path / "dump.hex").write_text("\n".join(undriven))
+    assert [line.partition(": ")[2].rpartition(": ")[2] for line in check_register(v, tmp_path / "dump.hex")] == [
+        f"{count}, expected {count - 1}",
+        "x, expected 0",
+    ][:: 1 if place > 3 else -1]
     (tmp_path / "dump.hex").write_text("\n".join(words[:-1]))
     with pytest.raises(ConfigError, match=r"a register must be 23 counts, as in statistics\.hex, got 22"):
         check_register(v, tmp_path / "dump.hex")

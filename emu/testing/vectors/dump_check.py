@@ -142,15 +142,15 @@ def check_register(vectors: Vectors, dump: Path, *, radix: str | None = None) ->
     rows = register_rows(register)
     words = read_dump(dump, Reading(radix=radix, count=len(rows)))
     # words beside each other follow one another
-    codes = np.stack(list(words.columns.values()), axis=1).reshape(-1)
+    codes, undriven = (np.stack(list(parts.values()), axis=1).reshape(-1) for parts in (words.columns, words.undriven))
     if codes.size != len(rows):
         raise ConfigError(
             f"a register must be {len(rows)} counts, as in statistics.hex, got {codes.size} in {dump}; dump all of them"
         )
     return [
-        f"register: {what}: {int(code)}, expected {count}"
-        for (what, count), code in zip(rows, codes, strict=True)
-        if int(code) != count
+        f"register: {what}: {'x' if absent else int(code)}, expected {count}"
+        for (what, count), code, absent in zip(rows, codes, undriven, strict=True)
+        if absent or int(code) != count
     ]
 
 
