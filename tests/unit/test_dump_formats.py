@@ -224,7 +224,8 @@ def test_lines_of_testfloat_are_hexadecimal_without_a_letter(tmp_path: Path):
 #: A name, its text, and a format that it is known by.
 KINDS = [
     ("x", QUESTA, "questa"), ("x", MIF, "mif"), ("x", COE, "coe"), ("x", "3c00,1\n", "csv"),
-    ("x", "// a;b\n3c00\n", "text"),
+    ("x", "// a;b\n3c00\n", "text"), ("x", "3c00 // the first, of 2\n", "text"), ("x", "/* a\n,b */ 3c00\n", "text"),
+    ("x", "# a\n/tb/y,/tb/z // ;\n", "csv"), ("x", "/* a, b", "text"),
     ("x.csv", "3c00\t01\n", "csv"), ("x.tsv", "3c00\t01\n", "csv"), ("x", "3c00\t01\n", "text"),
     ("x.txt", "$date today $end\n$enddefinitions $end\n", "vcd"), ("X.MIF", "", "mif"), ("x.ghw", "", "ghw"),
     ("x", "GHDLwave\n", "ghw"), ("vectors.txt", "3c00 4000 01\n", "testfloat"),

@@ -6,6 +6,7 @@ file is text as `$readmemh` reads it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ class Reader:
     resembles: Callable[[bytes], bool] = lambda _: False
 
 
+_COMMENT = re.compile(rb"//[^\n]*|#[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 # The first that recognises a file's beginning reads it, else the first that knows the end of its name.
 READERS = (
     Reader("questa", questa.read_questa, recognises=lambda text: text.startswith(questa.FIRST_LINE.encode())),
@@ -64,8 +66,9 @@ def _is_vcd(text: bytes) -> bool:
 
 def _has_separators(text: bytes) -> bool:
     """Return whether the first line that is no comment has a comma or a semicolon; text may have tabs, too."""
-    for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith((b"//", b"#", b"/*")):
+    # comments, which may have commas, as `memory.py` reads them; the last one may go on behind this beginning
+    for line in _COMMENT.sub(b" ", text).splitlines():
+        if line.strip():
             return b"," in line or b";" in line
     return False
 
