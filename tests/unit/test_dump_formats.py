@@ -199,6 +199,16 @@ def test_tables_without_names_have_positions(tmp_path: Path):
     assert column(dump_of(tmp_path, "dump.csv", '"result","flags"\n"3c00","00"\n'), "result") == [0x3C00]
 
 
+def test_a_first_line_whose_words_are_taken_by_position_has_no_names(tmp_path: Path):
+    for columns in ("result=2,flags=3", "_,result,flags"):
+        dump = dump_of(tmp_path, "dump.csv", "10 ns,3c00,01\n20 ns,4000,00\n", columns=columns)
+        assert (column(dump, "result"), column(dump, "flags")) == ([0x3C00, 0x4000], [1, 0])
+        dump = dump_of(tmp_path, "dump.csv", "time,y,b\n20 ns,4a00,00\n", columns=columns)
+        assert column(dump, "result") == [0x4A00]
+    dump = dump_of(tmp_path, "dump.csv", "time,1,2\n20 ns,4a00,00\n", columns="result=1")
+    assert column(dump, "result") == [0x4A00]
+
+
 def test_a_column_with_a_prefix_says_nothing_about_another(tmp_path: Path):
     text = "result,flags\n0x3c00,16\n0x4000,1\n"
     with pytest.raises(ConfigError, match=r"the radix of words must be certain, .* such as '16'"):

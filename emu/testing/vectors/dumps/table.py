@@ -37,7 +37,8 @@ def read_table(path: Path, reading: Reading) -> Dump:
     numbers = [number for number, _ in kept]
     names = _names(rows[0])
     taken = _taken(path, reading, rows[0], names)
-    if names:
+    # no name of a column begins with a digit: what is chosen by its position and does is a word already
+    if names and not any(rows[0][i][:1].isdigit() for i in _chosen_by_position(reading, names)):
         rows, numbers = rows[1:], numbers[1:]
     if not rows:
         raise ConfigError(f"a dump must have a line for each vector, got only names in {path}")
@@ -57,6 +58,12 @@ def read_table(path: Path, reading: Reading) -> Dump:
         own = 16 if have_prefix(column) else base
         columns[role], undriven[role] = codes_of(column, own, lambda i: f"line {numbers[i]} of {path}")
     return Dump(columns, undriven, str(path))
+
+
+def _chosen_by_position(reading: Reading, names: list[str]) -> list[int]:
+    """Return the indices of columns that `--columns` takes by their positions, not by names."""
+    chosen = {} if reading.columns is None else roles_of(reading.columns)
+    return [int(name) - 1 for name in chosen.values() if name not in names]
 
 
 def _rows(path: Path, lines: list[tuple[int, str]], separator: str) -> list[list[str]]:
