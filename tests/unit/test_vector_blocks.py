@@ -15,6 +15,7 @@ import emu
 from emu.errors import ConfigError
 from emu.testing.vectors import Description, make_vectors, read_vectors, vectors_of, what_they_tell, write_vectors
 from emu.testing.vectors.cells import cells_of, rows_of
+from emu.testing.vectors.check import compare
 from emu.testing.vectors.making import count_for_cells
 
 FORMATS = (
@@ -224,3 +225,10 @@ def test_magnitudes_of_the_test_s_own_grid_are_those_of_the_format():
     grid = own.magnitudes(*own.E4M3)
     assert bisect_left(grid, Fraction(448)) == 126
     assert [float(x) for x in grid[:127]] == emu.parse("fp8_e4m3").decode(np.arange(127, dtype=np.uint8)).tolist()
+
+
+@pytest.mark.parametrize("source", ["fp8_e8m0", "fix1f0", "smfix2f0"])
+def test_numbers_of_a_single_digit_and_without_zero_have_vectors(source: str):
+    vectors = make_vectors(Description(operation="quantize", formats=(source,), out_format="mxfp8_e4m3", count=64))
+    assert vectors.description.count == 64
+    assert compare(vectors, vectors.results, vectors.flags) is None

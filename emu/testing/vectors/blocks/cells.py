@@ -102,7 +102,9 @@ def magnitude_codes(source: Format, magnitudes: Array) -> Codes:
     x = np.minimum(magnitudes.astype(np.float64), float(source.max))
     if isinstance(source, Fixed):
         return np.ldexp(x, source.frac_bits).astype(np.uint64)
-    return source.encode(x.astype(source.carrier)).astype(np.uint64)
+    # of a format without zero 0 counts as its smallest number
+    least = source.decode(np.zeros(1, np.uint64))[0]
+    return source.encode(np.maximum(x.astype(source.carrier), least)).astype(np.uint64)
 
 
 def values_of(source: Format, codes: Codes) -> Array:

@@ -95,7 +95,9 @@ def top_of(d: Description) -> float:
 
 def _rounded_codes(source: Format, x: Array) -> Codes:
     """Return the codes of the magnitudes nearest to some numbers, bounded by the ends of a format."""
-    x = np.clip(np.where(np.isnan(x), 0, x), 0, float(source.max))
+    # code 0 is the smallest magnitude: 0, unless the format has none
+    least = float(values_of(source, np.zeros(1, np.uint64))[0])
+    x = np.clip(np.where(np.isnan(x), least, x), least, float(source.max))
     rule = "saturate" if isinstance(source, Fixed) else "satfinite"
     near = quantize(x, source, overflow=rule, backend="reference")
     return source.encode(near).astype(np.uint64)
@@ -108,7 +110,8 @@ def _largest(fmt: Scaled, source: Format, draw: Draw, top: float) -> Array:
     if fmt.rule.outer is not None:
         low = max(low, high - TENSOR_REACH)
     # blocks 1 and 2 of a turn lie at either end of the exponents; every fourth one near 2**0
-    span, turn = high - low + 1, np.arange(draw.count)[:, None] % TURN
+    # a sign alone (fix1f0) has no positive number
+    span, turn = max(high - low + 1, 1), np.arange(draw.count)[:, None] % TURN
     exponent = low + draw.choice(_EXPONENT, span)
     exponent = np.where(turn == 1, low + draw.choice(_EXPONENT, min(4, span)), exponent)
     exponent = np.where(turn == 2, high, exponent)

@@ -33,7 +33,8 @@ def format_of_quotients(fmt: Scaled, operand: Format) -> Float:
     double, single = PRESETS["fp64"], PRESETS["fp32"]
     digits = operand.significand_bits if isinstance(operand, Float) else max(operand.width_bits - operand.signed, 1)
     most = double.significand_bits if fmt.rule.reads == "exact" else single.significand_bits
-    return replace(double, fraction_bits=min(digits, most) - 1)
+    # of a single digit too: without a fraction bit there is no code for NaN beside that of infinity
+    return replace(double, fraction_bits=max(min(digits, most) - 1, 1))
 
 
 def require_single_operands(d: Description) -> None:
