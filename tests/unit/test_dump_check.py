@@ -17,6 +17,7 @@ from emu.testing.vectors import (
     Vectors,
     check_dump,
     make_vectors,
+    read_dump,
     read_vectors,
     vectors_of,
     write_vectors,
@@ -400,6 +401,17 @@ def test_an_operand_is_the_column_of_its_name_in_a_table_of_its_own(tmp_path: Pa
     other = dump(tmp_path, ["b,result", "3f800000,3c00"], "other.csv")
     with pytest.raises(ConfigError, match=r"a column of .*other.csv must be called a, got b, result; name it, or give"):
         vectors_of(unit, [other])
+
+
+def test_files_and_folders_may_be_named_by_texts(tmp_path: Path):
+    folder = str(folder_of(tmp_path, **HALF))
+    assert check_dump(folder, f"{folder}/result.hex") is None
+    assert len(read_dump(f"{folder}/result.hex")) == HALF["count"]
+    unit = {key: value for key, value in HALF.items() if key != "count"}
+    given = vectors_of(unit, [f"{folder}/a.hex", f"{folder}/b.hex"])
+    assert np.array_equal(given.results, read_vectors(folder).results)
+    assert write_vectors(given, f"{folder}/again")[0] == Path(folder) / "again" / "a.hex"
+    assert vectors_of(unit, f"{folder}/vectors.txt").description.count == HALF["count"]
 
 
 def test_columns_of_operands_may_be_signed_numbers_as_results_may(tmp_path: Path):

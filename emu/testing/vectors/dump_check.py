@@ -50,12 +50,12 @@ class DumpFinding(Finding):
 
 
 def check_dump(
-    folder: Path,
-    dump: Path,
+    folder: str | Path,
+    dump: str | Path,
     *,
     any_nan: bool = False,
     reading: Reading | None = None,
-    scales: Path | None = None,
+    scales: str | Path | None = None,
 ) -> DumpFinding | None:
     """Return the differences of a dump, None if every code is right.
 
@@ -74,7 +74,7 @@ def check_dump(
     """
     vectors = read_vectors(folder)
     reading = reading or Reading()
-    given = None if scales is None else read_scales(vectors.description, scales, radix=reading.radix)
+    given = None if scales is None else read_scales(vectors.description, Path(scales), radix=reading.radix)
     # the count settles whether words beside each other are columns
     words = read_dump(dump, replace(reading, count=vectors.description.count))
     return judge(vectors, words, any_nan=any_nan, scales=given)

@@ -94,7 +94,7 @@ def lines_hold(description: Description) -> bool:
 
 
 def write_vectors(
-    vectors: Vectors, folder: Path, style: str = "both", *, everything: Everything | None = None
+    vectors: Vectors, folder: str | Path, style: str = "both", *, everything: Everything | None = None
 ) -> list[Path]:
     """Write vectors into a folder; return the files.
 
@@ -108,7 +108,7 @@ def write_vectors(
         ConfigError: there is no such style, TestFloat's lines cannot hold the operation, or the folder cannot be
             written.
     """
-    d = vectors.description
+    d, folder = vectors.description, Path(folder)
     if style not in get_args(Style):
         raise ConfigError(
             f"`style` must be both, hex or testfloat, got {style!r}{nearest_name(style, get_args(Style))}"
@@ -178,12 +178,13 @@ def _digits(bits: int) -> int:
     return -(-bits // 4)
 
 
-def read_vectors(folder: Path) -> Vectors:
+def read_vectors(folder: str | Path) -> Vectors:
     """Return the vectors of a folder, from its columns if it has both.
 
     Raises:
         ConfigError: a file is missing or damaged, or has a code wider than its format.
     """
+    folder = Path(folder)
     path = folder / MANIFEST
     try:
         content = read_json(path)

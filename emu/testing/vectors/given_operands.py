@@ -21,9 +21,9 @@ SOURCE = "the command line"
 
 def vectors_of(
     table: Mapping[str, Any],
-    operands: Sequence[Path] | Dump,
+    operands: str | Path | Sequence[str | Path] | Dump,
     *,
-    rbits: Path | None = None,
+    rbits: str | Path | None = None,
     radix: str | None = None,
 ) -> Vectors:
     """Return vectors of operands that are given.
@@ -41,6 +41,8 @@ def vectors_of(
     # the number of vectors follows from the words that are read; until then it is 1
     d = checked(Description, {**table, "count": 1}, file=SOURCE)
     names = NAMES[: len(d.formats)]
+    if isinstance(operands, str | Path):
+        operands = [operands]
     if isinstance(operands, Dump):
         # with as many lines as vectors, columns are never taken for a memory that is read row by row
         columns = assigned(operands, d, len(operands))
@@ -75,7 +77,7 @@ def vectors_of(
     return answered(d, shaped, _random_bits(d, rbits, radix))
 
 
-def _read(d: Description, paths: Sequence[Path], radix: str | None) -> tuple[dict[str, Column], dict[str, str]]:
+def _read(d: Description, paths: Sequence[str | Path], radix: str | None) -> tuple[dict[str, Column], dict[str, str]]:
     names: list[str] = list(NAMES[: len(d.formats)])
     if len(paths) == len(names):
         return {name: _only(path, name, radix) for name, path in zip(names, paths, strict=True)}, {
@@ -94,7 +96,7 @@ def _read(d: Description, paths: Sequence[Path], radix: str | None) -> tuple[dic
     return columns, dict.fromkeys(names, str(paths[0]))
 
 
-def _only(path: Path, name: str, radix: str | None) -> Column:
+def _only(path: str | Path, name: str, radix: str | None) -> Column:
     """Return the column of a name, or the only one of a file; words beside each other follow one another.
 
     Raises:
@@ -121,7 +123,7 @@ def _codes(column: Column, codes: Codes, name: str, source: str) -> Codes:
     return codes
 
 
-def _random_bits(d: Description, path: Path | None, radix: str | None) -> Codes | None:
+def _random_bits(d: Description, path: str | Path | None, radix: str | None) -> Codes | None:
     if not d.is_stochastic:
         if path is not None:
             raise ConfigError(f"`--rbits` is of stochastic rounding, got it for {d.stage.rounding.value}; leave it out")

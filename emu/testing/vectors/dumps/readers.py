@@ -73,7 +73,7 @@ def _has_separators(text: bytes) -> bool:
     return False
 
 
-def read_dump(path: Path, reading: Reading | None = None) -> Dump:
+def read_dump(path: str | Path, reading: Reading | None = None) -> Dump:
     """Read a dump of any format.
 
     Args:
@@ -84,7 +84,7 @@ def read_dump(path: Path, reading: Reading | None = None) -> Dump:
         ConfigError: the file is missing or damaged, its format has no use for an option, or lacks one.
         BackendUnavailable: the package that reads the format is not installed.
     """
-    reading = reading or Reading()
+    path, reading = Path(path), reading or Reading()
     reader = _reader_of(path, reading.dump_format)
     for option in reading.given():
         if option not in reader.options:
