@@ -3,8 +3,8 @@
     time;valid;a;b;y;fflags
     15;1;3c00;4000;4200;00
 
-Columns are named by a first line, or counted from 1. Those that are called a, b, c, result and flags are taken; others
-by `--columns result=y,flags=fflags`, or by position, `--columns result=5,flags=6`.
+Columns are named by a first line, or counted from 1. Those that are called as in `ROLES` (a, b, c, result, flags, ...)
+are taken; others by `--columns result=y,flags=fflags`, or by position, `--columns result=5,flags=6`.
 """
 
 from __future__ import annotations
