@@ -16,10 +16,11 @@ from fast_suite import most_are_slow
 
 import emu
 from emu._config import checked
+from emu._files import replace_file
 from emu.datapath import Rounding
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.errors import ConfigError
-from emu.testing.vectors import Description, Vectors, check_dump, make_vectors, read_vectors, write_vectors
+from emu.testing.vectors import Description, Vectors, check_dump, files, make_vectors, read_vectors, write_vectors
 from emu.testing.vectors.definition import answer, answered, exact_value
 from emu.testing.vectors.dumps import Reading
 
@@ -629,6 +630,25 @@ def test_damaged_files_of_vectors_are_refused_with_their_name(file: str, content
     )
     (tmp_path / file).write_text(content)
     with pytest.raises(ConfigError, match=re.escape(said)):
+        read_vectors(tmp_path)
+
+
+def test_a_folder_whose_writing_is_cut_short_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Else its columns would be those of two sets of vectors."""
+    d = Description(operation="add", formats=("fp16", "fp16"), out_format="fp16", count=20)
+    write_vectors(make_vectors(d), tmp_path)
+    written = list[Path]()
+
+    def stopped(path: Path, content: Callable) -> None:
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(path)
+        replace_file(path, content)
+
+    monkeypatch.setattr(files, "replace_file", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(make_vectors(d.model_copy(update={"seed": 7})), tmp_path)
+    with pytest.raises(ConfigError, match="must be the manifest of vectors, got"):
         read_vectors(tmp_path)
 
 

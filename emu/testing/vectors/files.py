@@ -127,7 +127,9 @@ def write_vectors(
     texts[CELLS] = table_of(rows_among_all(vectors, everything=everything), counted)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # each file is replaced as a whole, and the manifest after the columns that it lists
+        # each file is replaced as a whole, and the manifest after the columns that it lists; an earlier one would
+        # describe columns of both if the process ended between them
+        (folder / MANIFEST).unlink(missing_ok=True)
         for name, text in texts.items():
             replace_file(folder / name, partial(_write, text))
     except OSError as error:
