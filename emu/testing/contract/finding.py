@@ -41,8 +41,8 @@ class Finding:
     Attributes:
         case: the smallest case whose answer is wrong.
         index: of its only element in the case first asked.
-        count: how many elements of that case were wrong, and how many it had; (0, 0) for flags and the register, and
-            (1, 0) if the unit raised where they were asked for.
+        count: how many elements of that case were wrong, and how many it had; (0, 0) for flags and the register, and if
+            the unit raised or returned something that is no value of the format.
         picture: lines that show operands, actual and expected.
         resembles: a rule that gives all answers to the case first asked, as "wrap"; "" if no known rule does.
     """
@@ -96,13 +96,16 @@ def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
     small, kept = _shrunk(case, fails)
     # a register or a count of flags may need several elements to differ: then there is no single index
     index = tuple(keep[0] for keep in kept) if all(len(keep) == 1 for keep in kept) else ()
-    size = int(np.prod(case.shape)) if observed == "values" else 0
+    size = int(np.prod(case.shape)) if wrong else 0
     resembles = _resemblance(unit, case) if observed == "values" else ""
     return Finding(small, index, (wrong, size), tuple(_compared(unit, small, observed)[0]), resembles)
 
 
 def _compared(unit: Answering, case: Case, observed: str) -> tuple[list[str], int]:
-    """Return the picture of the first difference, empty if there is none, and the number of wrong elements."""
+    """Return the picture of the first difference, empty if there is none, and the number of wrong elements.
+
+    The number is 0 of flags and registers, and of answers that cannot be compared element by element.
+    """
     flags = observed not in ("values", "register")
     # the reference fills a register only if it is what is compared
     expected = REFERENCE.answer(case if observed == "register" else replace(case, positions=None), flags=flags)
@@ -112,8 +115,7 @@ def _compared(unit: Answering, case: Case, observed: str) -> tuple[list[str], in
         # not a wrong answer, so it must not reach the broad clause below
         raise
     except Exception as error:  # whatever a unit raises is its answer
-        # an exception counts as one wrong element
-        return [*_operands(case, ()), f"raised    {type(error).__name__}: {error}"], 1
+        return [*_operands(case, ()), f"raised    {type(error).__name__}: {error}"], 0
     if observed == "values":
         return _values_compared(case, actual.values, expected.values)
     if observed == "register":
@@ -133,7 +135,7 @@ def _values_compared(case: Case, actual: Array, expected: Array) -> tuple[list[s
     try:
         ours, theirs = codes_of("returned", actual, fmt), codes_of("expected", expected, fmt)
     except AssertionError as error:
-        return [*_operands(case, ()), str(error)], 1
+        return [*_operands(case, ()), str(error)], 0
     # an unsigned answer is codes already: -0 is a code of its own there, so codes are compared as they are
     differs = differing(fmt, ours, theirs, actual, expected) if actual.dtype.kind == "f" else ours != theirs
     if not differs.any():
