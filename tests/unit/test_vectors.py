@@ -602,6 +602,7 @@ def test_a_dump_that_cannot_be_read_is_refused(text: str, said: str, tmp_path: P
     ({"operation": "ad", "formats": ["fp16"], "out_format": "fp16"}, "did you mean 'add'?"),
     ({"operation": "add", "formats": ["fp16"], "out_format": "fp16"}, "must have 2 operands"),
     ({"operation": "add", "formats": ["fp16", "fp61"], "out_format": "fp16"}, "fp61"),
+    ({"operation": "add", "formats": ["fp16", "fix8f?"], "out_format": "fp16"}, "must have its binary point in place"),
     ({"operation": "matmul", "formats": ["fp16", "fp16"], "out_format": "fp16",
       "mac": {"accumulator": "fp16", "rounding": "stochastic"}}, "choose another mode"),
 ])  # fmt: skip

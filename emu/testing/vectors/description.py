@@ -17,7 +17,7 @@ from typing_extensions import override
 from emu._config import Items, Table
 from emu.datapath import Mac, OutputStage, Overflow, Rounding, Tininess
 from emu.datapath.registers import POSITION_LIMIT
-from emu.datapath.stage import DEFAULT_RANDOM_BITS
+from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
 from emu.engine.scaled import stage_of_elements
 from emu.errors import ConfigError, nearest_name
 from emu.formats import Fixed, Float, Format, Scaled, parse_number
@@ -425,7 +425,7 @@ class Description(Table):
     @cached_property
     def operand_formats(self) -> tuple[Format, ...]:
         """The operands' formats."""
-        return tuple(parse_number(text) for text in self.formats)
+        return tuple(require_placed(parse_number(text)) for text in self.formats)
 
     @property
     def rounded_formats(self) -> tuple[Format, ...]:
