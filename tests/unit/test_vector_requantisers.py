@@ -18,6 +18,7 @@ from emu.export import export
 from emu.testing.vectors import Description, check_dump, make_vectors, write_vectors
 from emu.testing.vectors.causes.requantisers import other_requantisers
 from emu.testing.vectors.cells import cells_of
+from emu.testing.vectors.check import compare
 from emu.testing.vectors.definition import exact_value
 from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.files import read_vectors
@@ -297,6 +298,16 @@ def test_a_folder_says_how_sums_are_requantised(folder: Path):
 )
 def test_a_multiplier_is_read_as_the_number_that_it_says(text: str, number: Fraction):
     assert multiplier_of(text) == number
+
+
+@pytest.mark.parametrize("multiplier", ["2147483647", "1*2**-126", "1*2**30"])
+def test_multipliers_at_the_ends_have_vectors_though_some_faults_would_go_beyond(multiplier: str):
+    d = described(f"exact {multiplier}", count=20)
+    v = make_vectors(d)
+    assert compare(v, v.results, v.flags) is None
+    wrong = v.results.copy()
+    wrong[3] ^= np.uint64(1)
+    assert compare(v, wrong) is not None
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e999", "2**3", "3*2**99999", "x", ""])

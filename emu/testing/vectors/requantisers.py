@@ -27,6 +27,8 @@ from emu.engine.requantise import LARGEST_SHIFT, LEAST_SHIFT, MULTIPLIER_BITS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format
 
+#: Multipliers lie from the smallest normal number of binary32 up to 2**31, which none of 31 bits reaches.
+LEAST_MULTIPLIER, MULTIPLIER_END = Fraction(1, 1 << 126), 1 << 31
 #: Exponents of a multiplier m * 2**(shift - 31).
 SHIFTS = LEAST_SHIFT, LARGEST_SHIFT
 #: Words of a requantiser before which integers stand.
@@ -54,8 +56,7 @@ def multiplier_of(text: str) -> Fraction:
             number = Fraction(value)
         except (ValueError, OverflowError):
             number = Fraction(0)
-    # 2**-126 is the smallest normal number of binary32
-    if not Fraction(1, 1 << 126) <= number < 1 << 31:
+    if not LEAST_MULTIPLIER <= number < MULTIPLIER_END:
         raise ConfigError(
             f"a multiplier must be a number from 2**-126 to 2**31, got {text!r}; write it like 1518500250*2**-38, "
             "0.0055 or 0x1.6ap-8"

@@ -12,7 +12,7 @@ from emu.testing.vectors.definition import answer
 from emu.testing.vectors.description import Codes, StepTable
 from emu.testing.vectors.evidence import Evidence
 from emu.testing.vectors.requantiser_sums import expected_roundings
-from emu.testing.vectors.requantisers import IN_31_BITS, power_text
+from emu.testing.vectors.requantisers import IN_31_BITS, LEAST_MULTIPLIER, MULTIPLIER_END, power_text
 
 #: Widths to which sums may have been cut, or held.
 _SUM_BITS = (16, 20, 24, 31)
@@ -86,7 +86,7 @@ def _other_multipliers(e: Evidence, steps: Sequence[StepTable]) -> Iterator[Hypo
         ("the multiplier is shifted by one bit less", j, steps[j].factor * 2),
         ("the multiplier is shifted by one bit more", j, steps[j].factor / 2),
     ):
-        if factor > 0:
+        if LEAST_MULTIPLIER <= factor < MULTIPLIER_END:
             yield name, _codes(e, _with(steps, at, times=power_text(factor)))
 
 
