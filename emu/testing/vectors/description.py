@@ -147,9 +147,16 @@ class StatisticsTable(Table):
         if not isinstance(given, str):
             return given
         words = given.split(":")
-        if len(words) != 2 or not all(re.fullmatch(r"-?\d+", word) for word in words):
+        if len(words) != 2 or not all(re.fullmatch(r"-?[0-9]{1,18}", word) for word in words):
             raise ConfigError(f"`statistics` must be LOWEST:BINS, got {given!r}; write it like -24:40")
-        return dict(zip(("lowest", "bins"), map(int, words), strict=True))
+        lowest, bins = map(int, words)
+        # said here, where the text is known; the keys would be named without it
+        if abs(lowest) > POSITION_LIMIT or not 1 <= bins <= POSITION_LIMIT:
+            raise ConfigError(
+                f"`statistics` must have a LOWEST of -{POSITION_LIMIT}..{POSITION_LIMIT} and 1..{POSITION_LIMIT} BINS, "
+                f"got {given!r}; write it like -24:40"
+            )
+        return {"lowest": lowest, "bins": bins}
 
 
 class Description(Table):

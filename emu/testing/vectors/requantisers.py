@@ -37,7 +37,8 @@ _NUMBERS = ("zero", "lowest", "highest")
 IN_31_BITS = (RequantiserKind.DOUBLE_ROUNDING, RequantiserKind.SINGLE_ROUNDING)
 #: What a step writes: a sum of 32 bits times a multiplier below 2**30 fits, and what binary32 has beyond saturates.
 _WIDE = "fix64f0"
-_POWER = re.compile(r"([0-9]+)(?:\*2\*\*(-?[0-9]{1,4}))?")
+# Python reads no integers of thousands of digits; as floats they are infinite, and refused as such
+_POWER = re.compile(r"([0-9]{1,400})(?:\*2\*\*(-?[0-9]{1,4}))?")
 
 
 @lru_cache(maxsize=256)  # every aim asks
@@ -98,8 +99,11 @@ class RequantiserTable(Table):
                 f"{given!r}; write it like 'double_rounding 1518500250*2**-38 zero -126'"
             )
         for name in _NUMBERS:
-            if not re.fullmatch(r"-?[0-9]+", pairs.get(name, "0")):
-                raise ConfigError(f"`{name}` of a requantiser must be an integer, got {pairs[name]!r}; write {name} 3")
+            if not re.fullmatch(r"-?[0-9]{1,18}", pairs.get(name, "0")):
+                raise ConfigError(
+                    f"`{name}` of a requantiser must be an integer of at most 18 digits, got {pairs[name]!r}; write "
+                    f"{name} 3"
+                )
         numbers = {name: int(word) if name in _NUMBERS else word for name, word in pairs.items()}
         return {"kind": kind, "multiplier": words[0], **numbers}
 
