@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import emu
 from emu.cli import app
 from emu.errors import ConfigError
 from emu.testing.vectors import (
@@ -22,6 +23,7 @@ from emu.testing.vectors import (
     vectors_of,
     write_vectors,
 )
+from emu.testing.vectors.columns import Column, fitting
 from emu.testing.vectors.definition import answered, with_flags_of
 
 HALF = {"operation": "subtract", "formats": ["fp16", "fp16"], "out_format": "fp16", "count": 300}
@@ -401,6 +403,39 @@ def test_an_operand_is_the_column_of_its_name_in_a_table_of_its_own(tmp_path: Pa
     other = dump(tmp_path, ["b,result", "3f800000,3c00"], "other.csv")
     with pytest.raises(ConfigError, match=r"a column of .*other.csv must be called a, got b, result; name it, or give"):
         vectors_of(unit, [other])
+
+
+def test_of_two_lines_of_a_vector_the_first_counts(tmp_path: Path):
+    folder = folder_of(tmp_path, **HALF)
+    twice = [code for code in lines_of(folder) for _ in range(2)]
+    for place, wrong in ((15, 0), (14, 1)):
+        changed = [*twice[:place], f"{int(twice[place], 16) ^ 1:04x}", *twice[place + 1 :]]
+        finding = check_dump(folder, dump(folder, changed))
+        assert finding is not None
+        assert (finding.alignment, finding.wrong) == ("every result stands 2 times", wrong)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "words", "codes"),
+    [
+        ("fix8f4", [0xFFF0, 0x10], [0xF0, 0x10]),
+        ("fix8f4", [0xFFF0, 0xFF80], [0xF0, 0x80]),
+        ("fp16", [0xFFFFBC00, 0x3C00], [0xBC00, 0x3C00]),
+        # signs that are extended by different numbers of bits, by a part, of words that have none
+        ("fix8f4", [0xFFF0, 0x1F0], None),
+        ("fix8f4", [0x2F0], None),
+        ("fix8f4", [0xFFF0, 0xF0], None),
+        ("ufix8f4", [0xFFF0], None),
+        ("smfix8f4", [0xFFF0], None),
+    ],
+)
+def test_a_word_is_cut_only_if_its_sign_is_extended_in_every_line_alike(fmt: str, words: list[int], codes: list[int]):
+    column = Column(np.array(words, np.uint64), np.zeros(len(words), bool))
+    if codes is not None:
+        assert fitting(column, emu.parse(fmt), "result", "dump").tolist() == codes
+        return
+    with pytest.raises(ConfigError, match=r"every result must be a code of 8 bits, got 0x.* of dump; dump"):
+        fitting(column, emu.parse(fmt), "result", "dump")
 
 
 def test_files_and_folders_may_be_named_by_texts(tmp_path: Path):

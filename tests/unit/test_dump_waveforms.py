@@ -144,6 +144,7 @@ DAMAGED: list[tuple[dict[str, str], tuple[str, str], str]] = [
     ({"valid": "vald"}, ("", ""), "`--valid` must be a signal of {}, got 'vald'; nearest: tb.valid"),
     ({}, ("\n1!", ""), "got none in {}: the clock never rises; check --clock, --valid and --ready"),
     ({"valid": "dut.bit[1]"}, ("", ""), "got none in {}: none of 5 edges is valid; check --clock"),
+    ({}, ("$enddefinitions $end\n" + BODY, "$enddefinitions $end"), "got none in {}: the clock never rises; check"),
     ({}, ("$enddefinitions $end", ""), "a VCD file must declare its variables up to $enddefinitions, got {} without"),
     ({}, ("$var wire 1 ! clk", "$var wire one ! clk"), "a VCD file must declare its variables"),
     ({}, ("b1 #", "b #"), "a value of {} must have 1..16 bits, as its variable has, got ''; dump it again"),
