@@ -405,6 +405,19 @@ def test_an_operand_is_the_column_of_its_name_in_a_table_of_its_own(tmp_path: Pa
         vectors_of(unit, [other])
 
 
+def test_flags_that_were_never_driven_count_neither_way(tmp_path: Path):
+    folder = folder_of(tmp_path, **HALF)
+    flags = lines_of(folder, "flags.hex")
+    place = next(i for i, word in enumerate(flags) if int(word, 16))
+    lines = [
+        f"{y} {'xx' if i == place else word}" for i, (y, word) in enumerate(zip(lines_of(folder), flags, strict=True))
+    ]
+    finding = check_dump(folder, dump(folder, lines))
+    assert finding is not None
+    assert finding.lines[0] == f"1 flag was never driven (x), first at vector {place}:"
+    assert finding.lines[-1] == f"every result that is there is right: {HALF['count']} of {HALF['count']}"
+
+
 def test_of_two_lines_of_a_vector_the_first_counts(tmp_path: Path):
     folder = folder_of(tmp_path, **HALF)
     twice = [code for code in lines_of(folder) for _ in range(2)]

@@ -57,6 +57,15 @@ def test_a_conversion_to_an_integer_has_the_value_of_its_machine(rule: str, code
     assert results(d, code) == expected
 
 
+@pytest.mark.parametrize("flags", ["ieee", "emu"])
+def test_a_number_divided_by_zero_raises_infinite_alone(flags: str):
+    """IEEE 754-2019 section 7.3; 0 / 0 is invalid, and infinity / 0 is exact."""
+    d = described("divide", "fp16,fp16", "fp16", flags=flags)
+    assert results(d, 0x3C00, 0x8000) == (0xFC00, 8)
+    assert results(d, 0, 0) == (0x7E00, INVALID)
+    assert results(d, 0x7C00, 0) == (0x7C00, 0)
+
+
 def test_without_a_sign_the_integer_indefinite_is_all_ones():
     d = described("quantize", "fp32", "ufix32f0", rounding="toward_zero", invalid="indefinite", flags="ieee")
     assert results(d, 0xBF800000) == (0xFFFFFFFF, INVALID)
