@@ -226,3 +226,11 @@ def test_lines_inserted_after_many_lost_ones_are_followed():
     shift = alignment(codes, given)
     assert shift is not None
     assert shift.vectors.tolist() == [*range(200), *range(300, 800), *[799] * 50, *range(800, COUNT)]
+
+
+@pytest.mark.parametrize(("period", "word"), [(3, "3rd"), (11, "11th"), (12, "12th"), (21, "21st"), (32, "32nd")])
+def test_a_period_is_an_ordinal_number(period: int, word: str):
+    right = np.arange(400, dtype=np.uint64) ** 2
+    shift = alignment(right, np.delete(right, slice(2, None, period)))
+    assert shift is not None
+    assert shift.name == f"dropped: every {word} result, the first is that of vector 2"
