@@ -13,6 +13,7 @@ blocks whose rows are no multiples of sixteen elements, and one scale for all.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
