@@ -208,6 +208,21 @@ def test_included_files_belong_to_the_sources(tmp_path: Path):
 
 
 @needs("icarus")
+@pytest.mark.parametrize("ending", ["inc", "v", "sv"])
+def test_an_included_file_of_any_ending_belongs_to_the_sources(ending: str, tmp_path: Path):
+    """Verilog includes a file of any name, from a folder below too, and that file may include another."""
+    path = written(tmp_path, "u.v", PASSED.replace("body.vh", f"below/body.{ending}"))
+    (tmp_path / "below").mkdir()
+    written(tmp_path / "below", f"body.{ending}", f'`include "inner.{ending}"\n')
+    inner = written(tmp_path, f"inner.{ending}", "assign y = x;\n")
+    ports = {"x": In("fp16"), "y": Out("fp16")}
+    options: dict[str, Any] = {"include": [tmp_path], "simulator": "icarus"}
+    assert Unit(path, "passed", ports, **options)([1.5]).tolist() == [1.5]
+    inner.write_text("assign y = {!x[15], x[14:0]};\n")
+    assert Unit(path, "passed", ports, **options)([1.5]).tolist() == [-1.5]
+
+
+@needs("icarus")
 def test_a_simulator_is_asked_for_the_sources_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = written(tmp_path, "u.v", FIRST)
     ports = {"a": In("fix8f0", 4), "mode": Constant(1, 3), "en": Constant(1), "y": Out("fix8f0")}

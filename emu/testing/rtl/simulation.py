@@ -27,6 +27,9 @@ Column = NDArray[Any]
 #: Seconds after which a simulation counts as hung: a combinational loop never ends, and has no cycles to count.
 TIMEOUT_S = 600
 _STUCK = re.compile(r"emu: stuck at vector (\d+) for (\d+) cycles, waiting for (.+)")
+#: Endings of headers, and the directive that names an included file.
+_HEADERS = (".vh", ".svh", ".h", ".vi")
+_INCLUDE = re.compile(r'`include\s*["<]([^">\n]+)[">]')
 _EXTRA = re.compile(r"emu: (\d+) of \d+ results, (\d+) too many after vector (-?\d+)")
 
 
@@ -247,11 +250,24 @@ class Simulation:
 
 
 def _included(sources: Sources) -> Sequence[Path]:
-    """Return the files that sources may include: those in their folders and in the named ones."""
-    folders = dict.fromkeys([*(path.resolve().parent for path in sources.paths), *sources.include])
+    """Return the files that sources may include: headers in their folders and in the named ones, and what texts name.
+
+    A text may include a file of any ending, which may include others. Files that only a macro names are missed.
+    """
+    folders = [*dict.fromkeys([*(path.resolve().parent for path in sources.paths), *sources.include])]
+    headers = [path for folder in folders for path in sorted(folder.glob("*.*")) if path.suffix in _HEADERS]
     kept = {path.resolve() for path in sources.paths}
-    headers = (path for folder in folders for path in sorted(folder.glob("*.*")))
-    return [path for path in headers if path.suffix in (".vh", ".svh", ".h", ".vi") and path.resolve() not in kept]
+    included: list[Path] = []
+    waiting = [*sources.paths, *headers]
+    for path in waiting:
+        if path.resolve() not in kept:
+            kept.add(path.resolve())
+            included.append(path)
+        # simulators look in different folders: a file of this name in any of them counts
+        names = _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace"))
+        places = (folder / name for name in names for folder in (path.resolve().parent, *folders))
+        waiting += [place for place in places if place.is_file() and place.resolve() not in kept]
+    return included
 
 
 def _move(made: Path, folder: Path) -> None:
