@@ -175,6 +175,19 @@ def test_a_unit_reads_its_tables(simulator: str, tmp_path: Path):
             Unit(path, "square", ports, data=[tmp_path / name], simulator=simulator)(1)
 
 
+@needs("icarus")
+def test_two_tables_of_one_name_are_refused(tmp_path: Path):
+    path, tables = written(tmp_path, "u.v", TABLE), [tmp_path / name for name in ("one", "two")]
+    for folder in tables:
+        folder.mkdir()
+        written(folder, "squares.hex", "00\n" * 16)
+    ports = {"x": In("ufix4f0"), "y": Out("ufix8f0")}
+    unit = Unit(path, "square", ports, data=[folder / "squares.hex" for folder in tables], simulator="icarus")
+    message = r"names of their own, got .*two/squares.hex, a name that another of them has; correct it"
+    with pytest.raises(emu.ConfigError, match=message):
+        unit(1)
+
+
 DELAYED = """
 module delayed (input clk, input [7:0] x, output reg [7:0] y);
   always @(posedge clk) y <= #1 x;

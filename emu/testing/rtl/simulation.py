@@ -213,8 +213,12 @@ class Simulation:
         for path in self.sources.data:
             if not path.is_file() or path.name in taken:
                 why = "a name of the testbench's own" if path.is_file() else "which does not exist"
+                if path.is_file() and (working / path.name).exists():
+                    why = "a name that another of them has"
                 raise ConfigError(f"`data` must be files with names of their own, got {path}, {why}; correct it")
             shutil.copy(path, working)
+            # all of them lie in one folder, where the last one of a name would be read
+            taken.add(path.name)
 
     def _parsed(self, text: str) -> tuple[tuple[Codes, ...], Codes | None, dict[int, str]]:
         columns = len(self.bench.outs) + bool(self.bench.flags)
