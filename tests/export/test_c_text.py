@@ -125,6 +125,11 @@ def test_all_texts_are_ascii_and_no_line_is_too_long():
         ("int", "`name` must be no word of C, C\\+\\+, SystemVerilog or C's library, got 'int'; add something to it"),
         ("logic", "`name` must be no word of C"),
         ("sqrtf", "`name` must be no word of C"),
+        *((word, "`name` must be no word of C") for word in ("compl", "bitand", "reg", "small", "expect", "always")),
+        *(
+            (word, "`name` must be no word of C")
+            for word in ("uint8_t", "size_t", "SIZE_MAX", "memcpy", "isnan", "cabs")
+        ),
         ("sum_of", "`name` must not be used inside the file, got 'sum_of'; add something to it"),
         ("FP16", "`name` must not be used inside the file"),
         ("raised", "`name` must not be used inside the file"),
