@@ -40,6 +40,20 @@ def message_of(call: Any, *arguments: Any, **options: Any) -> str:
         (lambda: Bench("t", {"y": Y}, HANDSHAKES["none"]), "`ports` must have an operand, In(format), got y; add it"),
         (lambda: Bench("t", {"x": X}, HANDSHAKES["none"]), "`ports` must have a result, Out(format), got x; add it"),
         (lambda: Bench("a b", {"x": X, "y": Y}, HANDSHAKES["none"]), "must be identifiers, got 'a b'"),
+        (lambda: Bench("a\n", {"x": X, "y": Y}, HANDSHAKES["none"]), r"must be identifiers, got 'a\n'"),
+        (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], clock="1clk"), "must be identifiers, got '1clk'"),
+        (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], reset="!"), "must be identifiers, got ''"),
+        (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], parameters={"W-1": 1}), "got 'W-1'; name them"),
+        (
+            lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["valid_ready"].with_signals({"take": "a b"})),
+            "must be identifiers, got 'a b'",
+        ),
+        (
+            lambda: Bench("t", {"clk": X, "y": Y}, HANDSHAKES["none"], clock="clk"),
+            "a port must be an operand, a result, clock, reset or a signal of the handshake, got clk as two of them; "
+            "name another port for one",
+        ),
+        (lambda: Bench("t", {"x": X, "in_ready": Y}, HANDSHAKES["valid_ready"]), "got in_ready as two of them"),
         (
             lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["stb_ack"], clock=None),
             "handshake stb_ack must have a clock, got none; give `clock`",

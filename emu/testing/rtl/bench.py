@@ -30,7 +30,7 @@ BOUND_CYCLES = 1000
 #: Largest latency and most results that are under way.
 QUEUE = 4096
 _ACTIVE_LOW = re.compile(r"(_n|_ni|_b|resetn|rstn|nreset|nrst)$", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*$")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 
 Parameter = int | bool | str | float
 
@@ -95,7 +95,8 @@ class Bench:
         bound_cycles: cycles without a transfer after which the unit is stuck.
 
     Raises:
-        ConfigError: a name is none, there is no operand or no result, or a role has no port.
+        ConfigError: a name is none or stands for two things, there is no operand or no result, or the handshake needs a
+            clock.
     """
 
     top: str
@@ -111,14 +112,21 @@ class Bench:
     bound_cycles: int = BOUND_CYCLES
 
     def __post_init__(self) -> None:
-        for name in [self.top, *self.ports]:
-            if not _NAME.match(name):
+        named = [*self.ports, *self._control_names()]
+        for name in [self.top, *named, *self.parameters]:
+            if not _NAME.fullmatch(name):
                 raise ConfigError(
                     f"names of units and ports must be identifiers, got {name!r}; name them as the source does"
                 )
         if not self.ins or not self.outs:
             missing = "an operand, In(format)" if not self.ins else "a result, Out(format)"
             raise ConfigError(f"`ports` must have {missing}, got {', '.join(self.ports) or 'none'}; add it")
+        # a testbench would drive such a port as one of both, and leave the other out
+        if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
+            raise ConfigError(
+                f"a port must be an operand, a result, clock, reset or a signal of the handshake, got {twice[0]} as "
+                "two of them; name another port for one"
+            )
         # a transfer happens at a clock edge
         if self.clock is None and self.handshake.offer is not None:
             raise ConfigError(f"handshake {self.handshake.name} must have a clock, got none; give `clock`")
@@ -128,6 +136,14 @@ class Bench:
         ) > 1:
             terms = " and ".join(str(port.terms) for port in self._sums())
             raise ConfigError(f"a sum must fill the {terms} terms of its ports, got {self.depth} terms; pad it with 0")
+
+    def _control_names(self) -> list[str]:
+        """Return the names of clock, reset and the handshake's signals."""
+        single = [[signal] for signal in (self.reset_signal, self.result, self.take) if signal is not None]
+        # where only one of offer and accept is an operand's own, all operands share the other: its name counts once
+        rows = [self.offers, self.accepts, *single]
+        signals = [name for row in rows for name in dict.fromkeys(signal.name for signal in row)]
+        return signals if self.clock is None else [self.clock, *signals]
 
     def _sums(self) -> list[In]:
         # the factors; a third operand is an addend
