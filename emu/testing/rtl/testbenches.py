@@ -150,24 +150,31 @@ def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Po
             one after the other; any other name is an input with a constant, such as 1'b1.
 
     Raises:
-        ConfigError: a constant is none.
+        ConfigError: a constant is none, or a port carries two of them.
     """
     d, left = description, dict(words)
     is_serial = "first" in left or "last" in left
     ports: dict[str, Port] = {}
+
+    def add(name: str, port: Port) -> None:
+        # a second port of a name would take the place of the first one
+        if name in ports:
+            raise ConfigError(f"`ports` must name another port for each word, got {name} for two of them; correct it")
+        ports[name] = port
+
     for i, (letter, fmt) in enumerate(zip(NAMES, d.operand_formats, strict=False)):
         # without first or last all terms of a sum stand side by side in one port
         terms = d.depth if d.operation == "matmul" and i < 2 and not is_serial else 1
-        ports[left.pop(letter, letter)] = In(fmt, terms)
+        add(left.pop(letter, letter), In(fmt, terms))
     if d.is_stochastic:
-        ports[left.pop("rbits", "rbits")] = RandomBits(d.n_rbits)
-    ports[left.pop(RESULT, RESULT)] = Out(d.stage.format)
+        add(left.pop("rbits", "rbits"), RandomBits(d.n_rbits))
+    add(left.pop(RESULT, RESULT), Out(d.stage.format))
     if "flags" in left:
-        ports[left.pop("flags")] = Flags(TESTFLOAT_FLAGS)
+        add(left.pop("flags"), Flags(TESTFLOAT_FLAGS))
     if "first" in left:
-        ports[left.pop("first")] = End("first")
+        add(left.pop("first"), End("first"))
     if "last" in left:
-        ports[left.pop("last")] = End("last")
+        add(left.pop("last"), End("last"))
     # what was not taken above must be an input with a constant
     for name, text in left.items():
         constant = _constant(text)
@@ -177,7 +184,7 @@ def ports_of(description: Description, words: Mapping[str, str]) -> dict[str, Po
                 f"`ports` must name {known}, or give an input a constant such as {name}=1'b1, got {name}={text}; "
                 "correct it"
             )
-        ports[name] = constant
+        add(name, constant)
     return ports
 
 
