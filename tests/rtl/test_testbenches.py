@@ -152,6 +152,14 @@ def test_a_port_with_a_constant_has_the_width_and_the_number_that_verilog_reads(
     assert constants == {"p": (1, 1), "q": (12, 0xFA0), "r": (4, 1), "s": (8, 5)}
 
 
+def test_a_wide_constant_has_its_width_in_systemverilog():
+    """A number without a width has 32 bits, and Verilator refuses more digits than these hold."""
+    d = Description(operation="quantize", formats=("fp16",), out_format="fp16")
+    options: dict[str, Any] = {"handshake": "none", "top": "t", "clock": None, "reset": None, "latency": None}
+    bench = bench_of(d, ports="c=64'hffff_ffff_ffff_ffff", **options)
+    assert "unit_c = 64'd18446744073709551615;" in LANGUAGES["sv"].testbench(bench, "dump.hex")["testbench.sv"]
+
+
 # a digit that the base does not have, a port of no bits, no width, no base, no digit
 @pytest.mark.parametrize("text", ["1'b2", "4'da", "0'b0", "'b1", "1'1", "1'b_", "1'b"])
 def test_a_port_with_no_constant_is_refused(text: str):

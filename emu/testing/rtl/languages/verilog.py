@@ -62,7 +62,8 @@ def testbench(bench: Bench, dump: str) -> Files:
         "OPENS": [f'    file_{row.file} = $fopen("{row.file}.hex", "r");' for row in bench.inputs],
         "ZEROS": [
             *(f"    {wire(row.port)} = 0;" for row in bench.inputs),
-            *(f"    {wire(name)} = {port.code};" for name, port in bench.constants.items()),
+            # with its width: a number without one has 32 bits
+            *(f"    {wire(name)} = {port.width_bits}'d{port.code};" for name, port in bench.constants.items()),
         ],
         "STATE_FORMAT": ", ".join(f"{name}=%b" for name in state) or "no signal",
         "STATE_VALUES": "".join(f", {wire(name)}" for name in state),
@@ -154,5 +155,5 @@ def _noise(row: Input) -> str:
 
 def _mode(name: str, mode: Mode) -> list[str]:
     # a run chooses the mode with +PORT=CODE; without, it is the first that the port lists
-    default = next(iter(mode.codes.values()))
+    default = f"{mode.width_bits}'d{next(iter(mode.codes.values()))}"
     return [f'    if (!$value$plusargs("{name}=%d", {wire(name)})) {wire(name)} = {default};']
