@@ -160,6 +160,22 @@ def test_a_wide_constant_has_its_width_in_systemverilog():
     assert "unit_c = 64'd18446744073709551615;" in LANGUAGES["sv"].testbench(bench, "dump.hex")["testbench.sv"]
 
 
+@needs("ghdl")
+def test_a_constant_in_vhdl_may_have_a_type(run: Run):
+    entity = """
+library ieee; use ieee.std_logic_1164.all;
+entity passed is port (a : in std_logic_vector(7 downto 0); en : in std_logic; y : out std_logic_vector(7 downto 0));
+end entity;
+architecture rtl of passed is begin y <= a when en = '1' else not a; end architecture;
+"""
+    Path("passed.vhd").write_text(entity)
+    words = "vectors quantize --formats fix8f0 --out-format fix8f0 --count 20 --testbench vhdl --top passed"
+    code, out, error = run(*words.split(), "--clock", "none", "--ports", "en=1'b1:std_logic", "--out", "bench")
+    assert code == 0, error
+    simulated(out.replace("SOURCES", "../passed.vhd"), "round24")
+    assert check_dump(Path("bench"), Path("bench/dump.hex")) is None
+
+
 # a digit that the base does not have, a port of no bits, no width, no base, no digit
 @pytest.mark.parametrize("text", ["1'b2", "4'da", "0'b0", "'b1", "1'1", "1'b_", "1'b"])
 def test_a_port_with_no_constant_is_refused(text: str):

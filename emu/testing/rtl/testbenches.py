@@ -120,8 +120,13 @@ def bench_of(
     # roles of the handshake are taken out first; a word NAME:TYPE is split into port and VHDL type
     words = _words(ports)
     signals = {role: words.pop(role) for role in ROLES if role in words}
-    types = {name: kind for name, _, kind in (word.partition(TYPE) for word in words.values()) if kind}
-    words = {key: word.partition(TYPE)[0] for key, word in words.items()}
+    plain = {key: word.partition(TYPE)[0] for key, word in words.items()}
+    # the port of a word is its name, but that of a constant is the word itself
+    types = {
+        key if _constant(plain[key]) else plain[key]: kind
+        for key, word in words.items()
+        if (kind := word.partition(TYPE)[2])
+    }
     row = handshake_of(handshake).with_signals(
         {role: None if name in ("", NO_CLOCK) else name for role, name in signals.items()}
     )
@@ -129,7 +134,7 @@ def bench_of(
     cycles = (0 if clock is None else LATENCY) if latency is None else latency
     return Bench(
         top,
-        ports_of(description, words),
+        ports_of(description, plain),
         row,
         clock,
         reset,
