@@ -9,13 +9,100 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from rtl_units import cocotb_runner, needs, sources_of
 
-from emu.errors import BackendUnavailable
+from emu.errors import BackendUnavailable, RtlError
+from emu.testing.rtl import In, Out
+from emu.testing.rtl.cocotb import Bench, Monitor
+from emu.testing.vectors import Description, make_vectors
 
 HERE = Path(__file__).parent
+
+
+class Bits(int):
+    """What a handle of cocotb gives."""
+
+    is_resolvable = True
+
+
+class Handle:
+    """A handle of cocotb without a simulation."""
+
+    def __init__(self, name: str, width_bits: int) -> None:
+        self._name, self.width_bits, self.value = name, width_bits, Bits(0)
+
+    def __len__(self) -> int:
+        return self.width_bits
+
+
+class NoMoreCyclesError(Exception):
+    """All cycles are over."""
+
+
+class Replayed(Bench):
+    """A bench whose signals have the values of a list, cycle by cycle."""
+
+    def __init__(self, ports: dict[str, Any], cycles: list[dict[str, int]]) -> None:
+        names = {name: port.width_bits for name, port in ports.items()}
+        names |= dict.fromkeys(("clk", "in_valid", "in_ready", "out_valid", "out_ready"), 1)
+        dut = SimpleNamespace(_name="unit", **{name: Handle(name, width) for name, width in names.items()})
+        super().__init__(dut, ports, clock="clk", handshake="valid_ready")
+        self.cycles = iter(cycles)
+
+    async def edge(self) -> None:
+        for name in ("in_valid", "in_ready", "out_valid", "out_ready"):
+            self.handle(name).value = Bits(0)
+        for name, value in next(self.cycles, {"": -1}).items():
+            if value < 0:
+                raise NoMoreCyclesError
+            self.handle(name).value = Bits(value)
+
+
+def seen_by_monitor(ports: dict[str, Any], cycles: list[dict[str, int]]) -> Monitor:
+    monitor = Monitor(Replayed(ports, cycles))
+    with pytest.raises(NoMoreCyclesError):
+        monitor._watch().send(None)
+    return monitor
+
+
+TAKEN, GIVEN = {"in_valid": 1, "in_ready": 1}, {"out_valid": 1, "out_ready": 1}
+
+
+@pytest.mark.parametrize("first_is_low", [True, False])
+def test_a_monitor_splits_the_words_of_ports_into_the_terms_of_sums(first_is_low: bool):
+    formats = {"formats": ("fp16", "fp16"), "out_format": "fp16", "mac": {"accumulator": "fp16"}}
+    d = Description(operation="matmul", **formats, depth=5, count=20)  # pyright: ignore
+    golden = make_vectors(d)
+
+    def word(codes: Any) -> int:
+        return sum(int(code) << 16 * i for i, code in enumerate(codes if first_is_low else codes[::-1]))
+
+    rows = [{"a": word(a), "b": word(b)} for a, b in zip(*golden.operands, strict=True)]
+    cycles = [
+        each for row, y in zip(rows, golden.results, strict=True) for each in (TAKEN | row, GIVEN | {"y": int(y)})
+    ]
+    ports = {name: In("fp16", 5, first_is_low=first_is_low) for name in "ab"} | {"y": Out("fp16")}
+    monitor = seen_by_monitor(ports, cycles)
+    assert monitor.compare(d) is None
+    for ours, theirs in zip(monitor.vectors(d).operands, golden.operands, strict=True):
+        assert np.array_equal(ours, theirs)
+    cycles[-1] = {**cycles[-1], "y": cycles[-1]["y"] ^ 1}
+    finding = seen_by_monitor(ports, cycles).compare(d)
+    assert finding is not None
+    assert finding.index == 19
+
+
+def test_a_monitor_that_saw_more_results_than_operands_says_so():
+    ports = {"x": In("fp16"), "y": Out("fp16")}
+    monitor = seen_by_monitor(ports, [GIVEN | {"y": 1}, TAKEN | {"x": 2}, GIVEN | {"y": 2}])
+    message = "unit must give one result for each vector, got 2 to 1; start the monitor before the unit is driven"
+    with pytest.raises(RtlError, match=message):
+        monitor.compare(Description(operation="quantize", formats=("fp16",), out_format="fp16"))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 
 from emu.errors import RtlError
 from emu.testing.rtl.arrays import Operands
-from emu.testing.rtl.bench import Bench
+from emu.testing.rtl.bench import Bench, Input
 from emu.testing.rtl.simulation import Answers
 
 
@@ -85,3 +85,9 @@ def words_of(plan: Bench, operands: Operands) -> list[tuple[str, list[int]]]:
             )
         rows.append((entry.port, list(codes)))
     return rows
+
+
+def terms_of(row: Input, word: int) -> list[int]:
+    """Return the codes of the terms in the word of a port, the first one first."""
+    codes = [word >> i * row.width_bits & ((1 << row.width_bits) - 1) for i in range(row.terms)]
+    return codes if row.first_is_low else codes[::-1]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emu.errors import ConfigError
+from emu.errors import ConfigError, RtlError
 from emu.testing.rtl.arrays import Operands
 from emu.testing.rtl.bench import BACK_TO_BACK, MANNERS
 from emu.testing.rtl.checking import compared, require_fitting
-from emu.testing.rtl.kept import Kept, code_of
+from emu.testing.rtl.kept import Kept, code_of, terms_of
 from emu.testing.vectors import Description, Finding, Vectors
 from emu.testing.vectors.definition import answered
 
@@ -40,7 +40,8 @@ class Monitor:
                 "drive the unit with Bench.run, which knows what it sends"
             )
         self.bench, self._kept = bench, Kept(bench.plan)
-        self._operands: list[list[int]] = [[] for _ in bench.plan.inputs]
+        # a list for each operand of the unit: the codes of its terms, vector by vector
+        self._operands: list[list[list[int]]] = [[] for _ in bench.plan.inputs]
 
     def start(self) -> Any:
         """Watch from now on; return the task.
@@ -62,7 +63,8 @@ class Monitor:
                         # operands with a handshake of their own arrive in different cycles; each column keeps its own
                         # order
                         if row.channel == channel:
-                            codes.append(code_of(bench.handle(row.port), "drive operands while they are offered"))
+                            word = code_of(bench.handle(row.port), "drive operands while they are offered")
+                            codes.append(terms_of(row, word))
             if bench.is_active(result) and (plan.take is None or bench.is_active(plan.take)):
                 # cycles are not known here: nothing says which operands a result belongs to but their order
                 self._kept.add(bench.dut, 0)
@@ -75,16 +77,22 @@ class Monitor:
 
         Raises:
             ConfigError: the description is none of the unit's, or nothing was answered.
+            RtlError: there were more results than operands.
         """
         require_fitting(self.bench.plan, description)
         if self._kept.count == 0:
             raise ConfigError("a monitor must have seen a result, got none; start it before the unit is driven")
-        count = self._kept.count
+        count, taken = self._kept.count, min(map(len, self._operands))
+        if taken < count:
+            raise RtlError(
+                f"{self.bench.plan.top} must give one result for each vector, got {count} to {taken}; start the "
+                "monitor before the unit is driven"
+            )
         d = description.model_copy(update={"count": count})
         # operands that are under way have no result yet
         columns = [np.array(codes[:count], np.uint64) for codes in self._operands]
-        operands = tuple(columns[: len(self.bench.plan.ins)])
-        rbits = columns[-1] if d.is_stochastic else None
+        operands = tuple(column.reshape(d.shape_of(i)) for i, column in enumerate(columns[: len(self.bench.plan.ins)]))
+        rbits = columns[-1].reshape(-1) if d.is_stochastic else None
         return answered(d, operands, rbits)
 
     def compare(self, description: Description) -> Finding | None:
@@ -92,7 +100,7 @@ class Monitor:
 
         Raises:
             ConfigError: the description is none of the unit's.
-            RtlError: a result was undriven.
+            RtlError: a result was undriven, or there were more results than operands.
         """
         vectors, answers = self.vectors(description), self._kept.answers(None, (0, 0))
         operands = Operands(vectors.operands, (vectors.description.count,), are_codes=True, rbits=vectors.rbits)
