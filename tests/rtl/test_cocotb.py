@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 from rtl_units import cocotb_runner, needs, sources_of
 
-from emu.errors import BackendUnavailable, RtlError
+from emu.datapath import Flags
+from emu.errors import BackendUnavailable, ConfigError, FormatError, RtlError
 from emu.testing.rtl import In, Out
 from emu.testing.rtl.cocotb import Bench, Monitor
 from emu.testing.vectors import Description, make_vectors
+from emu.testing.vectors.definition import further_results
 
 HERE = Path(__file__).parent
 
@@ -103,6 +105,29 @@ def test_a_monitor_that_saw_more_results_than_operands_says_so():
     message = "unit must give one result for each vector, got 2 to 1; start the monitor before the unit is driven"
     with pytest.raises(RtlError, match=message):
         monitor.compare(Description(operation="quantize", formats=("fp16",), out_format="fp16"))
+
+
+def test_a_bench_refuses_a_mode_and_flags_that_no_port_has():
+    bench = Replayed({"x": In("fp16"), "y": Out("fp16")}, [])
+    with pytest.raises(ConfigError, match="`rounding` must be left out, got floor: no port of unit chooses a mode"):
+        bench.run([1.0], rounding="floor").send(None)
+    with pytest.raises(FormatError, match="`flags` must be left out, got some: no port of unit has flags"):
+        bench.run([1.0], flags=Flags()).send(None)
+
+
+def test_a_dump_of_a_bench_has_a_column_for_each_result(tmp_path: Path):
+    formats = {"formats": ("fix8f0", "fix8f0"), "out_format": "fix8f0"}
+    d = Description(operation="divide", **formats, also=["remainder fix12f0"], count=10)  # pyright: ignore
+    golden = make_vectors(d)
+    results = (golden.results, *(each.results for each in further_results(golden)))
+    cycles = [GIVEN | TAKEN | {"q": int(q), "r": int(r)} for q, r in zip(*results, strict=True)]
+    ports = {"a": In("fix8f0"), "b": In("fix8f0"), "q": Out("fix8f0"), "r": Out("fix12f0")}
+    bench = Replayed(ports, [*cycles, *[{}] * 20])
+    with pytest.raises(StopIteration) as ended:
+        bench.check(golden, dump=tmp_path / "dump.hex").send(None)
+    assert ended.value.value is None
+    lines = [f"{int(q):02x} {int(r):03x}" for q, r in zip(*results, strict=True)]
+    assert (tmp_path / "dump.hex").read_text().splitlines() == lines
 
 
 @pytest.mark.slow

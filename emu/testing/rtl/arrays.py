@@ -174,6 +174,18 @@ def results_of(bench: Bench, operands: Operands, results: Sequence[Codes]) -> An
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
+def require_flags(bench: Bench, flags: Flags | None) -> None:
+    """Look whether a port has flags, if they are to be counted.
+
+    Raises:
+        FormatError: none has.
+    """
+    if flags is not None and not bench.flags:
+        raise FormatError(
+            f"`flags` must be left out, got some: no port of {bench.top} has flags; describe it as Flags(...)"
+        )
+
+
 def count_flags(bench: Bench, raised: Codes, flags: Flags) -> None:
     """Add how often each flag was raised."""
     # words of flags have the bits of FLAG_BITS, wherever the unit's ports have theirs

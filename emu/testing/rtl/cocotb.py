@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from emu._files import replace_file
 from emu.datapath import Flags, Rounding
 from emu.errors import BackendUnavailable, ConfigError, RtlError
 from emu.formats import Format, parse_number
-from emu.testing.rtl.arrays import Operands, count_flags, operands_of, results_of
+from emu.testing.rtl.arrays import Operands, count_flags, operands_of, require_flags, results_of
 from emu.testing.rtl.bench import (
     BACK_TO_BACK,
     BOUND_CYCLES,
@@ -198,9 +199,13 @@ class Bench:
         """Return what the unit computes from arrays, as a call of `emu.testing.rtl.Unit` does.
 
         Raises:
+            FormatError: a value is none of the format, or there are flags and no port has them.
+            ShapeError: shapes or the number of operands do not fit.
+            ConfigError: no port has the mode, or there is no such manner.
             RtlError: a vector has no result, or an undriven one.
         """
         given = operands_of(self.plan, operands, rbits)
+        require_flags(self.plan, flags)
         answers = await self.answers(given, rounding=rounding, manner=manner)
         self.require_answered(given, answers, manner)
         if flags is not None and answers.flags is not None:
@@ -220,7 +225,7 @@ class Bench:
         Args:
             vectors: golden vectors, or their folder.
             manner: "back to back", "held" or "with stalls".
-            dump: file to which results and flags are written.
+            dump: file to which results and flags are written, a line for each vector.
             cells: counts what the vectors cover; its counts are logged.
 
         Raises:
@@ -235,7 +240,8 @@ class Bench:
         answers = await self.answers(operands, rounding=rounding, manner=manner)
         self.require_answered(operands, answers, manner)
         if dump is not None:
-            Path(dump).write_text(self._dumped(answers))
+            content = self._dumped(answers).encode()
+            replace_file(Path(dump), lambda file: file.write(content))
         if cells is not None:
             for name, count in cells(golden).items():
                 self.dut._log.info("%6d  %s", count, name)
@@ -256,6 +262,8 @@ class Bench:
         """
         if manner not in MANNERS[:3]:
             raise ConfigError(f"`manner` must be one of {', '.join(MANNERS[:3])}, got {manner!r}; choose one of them")
+        if rounding is not None and not self.plan.modes:
+            raise ConfigError(f"`rounding` must be left out, got {rounding}: no port of {self.plan.top} chooses a mode")
         for name, mode in self.plan.modes.items():
             self.handle(name).value = _mode_code(name, mode, rounding)
         if operands.count == 0:
@@ -376,10 +384,13 @@ class Bench:
             raise RtlError(fault[1])
 
     def _dumped(self, answers: Answers) -> str:
-        digits = -(-next(iter(self.plan.outs.values())).width_bits // 4)
-        flags = answers.flags
-        tails = [""] * answers.count if flags is None else [f" {int(code):02x}" for code in flags]
-        return "".join(f"{int(code):0{digits}x}{tail}\n" for code, tail in zip(answers.results[0], tails, strict=True))
+        columns = [
+            [f"{int(code):0{-(-out.width_bits // 4)}x}" for code in codes]
+            for out, codes in zip(self.plan.outs.values(), answers.results, strict=True)
+        ]
+        if answers.flags is not None:
+            columns.append([f"{int(code):02x}" for code in answers.flags])
+        return "".join(f"{' '.join(words)}\n" for words in zip(*columns, strict=True))
 
     async def edge(self) -> None:
         """Wait for the rising edge of the clock."""

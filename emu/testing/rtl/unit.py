@@ -17,7 +17,7 @@ import numpy as np
 
 from emu.datapath import Flags, Mac, Rounding
 from emu.errors import ConfigError, EmuError, FormatError, RtlError
-from emu.testing.rtl.arrays import Operands, count_flags, hard_operands, operands_of, results_of
+from emu.testing.rtl.arrays import Operands, count_flags, hard_operands, operands_of, require_flags, results_of
 from emu.testing.rtl.bench import BACK_TO_BACK, BOUND_CYCLES, HELD, WATCHED, Bench
 from emu.testing.rtl.checking import check_vectors
 from emu.testing.rtl.functions import function_of
@@ -202,10 +202,7 @@ class Unit:
             RtlError: the unit gives no result, an undriven one, one too many, or others in another manner.
         """
         given = operands_of(self._bench, operands, rbits)
-        if flags is not None and not self._bench.flags:
-            raise FormatError(
-                f"`flags` must be left out, got some: no port of {self.top} has flags; describe it as Flags(...)"
-            )
+        require_flags(self._bench, flags)
         answers = self.answers(given, rounding=rounding)
         if flags is not None and answers.flags is not None:
             count_flags(self._bench, answers.flags, flags)
