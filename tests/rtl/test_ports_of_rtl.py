@@ -268,8 +268,33 @@ def test_recorded_bits_are_a_clause_that_is_offered(tmp_path: Path):
     unit = Unit(written(tmp_path, "u.v", STOCHASTIC), "stochastic", ports, simulator="icarus")
     function = unit.as_function("quantize", rounding="stochastic")
     assert function(np.array([0.03125]), rbits=np.array([8]), rounding="stochastic").tolist() == [0.0625]
+    assert function(np.array([0.03125]), rbits=np.array([8]), n_rbits=4).tolist() == [0.0625]
+    with pytest.raises(NotImplementedError, match="`n_rbits` of stochastic is 4, not 24"):
+        function(np.array([0.03125]), rbits=np.array([8]), n_rbits=24)
     report = check_backend(function, formats=["fix8f4"], operations=["quantize"], roundings=["stochastic"])
-    assert "not every number asked for is one" in str(report)
+    assert "`n_rbits` of stochastic is 4, not 24" in str(report)
+    with pytest.raises(NotImplementedError, match="are fix12f8, and not every number asked for is one"):
+        function(np.array([0.03]), rbits=np.array([8]))
+
+
+@needs("icarus")
+@pytest.mark.parametrize(
+    ("rbits", "got"),
+    [
+        ([1, 16], "got 16; shift or mask them to 4 bits"),
+        ([-1, 1], "got -1; shift or mask them"),
+        (np.uint64([2**63, 1]), f"got {2**63}; shift or mask them"),
+        ([0.5, 1.0], "got dtype float64; draw them with an integer dtype"),
+        ("ab", "got dtype <U2; draw them"),
+        ([[1], [1, 2]], "got lists of uneven lengths; give an array"),
+    ],
+)
+def test_random_bits_must_fit_their_port(rbits: Any, got: str, tmp_path: Path):
+    ports = {"x": In("fix12f8"), "r": RandomBits(4), "y": Out("fix8f4")}
+    unit = Unit(written(tmp_path, "u.v", STOCHASTIC), "stochastic", ports, simulator="icarus")
+    with pytest.raises(emu.FormatError) as raised:
+        unit([0.5, 0.25], rbits=rbits)
+    assert str(raised.value).startswith("`rbits` must be integers below 2**4, the width of their port, " + got)
 
 
 @needs("ghdl")

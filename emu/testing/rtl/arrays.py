@@ -76,7 +76,7 @@ def operands_of(bench: Bench, arrays: Sequence[Any], rbits: Any) -> Operands:
     """Return the codes of arrays that broadcast against each other.
 
     Raises:
-        FormatError: a number is none of the operand's format, or random bits are missing.
+        FormatError: a number is none of the operand's format, or random bits are missing or do not fit their port.
         ShapeError: there are too few or too many operands, or their shapes do not fit.
     """
     ins = bench.ins
@@ -89,14 +89,16 @@ def operands_of(bench: Bench, arrays: Sequence[Any], rbits: Any) -> Operands:
     depth = _depth(bench, codes[:sums])
     # the axis of terms does not broadcast: it must be the same for both factors
     batches = [x.shape[:-1] if i < sums else x.shape for i, x in enumerate(codes)]
-    has_random = any(row.file == "rbits" for row in bench.inputs)
+    widths = [row.width_bits for row in bench.inputs if row.file == "rbits"]
+    has_random = bool(widths)
     if has_random != (rbits is not None):
         raise FormatError(
             f"`rbits` must {'hold random bits for each result' if has_random else 'be left out: no port takes them'}, "
             f"got {'none' if rbits is None else 'some'}; give what the unit reads"
         )
+    random = None if rbits is None else _random_bits(rbits, widths[0])
     try:
-        shape = np.broadcast_shapes(*batches, *([np.shape(rbits)] if rbits is not None else []))
+        shape = np.broadcast_shapes(*batches, *([random.shape] if random is not None else []))
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in codes)
         raise ShapeError(
@@ -107,8 +109,23 @@ def operands_of(bench: Bench, arrays: Sequence[Any], rbits: Any) -> Operands:
         np.broadcast_to(x, (*shape, depth)).reshape(-1, depth) if i < sums else np.broadcast_to(x, shape).reshape(-1)
         for i, x in enumerate(codes)
     )
-    random = None if rbits is None else np.broadcast_to(np.asarray(rbits, np.uint64), shape).reshape(-1)
-    return Operands(flat, shape, are_codes, random)
+    return Operands(flat, shape, are_codes, None if random is None else np.broadcast_to(random, shape).reshape(-1))
+
+
+def _random_bits(rbits: Any, width_bits: int) -> Codes:
+    """Return random bits of any shape, which must be integers that fit their port."""
+    rule = f"`rbits` must be integers below 2**{width_bits}, the width of their port"
+    try:
+        array = np.asarray(rbits)
+    except ValueError:
+        raise FormatError(f"{rule}, got lists of uneven lengths; give an array") from None
+    # an empty list is float64: it holds no wrong integer
+    if array.dtype.kind not in "iu" and array.size:
+        raise FormatError(f"{rule}, got dtype {array.dtype}; draw them with an integer dtype")
+    beyond = array[(array < 0) | (array.astype(np.uint64) >> np.uint64(width_bits - 1) > 1)] if array.size else array
+    if beyond.size:
+        raise FormatError(f"{rule}, got {beyond[0]}; shift or mask them to {width_bits} bits")
+    return array.astype(np.uint64)
 
 
 def _depth(bench: Bench, sums: Sequence[Codes]) -> int:

@@ -44,7 +44,8 @@ def function_of(
     stage, product = OutputStage.of(out, rounding, overflow), mac or Mac()
     several = len(bench.outs) > 1
     *named, written = _format_names(operation)
-    has_random = any(row.file == "rbits" for row in bench.inputs)
+    # as many as their port has bits; none without a port
+    random_widths = [row.width_bits for row in bench.inputs if row.file == "rbits"]
 
     def require(name: str, asked: Any, ours: Any) -> None:
         if asked is not None and asked != ours:
@@ -64,8 +65,10 @@ def function_of(
             require("rounding", mode, stage.rounding)
         elif not all(mode in port.codes for port in bench.modes.values()):
             raise NotImplementedError(f"no port of {bench.top} chooses {mode.value}")
-        if mode.draws and not has_random:
+        if mode.draws and not random_widths:
             raise NotImplementedError(f"no port of {bench.top} takes random bits")
+        if random_widths:
+            require("n_rbits", given.get("n_rbits"), random_widths[0])
         if operation == "quantize" and not _are_values(ins[0], operands[0]):
             raise NotImplementedError(f"operands of {bench.top} are {ins[0]}, and not every number asked for is one")
         if operation == "matmul":
@@ -81,7 +84,7 @@ def function_of(
     call.__name__ = operation
     names = [*named, written, "rounding", "overflow"]
     names += (["mac", "addend"] if operation == "matmul" else []) + (["flags"] if bench.flags else [])
-    names += ["rbits", "n_rbits"] if has_random else []
+    names += ["rbits", "n_rbits"] if random_widths else []
     kind = inspect.Parameter
     positional = [
         kind(name, kind.POSITIONAL_ONLY) for name in "abc"[: min(len(ins), 2 if operation == "matmul" else 3)]
