@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -272,6 +273,36 @@ def test_an_output_that_never_changes_has_no_latency():
     idle = {"in_valid": Constant(0), "first": Constant(0), "last": Constant(1), **FACTORS}
     with pytest.raises(RtlError, match="must depend on its operands, got the same for 24; check the ports, clock and"):
         unit_of("dot4", ports=idle, handshake="none", signals=None)([1.0], [1.0])
+
+
+DEAD = """
+module dead (input clk, input in_valid, output in_ready, input [7:0] x, output out_valid, output [7:0] y);
+  assign in_ready = READY;
+  assign out_valid = 1'b0;
+  assign y = x;
+endmodule
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "ready", "what"),
+    [
+        ({"take": None}, 1, r"its result \(in_ready=1, out_valid=0\)"),
+        ({"take": None, "result": None}, 0, r"its operands to be taken \(in_ready=0\)"),
+    ],
+)
+def test_a_unit_that_never_answers_has_no_latency(signals: dict[str, None], ready: int, what: str, tmp_path: Path):
+    source = tmp_path / "dead.v"
+    source.write_text(DEAD.replace("READY", f"1'b{ready}"))
+    options: dict[str, Any] = {"clock": "clk", "handshake": "valid_ready", "signals": signals, "bound_cycles": 50}
+    ports = {"x": In("fix8f0"), "y": Out("fix8f0")}
+    message = rf"dead must answer every vector, got none to vector 0 within 50 cycles(.|\n)*waiting for {what}"
+    with pytest.raises(RtlError, match=message):
+        _ = Unit(source, "dead", ports, **options, simulator="icarus").latency
+    with pytest.raises(RtlError, match=message):
+        Unit(source, "dead", ports, **options, simulator="icarus")([1.0])
+    with pytest.raises(RtlError, match=message):
+        Unit(source, "dead", ports, **options, simulator="icarus", latency=3)([1.0])
 
 
 def test_results_that_do_not_settle_have_no_latency():
