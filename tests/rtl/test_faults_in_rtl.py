@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rtl_units import OPTIONS, needs, product_vectors, unit_of
 
-from emu.errors import ConfigError, RtlError
+from emu.errors import ConfigError, RtlError, ShapeError
 from emu.testing.rtl import Constant, In, Out, Unit
 from emu.testing.rtl.simulation import Simulation
 from emu.testing.vectors import Description, make_vectors, write_vectors
@@ -267,6 +267,12 @@ def test_the_waveform_of_some_operands_is_written(tmp_path: Path):
     assert (unit_of("multiply16_pipe").trace([[1.0], [3.0]], tmp_path / "wave.fst")).stat().st_size > 0
     with pytest.raises(ConfigError, match=r"a waveform of icarus must end in .vcd or .fst, got .*wave.png; name it so"):
         unit_of("multiply16_pipe").trace([[1.0], [3.0]], tmp_path / "wave.png")
+    with pytest.raises(
+        ConfigError, match=r"must lie in a folder that exists, got .*none/wave.vcd; make the folder first"
+    ):
+        unit_of("multiply16_pipe").trace([[1.0], [3.0]], tmp_path / "none" / "wave.vcd")
+    with pytest.raises(ShapeError, match="a waveform must have operands, got empty arrays; give one number at least"):
+        unit_of("multiply16_pipe").trace([[], []], tmp_path / "empty.vcd")
 
 
 def test_an_output_that_never_changes_has_no_latency():

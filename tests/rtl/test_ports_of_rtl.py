@@ -278,6 +278,14 @@ def test_recorded_bits_are_a_clause_that_is_offered(tmp_path: Path):
 
 
 @needs("icarus")
+def test_a_waveform_has_random_bits(tmp_path: Path):
+    ports = {"x": In("fix12f8"), "r": RandomBits(4), "y": Out("fix8f4")}
+    unit = Unit(written(tmp_path, "u.v", STOCHASTIC), "stochastic", ports, simulator="icarus")
+    text = unit.trace([[0.5]], tmp_path / "wave.vcd", rbits=[9]).read_text()
+    assert "b1001 " in text
+
+
+@needs("icarus")
 @pytest.mark.parametrize(
     ("rbits", "got"),
     [

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from emu.datapath import Flags, Mac, Rounding
-from emu.errors import ConfigError, EmuError, FormatError, RtlError
+from emu.errors import ConfigError, EmuError, FormatError, RtlError, ShapeError
 from emu.testing.rtl.arrays import Operands, count_flags, hard_operands, operands_of, require_flags, results_of
 from emu.testing.rtl.bench import BACK_TO_BACK, BOUND_CYCLES, HELD, WATCHED, Bench
 from emu.testing.rtl.checking import check_vectors
@@ -253,18 +253,24 @@ class Unit:
         """
         return check_vectors(self, vectors, any_nan=any_nan, keep=keep)
 
-    def trace(self, operands: Iterable[Any], path: str | Path, *, rounding: str | Rounding | None = None) -> Path:
+    def trace(
+        self, operands: Iterable[Any], path: str | Path, *, rounding: str | Rounding | None = None, rbits: Any = None
+    ) -> Path:
         """Write the waveform of some operands, driven back to back; return its path.
 
         Args:
             operands: as in a call.
             path: file, whose ending says its kind: .vcd, and .fst or .ghw if the simulator writes it.
             rounding: mode, if a port chooses it.
+            rbits: random bits per result, if a port takes them.
 
         Raises:
-            ConfigError: the simulator does not write waveforms of this kind.
+            ConfigError: the simulator does not write waveforms of this kind, or the folder does not exist.
+            ShapeError: there are no operands.
         """
-        given = operands_of(self._bench, tuple(operands), None)
+        given = operands_of(self._bench, tuple(operands), rbits)
+        if given.count == 0:
+            raise ShapeError("a waveform must have operands, got empty arrays; give one number at least")
         self.run(given, replace(self.how(given, BACK_TO_BACK, rounding), trace=self._waveform(path)))
         return Path(path)
 
@@ -371,4 +377,6 @@ class Unit:
             raise ConfigError(
                 f"a waveform of {self.simulator} must end in {' or '.join(known)}, got {path}; name it so"
             )
+        if not Path(path).parent.is_dir():
+            raise ConfigError(f"a waveform must lie in a folder that exists, got {path}; make the folder first")
         return Path(path)
