@@ -36,6 +36,19 @@ def message_of(call: Any, *arguments: Any, **options: Any) -> str:
         (lambda: Mode({"floor": 4}, 2), "the code of floor must fit 2 bits, got 4; give `width_bits`"),
         (lambda: Mode({"flor": 1}), "did you mean 'floor'?"),
         (lambda: Constant(2), "`code` must fit 1 bits, got 2; give `width_bits`"),
+        (lambda: Flags(["inexact", "inexact"]), "`bits` must name each flag once, got inexact, inexact; leave one out"),
+        (lambda: Flags({"infinite": 0, "division_by_zero": 1}), "once, got infinite, division_by_zero; leave"),
+        (lambda: Flags(["inexact"], "8"), "`width_bits` must be an integer, got '8'"),  # pyright: ignore
+        (lambda: Mode({"floor": "two"}), "`codes['floor']` must be an integer, got 'two'"),  # pyright: ignore
+        (lambda: Mode({"floor": -1}), "`codes['floor']` must be at least 0, got -1"),
+        (lambda: Mode({"floor": 0}, 0), "`width_bits` must be at least 1, got 0"),
+        (lambda: RandomBits(0), "`width_bits` must be in 1..64, got 0; choose a larger one"),
+        (lambda: RandomBits(65), "`width_bits` must be in 1..64, got 65; choose a smaller one"),
+        (lambda: RandomBits("8"), "`width_bits` must be an integer, got '8'"),  # pyright: ignore
+        (lambda: Constant("1"), "`code` must be an integer, got '1'"),  # pyright: ignore
+        (lambda: Constant(1.5), "`code` must be an integer, got 1.5"),  # pyright: ignore
+        (lambda: Constant(-1), "`code` must be at least 0, got -1"),
+        (lambda: Constant(0, 0), "`width_bits` must be at least 1, got 0"),
         (lambda: End("middle"), "`of` must be 'first' or 'last', got 'middle'; name the term"),  # pyright: ignore
         (lambda: Bench("t", {"y": Y}, HANDSHAKES["none"]), "`ports` must have an operand, In(format), got y; add it"),
         (lambda: Bench("t", {"x": X}, HANDSHAKES["none"]), "`ports` must have a result, Out(format), got x; add it"),

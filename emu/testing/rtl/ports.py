@@ -16,12 +16,15 @@ from emu.datapath import Rounding
 from emu.datapath.flags import FLAG_NAMES
 from emu.errors import ConfigError, nearest_name
 from emu.formats import Format, parse_number
+from emu.formats.integers import as_integer
 from emu.testing.vectors.description import TESTFLOAT_FLAGS
 
 #: Flags by their bit in the words that testbenches write: those of golden vectors, and `subnormal` above them.
 FLAG_BITS = (*TESTFLOAT_FLAGS, "accumulator_overflow", "subnormal")
 #: Bits of those words.
 FLAGS_WIDTH = 8
+#: Most bits of a number, which is one word of the files that testbenches read.
+MOST_BITS = 64
 #: TestFloat's word for a flag of `emu.Flags`.
 INFINITE = "infinite"
 
@@ -89,14 +92,16 @@ class Flags:
         width_bits: bits of the port; without: as many as the bits named need.
 
     Raises:
-        ConfigError: no flag is named, one is unknown, or a bit lies outside the port.
+        ConfigError: no flag is named, one is unknown or named twice, or a bit lies outside the port.
     """
 
     bits: Mapping[str, int]
     width_bits: int
 
     def __init__(self, bits: Mapping[str, int] | Sequence[str], width_bits: int | None = None) -> None:
-        given = dict(bits) if isinstance(bits, Mapping) else {name: bit for bit, name in enumerate(bits)}
+        width_bits = None if width_bits is None else as_integer("width_bits", width_bits, 1, error=ConfigError)
+        pairs = list(bits.items()) if isinstance(bits, Mapping) else [(name, bit) for bit, name in enumerate(bits)]
+        given = dict(pairs)
         # both names of the flag are taken: emu's own and TestFloat's
         known = [*FLAG_BITS, "division_by_zero"]
         for name, bit in given.items():
@@ -107,9 +112,14 @@ class Flags:
         if not given:
             raise ConfigError("`bits` must name a flag, got none; give {'inexact': 0, ...}, or names from bit 0 on")
         renamed = {INFINITE if name == "division_by_zero" else name: bit for name, bit in given.items()}
+        # a flag has one bit: of two the testbenches would read the last one
+        if len(renamed) < len(pairs):
+            raise ConfigError(
+                f"`bits` must name each flag once, got {', '.join(name for name, _ in pairs)}; leave one out"
+            )
         object.__setattr__(self, "bits", renamed)
         # the field is assigned in a frozen class, so past its own __setattr__
-        object.__setattr__(self, "width_bits", width_bits or max(given.values()) + 1)
+        object.__setattr__(self, "width_bits", max(given.values()) + 1 if width_bits is None else width_bits)
 
 
 @dataclass(frozen=True)
@@ -129,10 +139,14 @@ class Mode:
     width_bits: int
 
     def __init__(self, codes: Mapping[str, int] | Mapping[Rounding, int], width_bits: int | None = None) -> None:
-        parsed = {Rounding.parse(mode): code for mode, code in codes.items()}
-        width = width_bits or max([1, *(int(code).bit_length() for code in parsed.values())])
+        given = {Rounding.parse(mode): code for mode, code in codes.items()}
+        parsed = {
+            mode: as_integer(f"codes[{mode.value!r}]", code, 0, error=ConfigError) for mode, code in given.items()
+        }
+        needed = max([1, *(code.bit_length() for code in parsed.values())])
+        width = needed if width_bits is None else as_integer("width_bits", width_bits, 1, error=ConfigError)
         for mode, code in parsed.items():
-            if type(code) is not int or not 0 <= code < 1 << width:
+            if code >> width:
                 raise ConfigError(f"the code of {mode.value} must fit {width} bits, got {code!r}; give `width_bits`")
         if not parsed:
             raise ConfigError("`codes` must name a rounding mode, got none; give {'nearest_even': 0, ...}")
@@ -145,10 +159,17 @@ class RandomBits:
     """An input for the random bits of stochastic rounding, new ones for each result.
 
     Attributes:
-        width_bits: how many.
+        width_bits: how many, 1..64.
+
+    Raises:
+        ConfigError: another number of bits.
     """
 
     width_bits: int
+
+    def __post_init__(self) -> None:
+        width_bits = as_integer("width_bits", self.width_bits, 1, MOST_BITS, error=ConfigError)
+        object.__setattr__(self, "width_bits", width_bits)
 
 
 @dataclass(frozen=True)
@@ -167,7 +188,10 @@ class Constant:
     width_bits: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.code < 1 << self.width_bits:
+        # the fields are assigned in a frozen class, so past its own __setattr__
+        object.__setattr__(self, "code", as_integer("code", self.code, 0, error=ConfigError))
+        object.__setattr__(self, "width_bits", as_integer("width_bits", self.width_bits, 1, error=ConfigError))
+        if self.code >> self.width_bits:
             raise ConfigError(f"`code` must fit {self.width_bits} bits, got {self.code}; give `width_bits`")
 
 
