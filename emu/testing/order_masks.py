@@ -65,11 +65,10 @@ class Probe:
         # the sign of -M goes to the operand whose format has one; the product function sees the same products
         sign = np.where(kinds == -2, -1.0, 1.0)
         a, b = (a * sign, b) if self.a_format.signed else (a, b * sign)
-        left, right = a[: self.k].astype(self.a_format.carrier), b[: self.k].astype(self.b_format.carrier)
-        arguments: list[Any] = [left, right]
+        arguments: list[Any] = [_carried(self.a_format, a[: self.k]), _carried(self.b_format, b[: self.k])]
         if self.addend_format is not None:
             # the last term enters as one number: the product of its factors, which is the same M or 1
-            arguments.append((a[-1] * b[-1]).astype(self.addend_format.carrier))
+            arguments.append(_carried(self.addend_format, a[-1] * b[-1]))
         with np.errstate(all="ignore"):
             # in units of 1 = 2**small
             return math.ldexp(self._value(arguments), -masks.small)
@@ -97,6 +96,13 @@ class Probe:
             FormatError: it returns no numbers.
         """
         return as_numbers(self.product(*arguments), "product(a, b)")
+
+
+def _carried(fmt: Format, values: Any) -> Any:
+    """Return values in the carrier of their format, in which wide fixed-point formats have raws."""
+    if isinstance(fmt, Fixed) and fmt.carries_raws:
+        values = np.ldexp(values, fmt.frac_bits)
+    return values.astype(fmt.carrier)
 
 
 def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:

@@ -112,6 +112,16 @@ def test_the_same_tree_is_recovered_from_matrices():
     assert tree == order_tree("lanes(2)", 6, addend=True)
 
 
+def test_wide_fixed_operands_are_given_as_raws():
+    formats = {"a_format": "fix60f30", "b_format": "fix60f10", "addend_format": "fix62f40"}
+    mac = emu.Mac(accumulator="fp32", order="lanes(2)")
+
+    def dot(a, b, c):
+        return emu.matmul(a, b, addend=c, mac=mac, out_format="fp32", backend="reference", **formats)
+
+    assert probe_order(dot, 5, **formats) == order_tree("lanes(2)", 5, addend=True)
+
+
 def test_unsigned_operands_take_the_sign_of_the_other():
     """M = 2**38 overflows the accumulator: masks that fit it are found."""
     formats = {"a_format": "ufix1f0", "b_format": "fix40f0"}
