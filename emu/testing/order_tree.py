@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from emu.datapath.order import Blocks, Lanes, Order, Promote, Sequential, parse_order
 from emu.errors import FormatError, ShapeError
@@ -64,7 +64,11 @@ class OrderTree:
 
     @classmethod
     def of(cls, nested: Any, *, has_addend: bool = False) -> OrderTree:
-        """Return the tree of nested tuples of term numbers, as `((0, 1), 2)`."""
+        """Return the tree of nested tuples of term numbers, as `((0, 1), 2)`.
+
+        Raises:
+            ShapeError: a term is no number from 0 on, comes twice or is missing, or a node joins fewer than two.
+        """
         clusters: set[int] = set()
         everything = _leaves_of(nested, clusters)
         return cls(everything.bit_length(), frozenset(clusters), has_addend)
@@ -140,10 +144,13 @@ def _in_brackets(children: list[str]) -> str:
 
 
 def _leaves_of(nested: Any, clusters: set[int]) -> int:
-    if isinstance(nested, int):
-        return 1 << nested
+    if not isinstance(nested, (tuple, list)):
+        return 1 << as_integer("term", nested, 0, error=ShapeError)
+    children = cast("Sequence[Any]", nested)
+    if len(children) < 2:
+        raise ShapeError(f"every node of a tree must join two terms or more, got {nested}; write its only child alone")
     leaves = 0
-    for child in nested:
+    for child in children:
         below = _leaves_of(child, clusters)
         if leaves & below:
             raise ShapeError(f"every term must come once, got {nested}")

@@ -288,6 +288,13 @@ def test_equality_ignores_left_and_right_and_nothing_else():
 def test_what_is_no_tree_is_refused():
     with pytest.raises(emu.ShapeError, match="every term must come once"):
         OrderTree.of(((0, 1), 1))
+    for term, got in (("ab", "an integer, got 'ab'"), (1.5, "an integer, got 1.5"), (-1, "at least 0, got -1")):
+        with pytest.raises(emu.ShapeError, match=f"`term` must be {got}"):
+            OrderTree.of((0, term))
+    for nested in ((), (0,), ((0,), 1)):
+        with pytest.raises(emu.ShapeError, match="every node of a tree must join two terms or more, got "):
+            OrderTree.of(nested)
+    assert OrderTree.of([np.int64(0), (1, 2)]) == OrderTree.of((0, (1, 2)))
     with pytest.raises(emu.ShapeError, match="must join all of its terms, got 3 terms"):
         OrderTree(3, frozenset({0b11}))
     with pytest.raises(emu.ShapeError, match="must not overlap"):
