@@ -54,6 +54,9 @@ def message_of(call: Any, *arguments: Any, **options: Any) -> str:
         (lambda: Bench("t", {"x": X}, HANDSHAKES["none"]), "`ports` must have a result, Out(format), got x; add it"),
         (lambda: Bench("a b", {"x": X, "y": Y}, HANDSHAKES["none"]), "must be identifiers, got 'a b'"),
         (lambda: Bench("a\n", {"x": X, "y": Y}, HANDSHAKES["none"]), r"must be identifiers, got 'a\n'"),
+        (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], latency=-1), "`latency` must be at least 0, got -1"),
+        (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], bound_cycles=0), "`bound_cycles` must be at least 1"),
+        (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], bound_cycles=2.5), "must be an integer, got 2.5"),  # pyright: ignore
         (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], clock="1clk"), "must be identifiers, got '1clk'"),
         (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], reset="!"), "must be identifiers, got ''"),
         (lambda: Bench("t", {"x": X, "y": Y}, HANDSHAKES["none"], parameters={"W-1": 1}), "got 'W-1'; name them"),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 
 from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 from emu.testing.rtl.handshakes import LOW, PORT, Handshake
 from emu.testing.rtl.ports import FLAG_BITS, Constant, End, Flags, In, Mode, Out, Port, RandomBits
 
@@ -95,8 +96,8 @@ class Bench:
         bound_cycles: cycles without a transfer after which the unit is stuck.
 
     Raises:
-        ConfigError: a name is none or stands for two things, there is no operand or no result, or the handshake needs a
-            clock.
+        ConfigError: a name is none or stands for two things, there is no operand or no result, the handshake needs a
+            clock, or a number of cycles is none.
     """
 
     top: str
@@ -127,6 +128,8 @@ class Bench:
                 f"a port must be an operand, a result, clock, reset or a signal of the handshake, got {twice[0]} as "
                 "two of them; name another port for one"
             )
+        as_integer("latency", self.latency, 0, error=ConfigError)
+        as_integer("bound_cycles", self.bound_cycles, 1, error=ConfigError)
         # a transfer happens at a clock edge
         if self.clock is None and self.handshake.offer is not None:
             raise ConfigError(f"handshake {self.handshake.name} must have a clock, got none; give `clock`")
