@@ -176,6 +176,18 @@ def test_a_unit_reads_its_tables(simulator: str, tmp_path: Path):
 
 
 @needs("icarus")
+def test_one_folder_one_word_and_one_table_need_no_list(tmp_path: Path):
+    """A text alone is not taken for its characters."""
+    text = TABLE.replace("assign y = table_[x];", '`include "body.vh"\n').replace("squares", "`NAME")
+    path = written(tmp_path, "u.v", text.replace('"`NAME.hex"', "`NAME"))
+    written(tmp_path, "body.vh", "assign y = table_[x];\n")
+    table = written(tmp_path, "squares.hex", "".join(f"{x * x:02x}\n" for x in range(16)))
+    options: dict[str, Any] = {"include": str(tmp_path), "data": str(table), "options": '-DNAME="squares.hex"'}
+    unit = Unit(path, "square", {"x": In("ufix4f0"), "y": Out("ufix8f0")}, **options, simulator="icarus")
+    assert unit(np.arange(16)).tolist() == [x * x for x in range(16)]
+
+
+@needs("icarus")
 def test_two_tables_of_one_name_are_refused(tmp_path: Path):
     path, tables = written(tmp_path, "u.v", TABLE), [tmp_path / name for name in ("one", "two")]
     for folder in tables:

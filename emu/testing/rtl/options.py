@@ -25,10 +25,10 @@ class UnitOptions(TypedDict, total=False):
             unless results do not settle while operands are held.
         parameters: of the module, or generics of the entity.
         simulator: icarus, verilator or ghdl; None: the first that is present and compiles the sources.
-        include: folders of included files.
+        include: folders of included files, or one.
         defines: macros.
-        options: further words of the simulator's command.
-        data: files that the unit reads by their names, such as tables of $readmemh.
+        options: further words of the simulator's command, or one.
+        data: files that the unit reads by their names, such as tables of $readmemh, or one.
         bound_cycles: cycles without any transfer after which the unit is stuck; 1000 unless given.
         verify: whether the first call drives its operands in three manners and compares; True unless given.
     """
@@ -41,10 +41,10 @@ class UnitOptions(TypedDict, total=False):
     latency: int | None
     parameters: Mapping[str, Parameter]
     simulator: str | None
-    include: Iterable[str | Path]
+    include: str | Path | Iterable[str | Path]
     defines: Mapping[str, str]
-    options: Iterable[str]
-    data: Iterable[str | Path]
+    options: str | Iterable[str]
+    data: str | Path | Iterable[str | Path]
     bound_cycles: int
     verify: bool
 

@@ -85,11 +85,11 @@ class Unit:
         )
         self._stated = latency
         self._sources = Sources(
-            tuple(map(Path, [sources] if isinstance(sources, str | Path) else sources)),
-            tuple(map(Path, options.get("include") or ())),
+            tuple(map(Path, _several(sources))),
+            tuple(map(Path, _several(options.get("include") or ()))),
             dict(options.get("defines") or {}),
-            tuple(options.get("options") or ()),
-            tuple(map(Path, options.get("data") or ())),
+            tuple(map(str, _several(options.get("options") or ()))),
+            tuple(map(Path, _several(options.get("data") or ()))),
         )
         self._simulators = simulators_for(self._sources, options.get("simulator"))
         # without `verify` no manners are compared; the latency is measured when a run needs it
@@ -380,3 +380,8 @@ class Unit:
         if not Path(path).parent.is_dir():
             raise ConfigError(f"a waveform must lie in a folder that exists, got {path}; make the folder first")
         return Path(path)
+
+
+def _several(given: str | Path | Iterable[str | Path]) -> Iterable[str | Path]:
+    """Return what was given as a list; a single text is one, not its characters."""
+    return [given] if isinstance(given, str | Path) else given
