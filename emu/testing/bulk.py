@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.errors import ShapeError
 from emu.formats import Float, Format, parse_number
-from emu.formats.integers import as_integer
 from emu.testing.hard import Places, hard_reals, hard_values
-from emu.testing.random_formats import load
+from emu.testing.random_formats import as_shape, load
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -48,6 +46,10 @@ def bulk_arrays(
         nan: NaN may come up, if the format has it.
         infinity: infinities may come up, if the format has them.
 
+    Raises:
+        ImportError: hypothesis is not installed.
+        ShapeError: a size of the shape is no integer, or below 0.
+
     Examples:
         >>> bulk_arrays("fp16", (64, 64)).example().shape  # doctest: +SKIP
         (64, 64)
@@ -57,8 +59,7 @@ def bulk_arrays(
     fill = hard_values if representable else hard_reals
 
     is_fixed = not isinstance(shape, st.SearchStrategy)
-    given: tuple[Any, ...] = tuple(shape) if hasattr(shape, "__len__") else (shape,)
-    wanted: Any = tuple(as_integer("shape", size, 0, error=ShapeError) for size in given) if is_fixed else shape
+    wanted: Any = as_shape(shape) if is_fixed else shape
 
     def draw_array(draw: Any) -> Array:
         seed = draw(st.integers(0, _SEEDS))

@@ -6,7 +6,7 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from emu.errors import FormatError
+from emu.errors import FormatError, ShapeError
 from emu.formats import PRESETS, Fixed, Float, Format
 from emu.formats.floating import NAN_CODES
 from emu.formats.integers import as_integer
@@ -26,6 +26,16 @@ def load(name: str) -> Any:
         raise ImportError(
             "the strategies of emu.testing need hypothesis, which is not installed; pip install 'emu-numerics[test]'"
         ) from error
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape of arrays that are drawn; an integer is that of one axis.
+
+    Raises:
+        ShapeError: a size is no integer, or below 0.
+    """
+    given: tuple[Any, ...] = tuple(shape) if hasattr(shape, "__len__") else (shape,)
+    return tuple(as_integer("shape", size, 0, error=ShapeError) for size in given)
 
 
 def formats(

@@ -18,7 +18,7 @@ from emu.errors import FormatError
 from emu.formats import Format, Scaled, ScaledValue, parse
 from emu.formats.tiles import Tiles, axis_of
 from emu.testing.hard import edge_codes
-from emu.testing.random_formats import load
+from emu.testing.random_formats import as_shape, load
 from emu.testing.strategies import codes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _PLAIN, _ZERO, _SPECIAL = 5, 1, 1
 
 
 def block_numbers(
-    fmt: str | Scaled, shape: tuple[int, ...], *, axis: int = -1, nan: bool = True, infinity: bool = True
+    fmt: str | Scaled, shape: int | tuple[int, ...], *, axis: int = -1, nan: bool = True, infinity: bool = True
 ) -> SearchStrategy[Array]:
     """Return a strategy of float32 arrays whose blocks are hard to scale; each block shrinks to zeros.
 
@@ -45,14 +45,14 @@ def block_numbers(
 
     Raises:
         FormatError: the format's elements share no scales.
-        ShapeError: no such axis.
+        ShapeError: no such axis, or a size that is no integer or below 0.
     """
     st = load("hypothesis.strategies")
-    scaled = _as_scaled(fmt)
-    axis_of(axis, shape, scaled)
+    scaled, shape = _as_scaled(fmt), as_shape(shape)
+    axis = axis_of(axis, shape, scaled)
     special = [*([math.nan] if nan else []), *([math.inf, -math.inf] if infinity else [])]
     # the finest level's blocks, whose scales depend on their largest magnitudes
-    blocks = math.prod(Tiles(scaled.tiling, shape, axis_of(axis, shape, scaled)).counts)
+    blocks = math.prod(Tiles(scaled.tiling, shape, axis).counts)
     kinds = ["zero"] * _ZERO + ["plain"] * _PLAIN + ["special"] * (_SPECIAL if special else 0)
     size = st.builds(_near, st.integers(_LOWEST, _HIGHEST), st.sampled_from(_significands(scaled)), st.integers(-1, 1))
     # Hypothesis draws the kind, the largest magnitude and a seed; NumPy fills the rest of the block from the seed
@@ -60,11 +60,11 @@ def block_numbers(
     # nothing to draw, and a list of 0 blocks would still be
     if not math.prod(shape):
         return st.builds(np.zeros, st.just(shape), st.just(np.float32))
-    filled = partial(_filled, scaled, shape, axis_of(axis, shape, scaled), special)
+    filled = partial(_filled, scaled, shape, axis, special)
     return st.lists(block, min_size=blocks, max_size=blocks).map(filled)
 
 
-def scaled_values(fmt: str | Scaled, shape: tuple[int, ...], *, axis: int = -1) -> SearchStrategy[ScaledValue]:
+def scaled_values(fmt: str | Scaled, shape: int | tuple[int, ...], *, axis: int = -1) -> SearchStrategy[ScaledValue]:
     """Return a strategy of values whose elements, scales and zero points have any codes, edges more often.
 
     Args:
@@ -74,10 +74,10 @@ def scaled_values(fmt: str | Scaled, shape: tuple[int, ...], *, axis: int = -1) 
 
     Raises:
         FormatError: the format's elements share no scales.
-        ShapeError: no such axis.
+        ShapeError: no such axis, or a size that is no integer or below 0.
     """
     st, extra = load("hypothesis.strategies"), load("hypothesis.extra.numpy")
-    scaled = _as_scaled(fmt)
+    scaled, shape = _as_scaled(fmt), as_shape(shape)
     axis = axis_of(axis, shape, scaled)
 
     def decoded(part: Format, of: tuple[int, ...]) -> Any:

@@ -125,3 +125,15 @@ def test_other_formats_and_axes_are_refused():
             strategy("e5m10", (3, 4))
         with pytest.raises(ShapeError):
             strategy("mxfp8_e4m3", (3, 4), axis=2)
+
+
+def test_a_shape_may_be_a_size_and_no_other_is_taken():
+    for strategy in (block_numbers, scaled_values):
+        strategy("mxfp8_e4m3", 4).validate()
+        for shape, got in (
+            ((4, -1), "at least 0, got -1"),
+            ((4, 1.5), "an integer, got 1.5"),
+            ("a", "an integer, got 'a'"),
+        ):
+            with pytest.raises(ShapeError, match=f"`shape` must be {got}"):
+                strategy("mxfp8_e4m3", shape)
