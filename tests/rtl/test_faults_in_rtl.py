@@ -10,8 +10,11 @@ import pytest
 from rtl_units import OPTIONS, needs, product_vectors, unit_of
 
 from emu.errors import ConfigError, RtlError, ShapeError
-from emu.testing.rtl import Constant, In, Out, Unit
-from emu.testing.rtl.simulation import Simulation
+from emu.testing.rtl import Constant, Difference, In, Out, Unit
+from emu.testing.rtl.arrays import hard_operands
+from emu.testing.rtl.bench import HELD, STALLS
+from emu.testing.rtl.manners import between
+from emu.testing.rtl.simulation import Answers, Simulation
 from emu.testing.vectors import Description, make_vectors, write_vectors
 
 pytestmark = needs("icarus")
@@ -224,6 +227,30 @@ def test_a_result_that_comes_twice_is_named():
     assert difference is not None
     assert difference.manner == "with stalls"
     assert difference.lines[-1] == f"the result of vector {difference.index - 1} came twice"
+
+
+def answered(*codes: int, extra: tuple[int, int] = (0, 0)) -> Answers:
+    results = np.array(codes, np.uint64)
+    return Answers((results,), None, {}, np.zeros(results.size, np.int64), None, extra)
+
+
+def difference_of(steady: Answers, other: Answers) -> Difference:
+    bench = unit_of("multiply16_stream").bench
+    seen = between(bench, hard_operands(bench, 4), (HELD, steady), (STALLS, other))
+    assert seen is not None
+    return seen
+
+
+def test_a_result_too_many_before_the_first_vector_is_shown_at_the_first_one():
+    seen = difference_of(answered(1, 2, 3, 4), answered(1, 2, 3, 4, extra=(1, -1)))
+    assert (seen.index, seen.count) == (0, 0)
+    assert seen.lines[-1] == "a result came twice"
+
+
+def test_one_result_that_is_the_next_vectors_by_chance_is_not_called_lost():
+    assert not any("lost" in line for line in difference_of(answered(1, 2, 3, 4), answered(1, 2, 4, 9)).lines)
+    lost = difference_of(answered(1, 2, 3, 4), answered(1, 3, 4, 9))
+    assert lost.lines[-1] == "the result of vector 1 was lost; later ones are one place early"
 
 
 def test_a_fault_that_only_stalls_show_is_found_by_golden_vectors(tmp_path: Path):

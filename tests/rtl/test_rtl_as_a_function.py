@@ -179,6 +179,9 @@ def test_flags_that_no_port_has_are_not_offered():
     unit_of("multiply16").as_function("multiply")([2.0], [3.0], flags=flags)
     assert flags.overflow == 0
     assert flags.subnormal is None
+    flags, fewer = emu.Flags(), {**PRODUCT, "flags": Flags(["inexact", "underflow", "overflow"], 5)}
+    unit_of("multiply16", ports=fewer).as_function("multiply")([2.0], [3.0], flags=flags)
+    assert (flags.overflow, flags.division_by_zero, flags.invalid) == (0, None, None)
 
 
 def test_a_matrix_product_takes_rows_and_columns():
@@ -191,6 +194,8 @@ def test_a_matrix_product_takes_rows_and_columns():
         product(a, b, out_format="fp32")
     with pytest.raises(NotImplementedError, match="sums of dot4_half have 4 terms, not 3"):
         product(np.ones((1, 3)), np.ones((3, 1)))
+    with pytest.raises(NotImplementedError, match="sums of dot4 have 1 terms, not 0"):
+        unit_of("dot4").as_function("matmul")(np.ones((1, 0)), np.ones((0, 1)))
 
 
 UNIT: list[Unit] = []
