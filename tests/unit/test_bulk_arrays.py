@@ -35,6 +35,13 @@ def test_a_large_array_shrinks_to_its_failing_element_among_zeros(wrong):
     assert (x != 0).sum() <= 1
 
 
+def test_outside_the_window_stands_the_smallest_value_of_a_format_without_zero():
+    fmt = emu.parse("ue3m3 nans=top no-zero")
+    x = found(bulk_arrays(fmt, (8, 8), nan=False), lambda x: (x > 2).any())
+    assert (x == float(fmt.min)).sum() == 63
+    assert fmt.contains(x).all()
+
+
 def test_an_array_of_a_drawn_shape_shrinks_to_one_element():
     shapes = st.tuples(st.integers(1, 50), st.integers(1, 50), st.integers(1, 3))
     x = found(bulk_arrays("bf16", shapes, nan=False), lambda x: np.isinf(x).any())

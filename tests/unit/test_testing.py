@@ -80,6 +80,11 @@ def test_codes_raws_and_values_of_one_format_compare():
     assert_bits_equal([], [], "fp16")
 
 
+def test_subnormal_codes_of_a_format_that_flushes_operands_are_not_zero():
+    with pytest.raises(AssertionError, match="differs from expected in 1 of 2 elements"):
+        assert_bits_equal(np.uint8([1, 8]), np.uint8([0, 8]), "e4m3 daz")
+
+
 def test_shapes_dtypes_and_values_outside_the_format_are_named():
     assert picture(np.zeros(3), np.zeros((3, 1))) == "shapes must be equal, got (3,) and (3, 1)"
     assert "got float32 and float64; name the format with `fmt=`" in picture(np.zeros(1, np.float32), np.zeros(1))
