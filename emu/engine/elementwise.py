@@ -13,7 +13,7 @@ from emu.backends.interface import is_one_number, repeated
 from emu.engine.delivery import deliver, encode_write, require_out
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.exact_register import exact_register
-from emu.engine.operands import as_operand, codes_of
+from emu.engine.operands import as_operand, codes_of, require_reachable
 from emu.engine.small import small_outcome
 from emu.errors import FormatError, ShapeError, nearest_name
 from emu.formats import Format, Value
@@ -103,6 +103,7 @@ def write_elementwise(
     outcome = small_outcome(unit, operation, arrays, formats) if out is None else None
     if outcome is not None:
         return deliver(unit, outcome)
+    require_reachable(unit.kernels, *arrays)
     shape = arrays[0].shape
     for array in arrays:
         if array.shape != shape:

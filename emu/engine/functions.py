@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import is_on_device
 from emu.engine.delivery import deliver, encode_write, require_out, written_to
 from emu.engine.description import Options, UnitDescription, call_of
-from emu.engine.operands import code_of, in_format
+from emu.engine.operands import code_of, in_format, require_reachable
 from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Format, Value
 from emu.formats.arrays import MAX_ENUMERABLE_BITS
@@ -100,6 +100,7 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
         FormatError: the carriers are raws beyond float64, or function values are doubles and the format written is
             fixed point beyond them.
     """
+    require_reachable(unit.kernels, array)
     functions = _functions()
     # None, as for floats: function values have endless digits, and no fixed-point register holds them exactly
     kernels, write = unit.kernels, encode_write(unit, array.shape, None)

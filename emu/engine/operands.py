@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device, namespace, on_host
+from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, RandomCode, Write, encode_format, encode_stage
+from emu.backends.kernels import Kernels
 from emu.backends.registry import load
 from emu.datapath import OutputStage, Overflow
 from emu.datapath.stage import require_placed
-from emu.errors import FormatError
+from emu.errors import BackendUnavailable, FormatError
 from emu.formats import PRESETS, Fixed, Float, Format, ScaledValue, Value, parse, parse_number
 from emu.formats.arrays import require_all
 from emu.formats.fixed import FRAC_BITS_LIMIT
@@ -73,6 +75,24 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     if may_have_negative_zeros and carrier.dtype.kind == "f" and not has_negative_zero:
         carrier = carrier + 0.0  # -0.0 counts as 0 if the format has no -0
     return carrier, parsed
+
+
+def require_reachable(kernels: Kernels, *operands: Array | Gathered | None) -> None:
+    """Raise BackendUnavailable if an operand lies in a device's memory, and kernels compute on the host.
+
+    Args:
+        kernels: what computes.
+        operands: carriers, or matrices in their memory.
+    """
+    if kernels.name == "cuda":
+        return
+    for x in operands:
+        array = x.data if isinstance(x, Gathered) else x
+        if type(array) is not np.ndarray and is_on_device(array):
+            raise BackendUnavailable(
+                f"operands of the backend {kernels.name} must lie in the host's memory, got an array of "
+                f"{type(array).__module__} on a device; write backend='cuda', or copy it by its get()"
+            )
 
 
 def _require_members(array: Array, fmt: Format, name: str) -> bool:

@@ -26,7 +26,7 @@ from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, Un
 from emu.engine.elementwise import write_elementwise
 from emu.engine.integer_products import carriers_of_sums, integer_sums, matrices_of_integers
 from emu.engine.matrices import Matrices, require_fit
-from emu.engine.operands import in_format
+from emu.engine.operands import in_format, require_reachable
 from emu.engine.path import accumulator_of, path_of
 from emu.engine.planner import Plan
 from emu.engine.promotion import write_promoted
@@ -138,6 +138,7 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     """
     left, right, addend, formats, shape, alignment = matrices
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
+    require_reachable(unit.kernels, left, right, addend)
     if isinstance(unit.mac.order, Promote):
         return write_promoted(unit, matrices, write_product, divisor)
     # the plan may prove that the Mac is exact, and that its addend is rounded first: `code` has what kernels compute

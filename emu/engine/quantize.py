@@ -12,7 +12,7 @@ from emu.datapath.rounding import is_two_s_complement
 from emu.engine.delivery import deliver, encode_write, require_array, require_out, require_writable
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.exact_register import exact_register
-from emu.engine.operands import as_operand, code_of
+from emu.engine.operands import as_operand, code_of, require_reachable
 from emu.engine.scaled import scaled_or, unit_of_elements, write_scaled
 from emu.engine.small import small_outcome
 from emu.errors import FormatError
@@ -116,6 +116,7 @@ def write_quantized(unit: UnitDescription, x: Array, source: Format | None, out:
     """
     outcome = small_outcome(unit, "quantize", (x,), (source,)) if out is None else None
     if outcome is None:
+        require_reachable(unit.kernels, x)
         write = encode_write(unit, x.shape, exact_register("quantize", (source,)))
         outcome = unit.kernels.quantize(contiguous(x), code_of(source), write, out)
     return deliver(unit, outcome)

@@ -22,7 +22,7 @@ from emu.engine.advice import advised
 from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UnitDescription, call_of
 from emu.engine.matrices import as_addend
-from emu.engine.operands import in_format
+from emu.engine.operands import in_format, require_reachable
 from emu.engine.path import Path, Terms, accumulator_of, path_of_terms
 from emu.engine.products import as_addend_operand, rounded_addend
 from emu.engine.records import ProductRecord
@@ -172,6 +172,7 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
     # two axes: kernels of sparse products have no batch
     if third is not None:
         third = as_addend(third, shape, shape)[0]
+    require_reachable(unit.kernels, x.data, right, third)
     plan, code, choice = _path(unit, x, right, pattern, formats)
     if third is not None and plan.addend is not None:
         third = rounded_addend(third, fc, plan.addend, unit)

@@ -21,6 +21,25 @@ def strict_device() -> Generator[None, None, None]:
         yield
 
 
+@pytest.mark.parametrize("backend", ["reference", "numba", "auto"])
+def test_arrays_of_a_device_are_refused_by_backends_of_the_host(backend: str):
+    x, host = DeviceArray(np.ones((2, 2), np.float32)), np.ones((2, 2), np.float32)
+    sparse = emu.sparse.CSR.from_dense(host, "fp32")
+    formats = {"a_format": "fp32", "b_format": "fp32", "out_format": "fp32", "backend": backend}
+    calls = {
+        "quantize": lambda: emu.quantize(x, "fp16", backend=backend),
+        "add": lambda: emu.add(host, x, **formats),
+        "exp": lambda: emu.exp(x, x_format="fp16", out_format="fp16", backend=backend),
+        "matmul": lambda: emu.matmul(host, x, **formats),
+        "sparse": lambda: emu.sparse.matmul(sparse, emu.value(x, "fp32"), out_format="fp32", backend=backend),
+    }
+    for name, call in calls.items():
+        with pytest.raises(
+            emu.BackendUnavailable, match=r"must lie in the host's memory, got .*; write backend='cuda'"
+        ):
+            pytest.fail(f"{name}: {call()}")
+
+
 def test_a_number_that_is_no_value_of_its_format_is_refused_as_on_the_host():
     x = np.array([0.5, 0.3, 0.25], np.float32)
     with pytest.raises(FormatError) as host:

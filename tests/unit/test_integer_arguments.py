@@ -118,7 +118,7 @@ DOORS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "bulk_arrays": (lambda n: emu_testing.bulk_arrays("fp16", (n,)) is None, False),
     "order_tree": (lambda n: str(emu_testing.order_tree("pairwise", n)), False),
     "probe_order": (lambda n: str(emu_testing.probe_order(lambda a, b: float(a @ b), n)), False),
-    "check_backend": (lambda n: emu_testing.check_backend(min, operations=[], elements=n).failed, False),
+    "check_backend": (lambda n: emu_testing.check_backend(lambda x: x, operations=[], elements=n).failed, False),
     "StatisticsUnit": (lambda n: StatisticsUnit(lanes=n).lanes, False),
     "VectorUnit": (lambda n: VectorUnit(lanes=n), False),
     "VectorUnit.product": (lambda n: VectorUnit().cycles(VectorUnit().product(n, 2, 2, emu.Fixed(16, 8), 8)), False),

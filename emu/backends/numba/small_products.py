@@ -77,7 +77,7 @@ def _small_product(a: Array, b: Array, formats: Formats) -> _SmallProduct | None
         return None
     if rows >= 2 * sizes.grain and thread_count() > 1:
         return None
-    left, right = _side_of(a, formats[0], sizes), _side_of(b, formats[1], sizes)
+    left, right = _side_of(a, formats[0]), _side_of(b, formats[1])
     return None if left is None or right is None else _SmallProduct(sizes, left, right, lsb_of(formats))
 
 
@@ -103,7 +103,7 @@ class _Side(NamedTuple):
         return only_read((x.transpose(0, 2, 1) if self.is_transposed else x).reshape(-1))
 
 
-def _side_of(x: Array, fmt: FormatCode, sizes: Sizes) -> _Side | None:
+def _side_of(x: Array, fmt: FormatCode) -> _Side | None:
     """Return how an operand (1, rows, columns) lies in memory; None if it is not one block of floats."""
     is_transposed = not x.flags.c_contiguous
     # a scale beyond float32 is left to the usual way
@@ -111,9 +111,9 @@ def _side_of(x: Array, fmt: FormatCode, sizes: Sizes) -> _Side | None:
         return None
     if is_transposed and not x.transpose(0, 2, 1).flags.c_contiguous:
         return None
-    (_, rows, columns) = x.shape
+    # the stride of a batch axis of one matrix may be any, so that `Gathered.of` would copy some
+    (_, rows, columns), scale = x.shape, x.dtype.type(math.ldexp(1.0, -fmt.quantum))
     steps = (1, rows) if is_transposed else (columns, 1)
-    scale = x.dtype.type(math.ldexp(1.0, -fmt.quantum))
     return _Side(is_transposed, scale, x.size, np.arange(rows) * steps[0], np.arange(columns) * steps[1])
 
 
