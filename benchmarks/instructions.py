@@ -2,10 +2,11 @@
 
     python -m benchmarks.instructions [ROW ...] [--cpu icelake-server]
 
-A row of `python -m benchmarks` is prepared small and run once. Of the code that it compiled, the loop with most of the
-named instructions is taken from the assembly, and given to llvm-mca, which simulates a hundred turns of it on a model
-of a processor: operands in the first-level cache, nothing else in the way. That is the limit of the kernel as it is
-written. What the row reaches less than that, packing, partial sums, memory and the interpreter take.
+A row of `python -m benchmarks` is prepared small and run once, a step of training with its whole batch. Of the code
+that it compiled, the loop with most of the named instructions is taken from the assembly, and given to llvm-mca, which
+simulates a hundred turns of it on a model of a processor: operands in the first-level cache, nothing else in the way.
+That is the limit of the kernel as it is written. What the row reaches less than that, packing, partial sums, memory and
+the interpreter take.
 
 Needs llvm-mca (apt-get install llvm) and a processor with AVX-512. The clock is measured by a chain of multiplications
 and additions, 4 cycles a turn.
@@ -36,6 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Stores of whole vectors that are no spills: results of the output stage, 16 float32 each.
 STORE = r"vmov\w+\s+%zmm\d+, [-\d]*\(%r(?!sp|bp)"
 PHILOX = r"vpmuludq\s.*%zmm"
+#: Cuts floats to integers, toward zero.
+CUT = r"vcvttps2dq\s.*%zmm"
 TURNS = 100
 #: Instructions of a stage, at least: it rounds, compares, and counts.
 LONG = 100
@@ -70,6 +73,13 @@ ROWS: dict[str, tuple[Loop, ...]] = {
     "product/int16": (Loop(r"vpdpwssd\s.*%zmm", 16),),
     "product/fp16-in-order": (Loop(r"vfmadd\d+ps\s.*%zmm", 16),),
     "product/fp16-stepwise": (Loop(r"vaddph\s.*%zmm", 32),),
+    "step/fixed16": (Loop(r"vpdpwssd\s.*%zmm", 32),),
+    "step/float32": (Loop(r"vfmadd\d+ps\s.*%zmm", 16),),
+    # a block of n products cuts each of them, and the accumulator: n + 1 conversions for n products of a lane
+    "step/v100": (Loop(CUT, 16 * 4 / 5),),
+    "step/a100": (Loop(CUT, 16 * 8 / 9),),
+    "step/h100": (Loop(CUT, 16 * 16 / 17),),
+    "step/h100-fp8": (Loop(CUT, 16 * 32 / 33),),
 }
 
 
@@ -158,7 +168,9 @@ def clock_ghz() -> float:
 
 def measured(name: str, cpu: str) -> list[Counted]:
     """Return the loops of a row, which this process compiles and no other row has compiled before."""
-    prepared = next(row for row in all_rows() if row.name == name).prepare(True)
+    # ways for large batches are not those for small ones
+    is_small = not name.startswith("step/")
+    prepared = next(row for row in all_rows() if row.name == name).prepare(is_small)
     prepared.ours.run()
     assembly = list(compiled_assembly())
     return [counted(loop, assembly, cpu) for loop in ROWS[name]]
