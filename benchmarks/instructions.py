@@ -74,7 +74,7 @@ ROWS: dict[str, tuple[Loop, ...]] = {
     "product/fp16-in-order": (Loop(r"vfmadd\d+ps\s.*%zmm", 16),),
     "product/fp16-stepwise": (Loop(r"vaddph\s.*%zmm", 32),),
     "step/fixed16": (Loop(r"vpdpwssd\s.*%zmm", 32),),
-    "step/float32": (Loop(r"vfmadd\d+ps\s.*%zmm", 16),),
+    "step/float32": (Loop(r"vaddps\s.*%zmm", 16),),
     # a block of n products cuts each of them, and the accumulator: n + 1 conversions for n products of a lane
     "step/v100": (Loop(CUT, 16 * 4 / 5),),
     "step/a100": (Loop(CUT, 16 * 8 / 9),),
