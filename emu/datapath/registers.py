@@ -150,7 +150,7 @@ class StatisticsRegister(WithPending, Drawn):
         Args:
             accumulator: the fixed-point accumulator observed, or None for a float result.
             accumulator_bits: its width A: A-1 positions from -frac_bits; A if unsigned, where the top bit is no sign.
-            output: format written; a float result gets 40 positions from its smallest subnormal on.
+            output: format written; a float result gets 40 positions, the first that of its smallest subnormal.
         """
         if isinstance(accumulator, Fixed) and accumulator_bits is not None:
             # A bits of two's complement have A - 1 positions of a leading bit, without a sign all A
@@ -290,7 +290,8 @@ class StatisticsRegister(WithPending, Drawn):
         """Return the register `to_dict` wrote.
 
         Raises:
-            FormatError: a part is missing, a count is none, or has an exponent outside the positions.
+            FormatError: a part is missing, a count is no integer from 0 on, has an exponent outside the positions, or
+                belongs to a register whose positions are open, which has counted nothing.
         """
         missing = [name for name in _PARTS if name not in _mapping("data", data)]
         if missing:
@@ -313,6 +314,12 @@ class StatisticsRegister(WithPending, Drawn):
                         f"lowest={register.lowest}, bins={register.bins}; save the register again"
                     )
                 register._counts[side * (register.bins or 0) + position] = count
+        is_open = register.lowest is None or register.bins is None
+        if is_open and (register._max_exponent is not None or register._counts.any()):
+            raise FormatError(
+                "a register whose positions are open must have counted nothing, got counts with "
+                f"lowest={register.lowest}, bins={register.bins}; save the register again"
+            )
         return register
 
 

@@ -35,7 +35,7 @@ from emu.formats.scale_rules import SCALE_RULES, SPECIALS, ScaleRule, Special
 
 #: Far above any block: no shape overflows 64 bits.
 MAX_EXTENT = 1 << 20
-#: Then an element less its zero point is exact in binary32, and so is a rounded number plus one.
+#: Then an element less its zero point is exact in binary32, and so is a rounded number plus a zero point.
 MAX_AFFINE_BITS = 16
 _SHAPE = re.compile(r"([0-9]{1,7})x([0-9]{1,7})")
 _WORDS = ("tensor", "row", "channel")
@@ -167,7 +167,7 @@ def _holds_powers(fmt: Float) -> bool:
 
 
 def _is_narrow(fmt: Float) -> bool:
-    return not fmt.signed and fmt.zero and fmt.fraction_bits > 0 and fmt.nans != "none" and fmt != PRESETS["fp32"]
+    return not fmt.signed and fmt.zero and fmt.fraction_bits > 0 and fmt.nans != "none"
 
 
 def _is_float32(fmt: Float) -> bool:
@@ -177,7 +177,7 @@ def _is_float32(fmt: Float) -> bool:
 #: What a rule stores: words, test, an example.
 _STORES: dict[str, tuple[str, Callable[[Float], bool], str]] = {
     "power": ("powers of two with a NaN", _holds_powers, "fp8_e8m0"),
-    "float": ("unsigned floats with a zero and a NaN", _is_narrow, "fp8_ue4m3"),
+    "float": ("unsigned floats with a fraction, a zero and a NaN", _is_narrow, "fp8_ue4m3"),
     "float32": ("binary32", _is_float32, "fp32"),
 }
 
@@ -294,7 +294,7 @@ class Scaled(Drawn):
 
     @property
     def is_square(self) -> bool:
-        """Whether blocks lie across two axes."""
+        """Whether blocks lie across two axes: they have several rows, whether they are as long or not."""
         return any(level.tiling.across not in (1, None) for level in self.levels)
 
     @property
@@ -304,13 +304,16 @@ class Scaled(Drawn):
 
     @property
     def bits_per_element(self) -> float:
-        """Bits of an element and of its share of the scales; rows and tensors are taken to be long."""
-        # scales of rows and tensors have no extent, and add nothing
+        """Bits of an element, its scales' and zero points' shares included; of rows and tensors these are next to 0."""
         shares = [
             8 * -(-level.scale.width_bits // 8) / (level.tiling.across * level.tiling.along)  # scales lie in bytes
             for level in self.levels
             if level.tiling.across and level.tiling.along
         ]
+        finest = self.tiling
+        if self.has_zero and finest.across and finest.along:
+            # a zero point is an element
+            shares.append(8 * -(-self.element.width_bits // 8) / (finest.across * finest.along))
         return self.element.width_bits + sum(shares)
 
     def with_rule(self, rule: str, special: Special | None = None) -> Scaled:
@@ -350,7 +353,7 @@ def as_zero_points(fmt: Scaled, given: Any) -> Any:
 
 
 def element_of(fmt: Fixed | Float | Scaled) -> Fixed | Float:
-    """Return the format of elements: of a format whose elements share no scales this format."""
+    """Return the format of the elements; a format without shared scales is that of its own elements."""
     return fmt.element if isinstance(fmt, Scaled) else fmt
 
 
@@ -364,6 +367,7 @@ def _without_rule(fmt: Scaled) -> tuple[Any, ...]:
 
 
 def _preset(element: str | Fixed, *levels: tuple[str, str] | tuple[str, str, str]) -> Scaled:
+    # the rule, or "" if a level names none
     parts = [Level(PRESETS[scale], Tiling.of(shape), "".join(rule)) for scale, shape, *rule in levels]
     return Scaled(PRESETS[element] if isinstance(element, str) else element, tuple(parts))
 
@@ -408,7 +412,9 @@ def parse_scaled(text: str, parse: Callable[[str], Any]) -> Scaled | None:
     match = _BLOCK.fullmatch(text.strip())
     if match is None:
         return None
-    if re.search(r"[<(][^>)]*,", match[1]):  # as ap_fixed<8,2>: it brings modes too, which a scaled format lacks
+    if re.search(
+        r"[<(][^>)]*,", match[1]
+    ):  # as ap_fixed<8,2>, whose text may name modes, too, which a scaled format lacks
         raise FormatError(
             f"formats inside block(...) must have no commas of their own, got {text!r}; write fix8f6 for ap_fixed<8,2>"
         )
@@ -428,7 +434,7 @@ def _with_words(fmt: Scaled, words: list[str]) -> Scaled:
 
 
 def _special_of(words: list[str]) -> tuple[list[str], Special | None]:
-    """Return words without a last one that says what becomes of NaN, and that one."""
+    """Split a last word that says what becomes of NaN off the words; None if there is none."""
     for special in SPECIALS:
         if words[-1:] == [special]:
             return words[:-1], special
@@ -457,4 +463,7 @@ def _plain(what: str, text: str, parse: Callable[[str], Any]) -> Any:
     fmt = parse(text)
     if isinstance(fmt, (Fixed, Float)):
         return fmt
-    raise FormatError(f"{what} must have a format with its point in place, got {text!r}; write fp8_e4m3 or fix8f6")
+    raise FormatError(
+        f"{what} must have a format that shares no scales and has its point in place, got {text!r}; write fp8_e4m3 or "
+        "fix8f6"
+    )

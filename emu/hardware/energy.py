@@ -239,7 +239,7 @@ def exact_bits(formats: Sequence[Format], terms: int) -> int:
 def _reduction_uses(demand: Demand, mac: Mac, *, multiplies: bool) -> list[Use]:
     """Return the uses of products and sums: multipliers, adders, and the registers around them."""
     times = demand.multiply_adds
-    # factors if pairs are multiplied, else the terms; constants alone leave the formats of the result
+    # factors if pairs are multiplied, else the terms; if all operands are indices or masks, the format of the result
     operands = [fmt for fmt, _ in demand.operands[: 2 if multiplies else 1] if fmt is not None] or _formats(demand)
     uses: list[Use] = []
     if multiplies:
@@ -284,7 +284,9 @@ def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int
     if isinstance(mac.order, Blocks):
         aligned = mac.order.fraction_bits + _BITS_ABOVE
         blocks = _groups(demand, mac.order.n)
-        return bits, [Use(ADDER, "add", "fixed", aligned, times), Use(ADDER, "add", "float", size, blocks)]
+        uses = [Use(ADDER, "add", "fixed", aligned, times), Use(ADDER, "add", "float", size, blocks)]
+        return bits, uses + _random_uses(mac.stage_of(accumulator), blocks)
+    # the table's adders of floats round; random bits come from a register beside them
     uses = [Use(ADDER, "add", "float", size, times)]
     return bits, uses + _random_uses(mac.stage_of(accumulator), times)
 
@@ -300,7 +302,7 @@ def _result_uses(demand: Demand, energy: Energy, largest: int) -> list[Use]:
     multiplies, adds = energy.multiplications, energy.additions
     if demand.multiply_adds and not (multiplies or adds):
         return []  # the registers around products and sums are those of the accumulator
-    # operations that no host takes run as many passes in the lanes
+    # without a host, the lanes make the passes
     times = demand.passes * largest if demand.passes else demand.results
     formats = _formats(demand)
     family, size = _adder_of(formats)

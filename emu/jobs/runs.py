@@ -14,7 +14,7 @@ from emu.training.folders.lease import Counts
 
 #: Seconds until a run that another process holds is tried again.
 AGAIN_S = 1.0
-#: Seconds without a new count after which the holder of a run counts as hung: ten counts of a claim.
+#: Seconds in which the count of a run's holder stands still until the holder is taken for hung: ten beats of a claim.
 HUNG_S = 20.0
 
 
@@ -50,7 +50,7 @@ class Runs(Closing):
             del self._waiting[key]
             # if the holder's count has stood still, the attempt trains alone, whoever has the claim
             self.engine.submit(key, attempt, self._jobs[key].plain(), self._counts.stands_still(key))
-        # the engine waits only for jobs of its own; else this loop would spin
+        # the engine waits only for jobs of its own: without any, the caller's loop would spin
         if not self.engine.running():
             time.sleep(timeout_s if self._waiting else 0)
         return [run for attempted in self.engine.ended(timeout_s) if (run := self._settled(attempted))]

@@ -28,10 +28,11 @@ _PICOSECONDS = 1e12
 
 @picture.register
 def _(run: Run) -> Html:
-    # `run` knows only its path and its hashes.
-    data = _read(run)
-    if data is None:
-        return column(title("run", run.path.name), sentence(f"The folder {run.path} is not there any more."))
+    # `run` knows only its path and its hashes; its folder may have been moved or deleted, or a file of it damaged
+    try:
+        data = read_run(run.path)
+    except EmuError as error:
+        return column(title("run", run.path.name), sentence(str(error)))
     model, device = data.name()
     hashes = [("weights", run.weights_sha256), ("registers", run.registers_sha256)]
     outcome = sentence(outcome_of(data).sentence())
@@ -46,14 +47,6 @@ def _losses(data: RunData) -> Html | None:
     names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
     colours = dict(zip(names, SERIES_COLOURS, strict=False))
     return column(sentence(drawn.label), legend(colours), chart(drawn.spec, drawn.label, _CURVE_PIXELS))
-
-
-# A run is an object in memory, but its picture is read from its folder, which may have been moved or deleted.
-def _read(run: Run) -> RunData | None:
-    try:
-        return read_run(run.path)
-    except EmuError:
-        return None
 
 
 def _link(run: Run) -> Html:

@@ -17,8 +17,8 @@ _AXES = (-1, -2)
 def with_casts(runner: Runner, policy: Policy, operation: Operation, role: str, layer: str) -> Operation:
     """Return a product whose factors are cast as the policy says; any other operation as it is.
 
-    Convolutions read casts whose scales are those of tensors and, of weights, channels. No recipe for blocks or
-    transforms along their k is published: they read stored tensors in place of these.
+    A convolution reads a cast only if its scale is that of the whole tensor, or of weights that of a channel. In place
+    of any other cast it reads the stored tensor: no recipe for blocks or transforms along its k is published.
 
     Args:
         runner: runs the casts.
@@ -40,7 +40,7 @@ def with_casts(runner: Runner, policy: Policy, operation: Operation, role: str, 
     for factor, operand, how, axis in zip(
         operation.factors, operation.operands, casts, _AXES if is_matrix else (-1, -1), strict=False
     ):
-        # the cast is found by the factor's name: its counts, its delayed scale and its random bits
+        # each cast has counts, a delayed scale and random bits of its own, by the name of the factor
         part = f"{operation.part}.{factor}" if operation.part else factor
         cast.append(runner.run(Operation(CAST, (operand,), {"cast": how, "axis": axis}, part), role, layer))
     # a bias, if there is one, is not cast

@@ -209,8 +209,11 @@ def test_a_run_shows_its_outcome_its_loss_and_the_way_to_its_report(tmp_path: Pa
     assert "Trained" in after.text
 
 
-def test_a_run_whose_folder_is_gone_says_so(tmp_path: Path):
-    assert "is not there any more" in shown(Run(tmp_path / "gone", {})).text
+def test_a_run_that_cannot_be_read_says_why(tmp_path: Path):
+    assert "a run folder must exist, got" in shown(Run(tmp_path / "gone", {})).text
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    assert "run.json" in shown(Run(tmp_path / "damaged", {})).text
 
 
 def rows_of(chart: Any) -> list[dict[str, Any]]:

@@ -52,9 +52,10 @@ def test_a_text_reads_back_to_an_equal_format(text: str, shown: str):
 @pytest.mark.parametrize(
     ("name", "bits"),
     [("mxfp8_e4m3", 8.25), ("mxfp6_e2m3", 6.25), ("mxfp4_e2m1", 4.25), ("nvfp4", 4.5), ("nvfp4_16x16", 4.03125),
-     ("fp8_tile", 8.25), ("fp8_tensor", 8.0)],
+     ("fp8_tile", 8.25), ("fp8_tensor", 8.0), ("block(ufix8f0, fp32 1x32 symmetric)", 9.0),
+     ("block(ufix8f0, fp32 1x32 ort)", 9.25), ("uint8_affine", 8.0)],
 )  # fmt: skip
-def test_bits_of_an_element_hold_its_share_of_the_scales(name: str, bits: float):
+def test_bits_of_an_element_hold_its_share_of_scales_and_zero_points(name: str, bits: float):
     assert parse(name).bits_per_element == bits
 
 
@@ -428,7 +429,7 @@ def test_an_array_of_zeros_has_zeros_under_every_rule():
             "block(fp8_e4m3, fp8_e8m0 1x32 te)",
             "needs scales that are binary32, got the scale format fp8_e8m0; write fp32",
         ),
-        ("block(fp4_e2m1, fp8_e4m3 1x16 nvfp4, fp32 tensor)", "needs scales that are unsigned floats with a zero"),
+        ("block(fp4_e2m1, fp8_e4m3 1x16 nvfp4, fp32 tensor)", "needs scales that are unsigned floats with a fraction"),
         ("block(fp4_e2m1, fp8_ue4m3 1x16 nvfp4)", "nvfp4 must have two levels, the outer one fp32 of scales, got 1"),
         (
             "block(fp4_e2m1, fp8_ue4m3 1x16 nvfp4, fp16 tensor)",
@@ -436,7 +437,11 @@ def test_an_array_of_zeros_has_zeros_under_every_rule():
         ),
         ("block(fp8_e4m3, fp8_e8m0 1x32 floor, fp32 tensor)", "the rule floor must have one level of scales, got 2"),
         ("block(fp8_e4m3, fp8_e8m0 1x32 floor, fp32 tensor te)", "outer levels must have no rule, got te: that of"),
-        ("block(fix16f?, fp8_e8m0 1x32 floor)", "elements must have a format with its point in place, got 'fix16f"),
+        (
+            "block(fix16f?, fp8_e8m0 1x32 floor)",
+            "elements must have a format that shares no .* in place, got 'fix16f",
+        ),
+        ("block(mxfp8_e4m3, fp32 tensor te)", "a format that shares no scales .* got 'mxfp8_e4m3'"),
         ("block(fp64, fp8_e8m0 1x32 floor)", "elements must be numbers of binary32, got fp64; choose a narrower"),
         ("block(fp8_e8m0, fp8_e8m0 1x32 floor)", "elements must have a zero, got fp8_e8m0; choose another"),
         ("block(fp8_e4m3, fix8f0 1x32 floor)", "scales must be floats, got fix8f0 in"),

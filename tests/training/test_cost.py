@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from emu.datapath import Mac, OutputStage, Rounding
+from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError
 from emu.formats import parse
 from emu.hardware import Demand, Device, device_names, load_device
@@ -244,6 +245,13 @@ def test_products_that_do_not_divide_evenly_among_results_begin_a_block_of_their
     mac = Mac(accumulator="fp32", order="blocks(4, 23)")
     found = parts_of(product_of(["fp16", "fp16"], 10, results=4), mac)  # two each, and two more
     assert found["adder"][1].times == 4 + 1
+
+
+@pytest.mark.parametrize(("order", "rounded"), [("sequential", 10), ("blocks(4, 23)", 4 + 1)])
+def test_a_stochastic_accumulator_writes_random_bits_as_often_as_it_rounds(order: str, rounded: int):
+    mac = Mac(accumulator="fp32", order=order, rounding="stochastic")
+    found = parts_of(product_of(["fp16", "fp16"], 10, results=4), mac, rounding="toward_zero")
+    assert found["rounding"] == [Use("rounding", "register", "fixed", DEFAULT_RANDOM_BITS, rounded)]
 
 
 @pytest.mark.parametrize(("formats", "accumulator", "rounds"), [

@@ -57,6 +57,14 @@ def with_part(**parts: Any) -> Callable[[], Any]:
         (with_part(positive=None), "`positive` must be a dictionary that a register's `to_dict` made, got None; save"),
         (with_part(positive={"x": 1}), "`positive` must have integers as exponents, got 'x'; save"),
         (with_part(negative={"1": -3}), "`negative` must be in 0..9223372036854775807, got -3; choose"),
+        (
+            with_part(lowest=None, total=5),
+            "positions are open must have counted nothing, got counts with lowest=None, bins=4; save",
+        ),
+        (
+            with_part(bins=None, max_exponent=3),
+            "positions are open must have counted nothing, got counts with lowe",
+        ),
         (with_part(negative={"9": 3}), "got `negative` at exponent 9 with lowest=0, bins=4; save"),
         (lambda: emu.OutputStage("fix8f4"), "`format` of a stage must be a format, got 'fix8f4'; OutputStage.of takes"),
         (lambda: emu.OutputStage(HALF, overflow="saturate"), "`overflow` of fp16 must be one of ieee, "),

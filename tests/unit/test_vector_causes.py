@@ -14,8 +14,10 @@ from fast_suite import most_are_slow
 from faulty_units import Ieee
 
 from emu.testing.vectors import Description, Finding, Vectors, make_vectors
+from emu.testing.vectors.causes.rounding import lost_carries
 from emu.testing.vectors.cells import cells_of
 from emu.testing.vectors.check import compare
+from emu.testing.vectors.evidence import Evidence
 
 FP16, FP32, FP64, FP17 = Ieee(5, 10), Ieee(8, 23), Ieee(11, 52), Ieee(6, 10)
 E5M2 = Ieee(5, 2)
@@ -141,6 +143,23 @@ def test_a_fault_of_rtl_is_found_and_named(fault: str):
     assert [name in cause for name, cause in zip(names, finding.causes, strict=False)] == [True] * len(names), finding
     assert len(finding.causes) <= max(len(names), 2)
     assert "unknown" not in str(finding)
+
+
+def test_a_lost_carry_of_sign_and_magnitude_is_that_of_the_magnitude():
+    v = vectors("quantize", "fp32", "fix8f4 sign-magnitude")
+
+    def without_carry(code: int) -> int | None:
+        x = float(np.uint32(code).view(np.float32)) * 16
+        if not abs(x) < 127:
+            return None
+        cut, rounded = int(abs(x)), round(abs(x))
+        return (x < 0) << 7 | cut >> 4 << 4 if rounded > cut and cut & 15 == 15 else None
+
+    given = dumped(v, without_carry)
+    assert (given != v.results).any()
+    assert "a rounding adder of 4 bits, whose carry is lost" in [
+        name for name, codes in lost_carries(Evidence(v)) if np.array_equal(codes, given)
+    ]
 
 
 @pytest.mark.parametrize(("when", "moved"), [("before", late), ("after", early)])

@@ -1,8 +1,8 @@
 """Unevaluated sums of two doubles: a value carried as high + low, with about 106 bits where one double has 53.
 
 Only IEEE additions, subtractions and multiplications, in this order and without contraction: a fused multiply-add would
-change the bits. All take and return float64 arrays of one shape; underflow in the low part costs accuracy, so callers
-keep magnitudes inside 2**-900..2**900.
+change the bits. All return float64 arrays of the shape of those they take. Callers keep operands, results, and the
+products of halves inside 2**-900..2**900: beyond, underflow in the low part costs accuracy, and a split overflows.
 
 Source: Dekker, "A floating-point technique for extending the available precision", Numer. Math. 18 (1971);
 Knuth, "The Art of Computer Programming" 2, section 4.2.2.
@@ -51,7 +51,10 @@ def _halves(a: Doubles) -> Pair:
 
 
 def quotient_of(numerator: Pair, denominator: Pair) -> Pair:
-    """Return numerator / denominator as high + low, with a relative error below 2**-100."""
+    """Return numerator / denominator as high + low, with a relative error below 2**-100.
+
+    |low| may exceed half a last place of high. The low parts given are at most half a last place of theirs.
+    """
     high = numerator[0] / denominator[0]
     # what the rounded quotient leaves of the numerator, divided once more, is its error
     product, error = product_of(high, denominator[0])

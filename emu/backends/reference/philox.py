@@ -73,7 +73,7 @@ def _numbered(n: int, n_rbits: int) -> int:
     per_block = fields_per_block(n_rbits)
     if -(-n // per_block) >= INDEX_LIMIT:
         raise ShapeError(
-            f"stochastic rounding numbers at most 2**32 blocks of {per_block} elements, got {n} elements; "
+            f"stochastic rounding numbers fewer than 2**32 blocks of {per_block} elements, got {n} elements; "
             "split the array"
         )
     return per_block

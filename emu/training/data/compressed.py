@@ -10,8 +10,6 @@ from typing import BinaryIO, cast
 
 #: First bytes of compressed files. Sources: RFC 1952; bzip2's and XZ's descriptions of their formats.
 _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"
-#: Endings of the names of compressed files.
-ENDINGS = (".gz", ".bz2", ".xz")
 
 
 def open_compressed(path: Path) -> BinaryIO:

@@ -27,7 +27,7 @@ class Summed:
         """
         ranks, runners, points = self._bench.ranks, self._bench.runners, self._bench.model.points
         table = runner.counters
-        # one process: what it has counted is the sum
+        # one process: what it has counted is the sum. No table: an evaluation, which counts nothing
         if not ranks.several or table is None:
             yield
             return

@@ -26,12 +26,12 @@ Array = NDArray[Any]
 WIDER = ("fp32", "fp16", "bf16")
 #: Places behind the guard up to which a sticky bit may look, and those at which it may be blind.
 MOST_STICKY = 64
-#: Digits of a quotient, a root or another result beyond those of its format, before it is rounded.
+#: Digits of a quotient, a root or another result beyond those of its format, before it is rounded: 0 to 6 are tried.
 MOST_MORE_DIGITS = 7
 
 
 def rounds_here(e: Evidence) -> bool:
-    """Return whether results are rounded without random bits; those of a unit from what its accumulator holds."""
+    """Return whether results are rounded without random bits; the result of a Mac is rounded from its accumulator."""
     return not e.description.is_stochastic
 
 
@@ -79,9 +79,14 @@ def lost_carries(e: Evidence) -> Iterator[Hypothesis]:
 
 def _short_adder(e: Evidence, bits: int) -> Codes:
     steps = e.steps
-    if isinstance(e.format, Float):
-        lost = steps.index >> bits << bits
-        return _codes_of(e, lost, steps.carries_through(bits) & ~e.beyond)
+    if isinstance(e.format, Float) or e.format.sign_magnitude:
+        # the adder raises the magnitude
+        lost, carries = steps.index >> bits << bits, steps.carries_through(bits) & ~e.beyond
+        if isinstance(e.format, Float):
+            return _codes_of(e, lost, carries)
+        # the sign bit stays, also where the magnitude becomes 0
+        signs = np.where(e.exact.negative, 1 << (e.format.width_bits - 1), 0)
+        return np.where(carries, lost.astype(np.uint64) | signs.astype(np.uint64), e.results)
     # in two's complement the adder raises what was rounded down, of a negative number too
     magnitude = steps.magnitude
     raw = np.where(e.exact.negative, -magnitude, magnitude)
@@ -110,7 +115,7 @@ def partial_sticky(e: Evidence) -> Iterator[Hypothesis]:
         if bits <= deepest:
             # digits from here on are not looked at; `places` are those at which some result ends
             yield f"a sticky bit of {bits - 1} bits behind the guard", _cut(e, np.maximum(behind - (bits - 1), 0))
-            if isinstance(e.format, Fixed) and e.format.signed:
+            if isinstance(e.format, Fixed) and e.format.signed and not e.format.sign_magnitude:
                 name = f"a sticky bit of {bits - 1} bits behind the guard, in two's complement"
                 yield name, _cut(e, np.maximum(behind - (bits - 1), 0), two_s_complement=True)
     if isinstance(e.format, Float):
@@ -172,7 +177,7 @@ def ends(e: Evidence) -> Iterator[Hypothesis]:
                 )
         return
     wrapped = at_top & (steps.moved == 1)
-    # one more than the largest magnitude is the same word on both sides of 0
+    # the word after the largest one: the lowest number in two's complement, 0 without a sign
     turned = np.uint64((fmt.max_raw + 1) & (fmt.n_codes - 1))
     yield "overflow judged before rounding: the end wraps when it is rounded up", np.where(wrapped, turned, e.results)
 
@@ -185,6 +190,7 @@ def _lowest_place(significand: Array, drop: NDArray[np.int64]) -> NDArray[np.int
 
 
 def _cut(e: Evidence, low: NDArray[np.int64], *, two_s_complement: bool = False) -> Codes:
+    """Return the codes of exact results whose lowest `low` digits are 0."""
     exact, steps = e.exact.as_object(), e.steps
     # `drop` counts from the exponent of the exact result, as `low` does
     shift = np.where(steps.nonzero, low, 0).astype(object)
@@ -246,7 +252,7 @@ def _rounded_at(e: Evidence, last: NDArray[np.int64]) -> Exact:
     rounded, _ = round_to(exact, last, code._replace(format=code.format._replace(precision=0)), None, 0)
     exponent = np.minimum(exact.exponent, last)
     digits = rounded << np.maximum(last - exponent, 0).astype(object)
-    # digits behind `last` stay where there are none to round
+    # an exact result that ends before `last` stays as it is
     finer = last < exact.exponent
     return replace(
         exact,
