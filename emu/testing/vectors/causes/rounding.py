@@ -86,7 +86,8 @@ def _short_adder(e: Evidence, bits: int) -> Codes:
             return _codes_of(e, lost, carries)
         # the sign bit stays, also where the magnitude becomes 0
         signs = np.where(e.exact.negative, 1 << (e.format.width_bits - 1), 0)
-        return np.where(carries, lost.astype(np.uint64) | signs.astype(np.uint64), e.results)
+        codes = np.where(carries, lost, 0).astype(np.uint64) | signs.astype(np.uint64)
+        return np.where(carries, codes, e.results)
     # in two's complement the adder raises what was rounded down, of a negative number too
     magnitude = steps.magnitude
     raw = np.where(e.exact.negative, -magnitude, magnitude)
